@@ -1,0 +1,96 @@
+"""`logs`, `ssh`, `exec`."""
+
+import os
+import shlex
+import sys
+from typing import Literal, NoReturn
+
+import click
+
+from muster.cli.context import complete_session, sessions, split_kernel
+from muster.core.agent import Agent
+from muster.core.errors import MusterError, NotPossibleInStateError
+from muster.core.session import FINAL, Kernel, Session, SessionState
+from muster.engine.agent_engine import container_of
+from muster.engine.command import run_in
+from muster.service.access import main_address, ssh_config
+from muster.service.logs import KeptLogs
+from muster.service.sessions import Sessions, kernel_named
+
+
+@click.command()
+@click.argument("reference", metavar="SESSION[:KERNEL]", shell_complete=complete_session)
+@click.option("--follow", "-f", is_flag=True, help="Go on until the kernel ends.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--timestamps", is_flag=True, help="Before each line, when it was written; while the session runs.")
+def logs(reference: str, follow: bool, tail: int | None, timestamps: bool) -> None:
+    """Print what a kernel has written: main1, or SESSION:sub1."""
+    with sessions() as service:
+        session, kernel = _found(service, reference)
+        if session.state in FINAL:
+            kept = KeptLogs(service.settings.log_dir).read(session.id, kernel.name)
+            if kept is None:
+                raise NotPossibleInStateError(f"{session.name} is {session.state} and left no log of {kernel.name}")
+            _write(kept if tail is None else b"".join(kept.splitlines(keepends=True)[-tail:] if tail else []))
+            return
+        agent = _agent(service, session, kernel)
+    with container_of(agent, kernel) as container:
+        wanted: Literal["all"] | int = "all" if tail is None else tail
+        for chunk in container.logs(stream=True, follow=follow, tail=wanted, timestamps=timestamps):
+            _write(chunk)
+
+
+@click.command()
+@click.argument("reference", metavar="SESSION[:KERNEL]", shell_complete=complete_session)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--print", "print_only", is_flag=True, help="Print the plain ssh command for another machine instead.")
+def ssh(reference: str, command: tuple[str, ...], print_only: bool) -> NoReturn:
+    """Log in to a kernel by ssh: main1, or SESSION:sub1 through main1. With COMMAND, run that."""
+    with sessions() as service:
+        session, kernel = _found(service, reference)
+        agent = _agent(service, session, session.main)
+        config = ssh_config(service.settings, session, agent)
+    if print_only:
+        host, port = main_address(session, agent)
+        through = [] if kernel.rank == 0 else ["-J", f"work@{host}:{port}"]
+        target = ["-p", str(port), f"work@{host}"] if kernel.rank == 0 else ["-p", "2200", f"work@{kernel.name}"]
+        click.echo(shlex.join(["ssh", *through, *target, *command]))
+        raise click.exceptions.Exit(0)
+    try:
+        os.execvp("ssh", ["ssh", "-F", str(config), kernel.name, *command])  # noqa: S606 - no shell is wanted
+    except FileNotFoundError:
+        raise MusterError("there is no ssh on this machine; install openssh-client, or use `muster exec`") from None
+
+
+@click.command("exec", context_settings={"ignore_unknown_options": True})
+@click.argument("reference", metavar="SESSION[:KERNEL]", shell_complete=complete_session)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_(reference: str, command: tuple[str, ...]) -> NoReturn:
+    """Run a command in a kernel: `muster exec train:sub1 -- nvidia-smi`. Its exit code is ours."""
+    with sessions() as service:
+        session, kernel = _found(service, reference)
+        agent = _agent(service, session, kernel)
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    with container_of(agent, kernel) as container:
+        raise click.exceptions.Exit(run_in(container, command, terminal=terminal))
+
+
+def _found(service: Sessions, reference: str) -> tuple[Session, Kernel]:
+    name, kernel_name = split_kernel(reference)
+    session = service.store.find(name)
+    return session, kernel_named(session, kernel_name)
+
+
+def _agent(service: Sessions, session: Session, kernel: Kernel) -> Agent:
+    """Raises NotPossibleInStateError when the session has no containers now."""
+    if session.state not in {SessionState.RUNNING, SessionState.TERMINATING} or kernel.allocation is None:
+        raise NotPossibleInStateError(f"session {session.name} is {session.state}; it has no containers now")
+    for agent in service.snapshot().agents:
+        if agent.id == kernel.allocation.agent_id:
+            return agent
+    raise NotPossibleInStateError(f"agent {kernel.allocation.agent_id} of session {session.name} is not known any more")
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

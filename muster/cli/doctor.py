@@ -1,0 +1,136 @@
+"""`doctor`: checks the installation and says what to mend."""
+
+import shutil
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from muster.cli.context import json_option
+from muster.cli.output import print_json
+from muster.core.errors import MusterError
+from muster.service.catalog import load_catalog, tags_on
+from muster.service.wake import wake
+from muster.settings import Settings, load_settings, settings_path
+from muster.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: what was looked at, what was found, and what to do if that is not well."""
+
+    check: str
+    ok: bool
+    found: str
+    remedy: str = ""
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Check the installation, and say what to mend. Exit code 1 when something is to be mended."""
+    findings = []
+    for finding in _findings():
+        findings.append(finding)
+        if not as_json:
+            click.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.check}: {finding.found}")
+            if not finding.ok:
+                click.echo(f"      {finding.remedy}")
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    raise click.exceptions.Exit(0 if all(finding.ok for finding in findings) else 1)
+
+
+def _findings() -> Iterator[Finding]:
+    path = settings_path()
+    try:
+        settings = load_settings()
+    except MusterError as error:
+        yield Finding("settings", ok=False, found=str(error), remedy="mend the file, or run playbooks/site.yml")
+        return
+    yield Finding("settings", ok=True, found=str(path))
+    yield _state_directory(settings)
+    yield _program("ansible-playbook", "reinstall muster: ansible-core comes with it")
+    yield _program("ssh", "install openssh-client: `muster ssh` and agents over SSH need it")
+    yield _attempt(
+        "database",
+        lambda: _database(settings),
+        "see `database` in the settings",
+    )
+    yield _attempt(
+        "catalog",
+        lambda: f"{len(load_catalog(settings.catalog).images)} images in {settings.catalog}",
+        "mend the catalog file",
+    )
+    running = wake(settings.wake_socket)
+    yield Finding(
+        "daemon",
+        running,
+        "it runs" if running else "it does not run",
+        "start it (`service muster start`), or run `muster pass` from cron",
+    )
+    yield from _agents(settings)
+
+
+def _state_directory(settings: Settings) -> Finding:
+    path = settings.state_dir
+    if not path.is_dir():
+        return Finding("state directory", ok=False, found=f"{path} does not exist", remedy="run playbooks/site.yml")
+    mode = path.stat().st_mode & 0o777
+    return Finding(
+        "state directory", mode == 0o700, f"{path}, mode {mode:04o}", f"chmod 0700 {path}: it holds keys and logs"
+    )
+
+
+def _database(settings: Settings) -> str:
+    Store(settings.database_url).close()
+    return settings.database_url
+
+
+def _program(name: str, remedy: str) -> Finding:
+    path = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+    return Finding(name, path is not None, path or "not found", remedy)
+
+
+def _attempt(check: str, look: Callable[[], str], remedy: str) -> Finding:
+    try:
+        return Finding(check, ok=True, found=look())
+    except MusterError as error:
+        return Finding(check, ok=False, found=str(error), remedy=remedy)
+
+
+def _agents(settings: Settings) -> Iterator[Finding]:
+    from muster.ansible_gateway.gateway import AnsibleGateway  # noqa: PLC0415 - Ansible's libraries load slowly
+
+    if not Path(settings.inventory).exists():
+        yield Finding(
+            "inventory", ok=False, found=f"{settings.inventory} does not exist", remedy="write it, with a group agents"
+        )
+        return
+    try:
+        observation = AnsibleGateway(settings.inventory, settings.cluster).observe()
+    except MusterError as error:
+        yield Finding("inventory", ok=False, found=str(error), remedy="mend the inventory; it needs a group agents")
+        return
+    known = len(observation.reports) + len(observation.problems)
+    yield Finding("inventory", known > 0, f"{known} agents in {settings.inventory}", "put hosts into its group agents")
+    for agent_id, problem in observation.problems.items():
+        yield Finding(f"agent {agent_id}", ok=False, found=problem, remedy="mend it, then run `muster pass`")
+    for agent_id, report in observation.reports.items():
+        yield Finding(
+            f"agent {agent_id}",
+            ok=True,
+            found=f"Docker {report['docker']['version']}, {report['docker']['storage_driver']}",
+        )
+        runtime = report["runtime"]
+        yield Finding(
+            f"agent {agent_id}: runtime",
+            runtime is not None,
+            str(runtime or "missing"),
+            "run playbooks/site.yml --tags session_runtime",
+        )
+        held = settings.default_image in tags_on(report["images"])
+        found = f"{settings.default_image} is {'there' if held else 'missing'}"
+        yield Finding(f"agent {agent_id}: default image", held, found, "run playbooks/site.yml --tags images")

@@ -1,0 +1,91 @@
+"""`muster`: the commands, and what each error means for the exit code."""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Mapping
+
+import click
+
+from muster.core.errors import BadInputError, MusterError, SpecError
+
+_COMMANDS: Mapping[str, str] = {
+    "submit": "muster.cli.submit:submit",
+    "ls": "muster.cli.listing:ls",
+    "show": "muster.cli.listing:show",
+    "why": "muster.cli.listing:why",
+    "logs": "muster.cli.access:logs",
+    "ssh": "muster.cli.access:ssh",
+    "exec": "muster.cli.access:exec_",
+    "terminate": "muster.cli.ending:terminate",
+    "cancel": "muster.cli.ending:cancel",
+    "agents": "muster.cli.resources:agents",
+    "images": "muster.cli.resources:images",
+    "pass": "muster.cli.operate:pass_",
+    "daemon": "muster.cli.operate:daemon",
+    "doctor": "muster.cli.doctor:doctor",
+    "completion": "muster.cli.operate:completion",
+    "version": "muster.cli.operate:version",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command when it is asked for: a short command should not pay for the others' libraries."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        near = difflib.get_close_matches(name, _COMMANDS, n=1)
+        if name not in _COMMANDS and not name.startswith("-") and near:
+            raise click.UsageError(f"No such command {name!r}. Did you mean {near[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def cli() -> None:
+    """Cluster sessions on plain Docker hosts.
+
+    SESSION is a session's name, its id, or the start of its id. Settings are read from /etc/muster/muster.yml, or
+    from the file that MUSTER_CONFIG names.
+    """
+
+
+def exit_code(error: MusterError) -> int:
+    return 2 if isinstance(error, BadInputError) else 1
+
+
+def main() -> None:
+    try:
+        cli.main(prog_name="muster", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as finished:
+        sys.exit(finished.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        # Such as `muster ls | head -1`. Closing quietly is what a pipe's reader asked for.
+        sys.stderr.close()
+        sys.exit(141)
+    except SpecError as error:
+        for item in error.errors:
+            click.echo(f"muster: {item}", err=True)
+        sys.exit(exit_code(error))
+    except MusterError as error:
+        for line in str(error).splitlines():
+            click.echo(f"muster: {line}", err=True)
+        sys.exit(exit_code(error))

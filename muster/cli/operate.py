@@ -1,0 +1,67 @@
+"""`pass`, `daemon`, `completion`, `version`."""
+
+import logging
+from dataclasses import asdict
+from importlib.metadata import version as version_of
+
+import click
+
+from muster.cli.context import json_option
+from muster.cli.output import print_json
+from muster.settings import load_settings
+
+
+@click.command("pass")
+@click.option("--wait", is_flag=True, help="Wait while another pass is at work, instead of leaving it to that one.")
+@json_option
+def pass_(wait: bool, as_json: bool) -> None:
+    """Work the queue once: observe, schedule, launch, record. For cron and playbooks."""
+    from muster.service.control_node import locked_pass, opened  # noqa: PLC0415 - Ansible's libraries load slowly
+
+    settings = load_settings()
+    with opened(settings) as shell:
+        summary = locked_pass(settings, shell, wait=wait)
+    if as_json:
+        print_json({**asdict(summary), "changed": summary.changed})
+    else:
+        click.echo(
+            f"scheduled {len(summary.scheduled)}, started {len(summary.started)}, ended {len(summary.ended)}, "
+            f"failed {len(summary.failed)}, waiting {summary.waiting}"
+        )
+        for agent_id, problem in summary.problems.items():
+            click.echo(f"muster: agent {agent_id}: {problem}", err=True)
+    if summary.problems:
+        raise click.exceptions.Exit(1)
+
+
+@click.command()
+def daemon() -> None:
+    """Work the queue until SIGTERM."""
+    from muster.daemon import run_daemon  # noqa: PLC0415 - Ansible's libraries load slowly
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    run_daemon(load_settings())
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell: `source <(muster completion bash)`."""
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - needed here only
+
+    from muster.cli.main import cli  # noqa: PLC0415 - the group imports this module
+
+    kind = get_completion_class(shell)
+    if kind is not None:
+        click.echo(kind(cli, {}, "muster", "_MUSTER_COMPLETE").source())
+
+
+@click.command()
+@json_option
+def version(as_json: bool) -> None:
+    """Print Muster's version, and those of what it stands on."""
+    versions = {name: version_of(name) for name in ("muster", "ansible-core", "ansible-runner", "docker", "sqlalchemy")}
+    if as_json:
+        print_json(versions)
+    else:
+        click.echo("\n".join(f"{name} {number}" for name, number in versions.items()))

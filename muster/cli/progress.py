@@ -1,0 +1,46 @@
+"""Sessions on their way: a line for each change, as it happens."""
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from muster.cli.output import why_text
+from muster.core.errors import MusterError
+from muster.core.session import Session
+from muster.service.sessions import Sessions
+
+
+class WaitedTooLongError(MusterError):
+    """The time to wait is over; the sessions go on."""
+
+
+def follow(
+    service: Sessions,
+    submitted: Sequence[Session],
+    reached: Callable[[Session], bool],
+    *,
+    timeout_s: float | None = None,
+    quiet: bool = False,
+) -> list[Session]:
+    """The sessions as they are when all have `reached`. Progress goes to standard error.
+
+    Raises WaitedTooLongError.
+    """
+    said: dict[str, str] = {}
+    now = list(submitted)
+    try:
+        for now in service.wait_for(submitted, reached, timeout_s):
+            for session in now:
+                line = f"{session.name}: {session.state}" + _reason(session)
+                if not quiet and said.get(session.id) != line:
+                    click.echo(line, err=True)
+                said[session.id] = line
+    except TimeoutError:
+        names = ", ".join(f"{session.name} ({session.state})" for session in now if not reached(session))
+        raise WaitedTooLongError(f"still waiting for {names}; `muster why SESSION` says why") from None
+    return now
+
+
+def _reason(session: Session) -> str:
+    text = why_text(session)
+    return f" ({text})" if text and (session.wait or session.reason) else ""

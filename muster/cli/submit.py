@@ -1,0 +1,232 @@
+"""`submit`: a session spec from flags, a file, a job script, or all of them."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import yaml
+from click.core import ParameterSource
+
+from muster.cli.context import current_user, json_option, sessions
+from muster.cli.output import print_json, session_json
+from muster.cli.progress import follow
+from muster.core.errors import BadInputError
+from muster.core.session import FINAL, Result, Session, SessionState
+from muster.core.spec import SessionSpec
+
+_MARK = "#MUSTER"
+
+
+def _spec_options() -> list[click.Parameter]:
+    """One option for each field of the spec that has flags.
+
+    Values stay text: the spec itself checks them, all at once.
+    """
+    options: list[click.Parameter] = []
+    for name, field in SessionSpec.model_fields.items():
+        extra = field.json_schema_extra
+        if not isinstance(extra, dict):
+            continue
+        choices = [choice for choice in _literals(field.annotation) if isinstance(choice, str)]
+        flags: Any = extra["flags"]
+        options.append(
+            click.Option(
+                [*flags, name],
+                metavar=str(extra["metavar"] or "|".join(choices)),
+                multiple=bool(extra["multiple"]),
+                help=field.description,
+                shell_complete=_completer(choices),
+            )
+        )
+    return options
+
+
+def _literals(annotation: object) -> list[object]:
+    found: list[object] = []
+    for argument in get_args(annotation):
+        found += _literals(argument) if get_args(argument) else [argument]
+    return found
+
+
+def _completer(choices: Sequence[str]) -> Any:  # noqa: ANN401 - click's own callback type is not public
+    return lambda _ctx, _param, incomplete: [choice for choice in choices if choice.startswith(incomplete)]
+
+
+class _SubmitCommand(click.Command):
+    """Knows what stood behind `--`: a command, never a job script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta["muster.command"] = args[cut + 1 :]
+            args = args[:cut]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_SubmitCommand)
+@click.argument("script", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--file", "-f", "file", type=click.Path(path_type=Path), help="Session file (YAML or JSON); flags win over it."
+)
+@click.option(
+    "--ssh-key",
+    "ssh_key_files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Public key file that may log in to main1; those in ~/.ssh by default.",
+)
+@click.option("--count", default=1, metavar="N", type=int, help="Queue N sessions at once: NAME-1, NAME-2, …")
+@click.option("--owner", help="Whose session it is; you by default.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Show progress until it runs; for a batch session until it ends, whose exit code is then ours.",
+)
+@click.option(
+    "--wait-timeout", type=float, metavar="SECONDS", help="Stop waiting after this time; the session goes on."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print the session's id only.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the session file, and do nothing else.")
+@json_option
+@click.pass_context
+def submit(
+    ctx: click.Context,
+    /,
+    script: Path | None,
+    file: Path | None,
+    ssh_key_files: tuple[Path, ...],
+    count: int,
+    owner: str | None,
+    wait: bool,
+    wait_timeout: float | None,
+    quiet: bool,
+    schema: bool,
+    as_json: bool,
+    **flags: object,
+) -> None:
+    r"""Queue a session.
+
+    \b
+      muster submit --name lab --cluster-size 3 --cpu 2 --mem 4G
+      muster submit --gpu 1 --time-limit 2h -- python train.py
+      muster submit -f session.yml --priority 80
+      muster submit job.sh          (a script whose #MUSTER lines carry flags)
+
+    A wrong spec gets all its errors in one answer, and nothing is queued.
+    """
+    del flags
+    if schema:
+        print_json(SessionSpec.model_json_schema(mode="validation"))
+        return
+    spec = _from_file(file) | _from_script(ctx.command, script) | _given(ctx)
+    command = ctx.meta.get("muster.command")
+    if command is not None:
+        if not command:
+            raise BadInputError("command: nothing stands behind --; write the command there")
+        spec["command"] = shlex.join(command) if len(command) > 1 else command[0]
+    spec.setdefault("ssh_keys", _public_keys(ssh_key_files))
+    with sessions() as service:
+        submitted = service.submit(spec, owner or current_user(), count)
+        impossible = service.impossible(submitted)
+        _announce(submitted, quiet=quiet, as_json=as_json and not wait)
+        for session in submitted:
+            if session.id in impossible:
+                click.echo(f"muster: {session.name} {impossible[session.id].message}", err=True)
+        if wait:
+            reached = _reached_batch if submitted[0].spec.is_batch else _reached_interactive
+            ended = follow(service, submitted, reached, timeout_s=wait_timeout, quiet=quiet or as_json)
+            if as_json:
+                print_json([session_json(session) for session in ended])
+            ctx.exit(max(_exit_code(session) for session in ended))
+
+
+def _announce(submitted: Sequence[Session], *, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        print_json([session_json(session) for session in submitted])
+        return
+    for session in submitted:
+        click.echo(session.id if quiet else f"Submitted {session.name} {session.id}")
+
+
+def _reached_batch(session: Session) -> bool:
+    return session.state in FINAL
+
+
+def _reached_interactive(session: Session) -> bool:
+    return session.state is SessionState.RUNNING
+
+
+def _exit_code(session: Session) -> int:
+    if session.exit_code is not None:
+        return session.exit_code
+    failed = session.result is Result.FAILURE or session.state in {SessionState.ERROR, SessionState.CANCELLED}
+    return 1 if failed else 0
+
+
+def _given(ctx: click.Context) -> dict[str, Any]:
+    """The spec's fields that were given as flags in this context."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in ctx.params.items()
+        if name in SessionSpec.model_fields and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+
+
+def _from_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"--file: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        raise BadInputError(f"--file: {path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, Mapping):
+        raise BadInputError(f"--file: {path} holds no mapping; write lines such as cluster_size: 3")
+    return {str(key): value for key, value in content.items()}
+
+
+def _from_script(command: click.Command, path: Path | None) -> dict[str, Any]:
+    """The script's text, and the flags on its #MUSTER lines before its first command."""
+    if path is None:
+        return {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise BadInputError(f"SCRIPT: {path} cannot be read: {cause}; a command goes behind --") from None
+    if not text.startswith("#!"):
+        raise BadInputError(
+            f"SCRIPT: {path} does not begin with #!; a command goes behind --, a session file behind -f"
+        )
+    words: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith(_MARK):
+            try:
+                words += shlex.split(line.removeprefix(_MARK), comments=True)
+            except ValueError as error:
+                raise BadInputError(f"{path}:{number}: {error}") from None
+        elif line.strip() and not line.startswith("#"):
+            break
+    try:
+        context = command.make_context(f"{path}: {_MARK}", list(words))
+    except click.UsageError as error:
+        raise BadInputError(f"{path}: {error.format_message()}") from None
+    given = _given(context)
+    if len(given) == 0 and words:
+        raise BadInputError(f"{path}: {_MARK} {shlex.join(words)} holds no flag of the session spec")
+    return {"name": path.stem, **given, "script": text}
+
+
+def _public_keys(files: Sequence[Path]) -> list[str]:
+    try:
+        directory = Path.home() / ".ssh"
+        paths = files or (sorted(directory.glob("id_*.pub")) if directory.is_dir() else [])
+        return [path.read_text(encoding="utf-8").strip() for path in paths]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"--ssh-key: a key cannot be read: {error}") from None
+
+
+submit.params = [submit.params[0], *_spec_options(), *submit.params[1:]]

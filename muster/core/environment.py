@@ -1,0 +1,44 @@
+"""The environment that PyTorch, TensorFlow and MPI expect in each kernel: the table of docs/environment.md."""
+
+import json
+from itertools import groupby
+
+from muster.core.session import Kernel, Session
+
+
+def environment(session: Session, kernel: Kernel, master_port: int) -> dict[str, str]:
+    """The user's own variables first; Muster's win."""
+    names = [k.name for k in session.kernels]
+    replicas = ",".join(f"{role}:{len(list(members))}" for role, members in groupby(session.kernels, lambda k: k.role))
+    variables = {
+        **session.spec.env,
+        "BACKENDAI_SESSION_ID": session.id,
+        "BACKENDAI_KERNEL_ID": kernel.id,
+        "BACKENDAI_SESSION_NAME": session.name,
+        "BACKENDAI_CLUSTER_SIZE": str(len(names)),
+        "BACKENDAI_CLUSTER_MODE": str(session.placed_mode),
+        "BACKENDAI_CLUSTER_HOST": kernel.name,
+        "BACKENDAI_CLUSTER_HOSTS": ",".join(names),
+        "BACKENDAI_CLUSTER_ROLE": kernel.role,
+        "BACKENDAI_CLUSTER_IDX": str(kernel.index),
+        "BACKENDAI_CLUSTER_REPLICAS": replicas,
+        "BACKENDAI_CLUSTER_LOCAL_RANK": str(kernel.rank),
+    }
+    if len(names) > 1 and session.spec.distributed_env:
+        variables |= _distributed(session, kernel, names, master_port)
+    return variables
+
+
+def _distributed(session: Session, kernel: Kernel, names: list[str], master_port: int) -> dict[str, str]:
+    agent_id = kernel.allocation.agent_id if kernel.allocation else None
+    on_this_agent = [k.id for k in session.kernels if k.allocation and k.allocation.agent_id == agent_id]
+    workers = [f"{name}:{master_port}" for name in names]
+    return {
+        "WORLD_SIZE": str(len(names)),
+        "WORLD_RANK": str(kernel.rank),
+        "RANK": str(kernel.rank),
+        "LOCAL_RANK": str(on_this_agent.index(kernel.id)),
+        "MASTER_ADDR": names[0],
+        "MASTER_PORT": str(master_port),
+        "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": kernel.rank}}),
+    }

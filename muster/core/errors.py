@@ -1,0 +1,71 @@
+"""Every error that Muster raises on purpose. The command line maps classes to exit codes in one place."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class MusterError(Exception):
+    """Something went wrong."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+
+
+class BadInputError(MusterError):
+    """The input is not valid."""
+
+
+class NotFoundError(BadInputError):
+    """There is no such thing."""
+
+
+class AmbiguousNameError(BadInputError):
+    """The name fits several things."""
+
+
+class NameTakenError(BadInputError):
+    """A session of that name exists."""
+
+
+class NotPossibleInStateError(MusterError):
+    """The session is in no state for that."""
+
+
+class SettingsError(BadInputError):
+    """The settings file is not valid."""
+
+
+class PassInProgressError(MusterError):
+    """Another pass is at work on this queue."""
+
+
+class AgentUnreachableError(MusterError):
+    """The agent does not answer."""
+
+
+class AnsibleFailedError(MusterError):
+    """Ansible could not do its work."""
+
+
+class IllegalTransitionError(MusterError):
+    """A session was asked to change in a way that its state does not allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """What is wrong with one field, and what to write instead."""
+
+    field: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}; {self.remedy}"
+
+
+class SpecError(BadInputError):
+    """The session spec is not valid. Holds every error of the spec, not only the first."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(str(error) for error in self.errors))

@@ -1,0 +1,147 @@
+"""Sessions and kernels: frozen values, changed by `dataclasses.replace` only."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from muster.core.slots import Slots, total
+from muster.core.spec import SessionSpec
+
+
+class SessionState(StrEnum):
+    PENDING = "PENDING"
+    SCHEDULED = "SCHEDULED"
+    PREPARING = "PREPARING"
+    RUNNING = "RUNNING"
+    TERMINATING = "TERMINATING"
+    TERMINATED = "TERMINATED"
+    CANCELLED = "CANCELLED"
+    ERROR = "ERROR"
+
+
+FINAL = frozenset({SessionState.TERMINATED, SessionState.CANCELLED, SessionState.ERROR})
+PLACED = frozenset({SessionState.SCHEDULED, SessionState.PREPARING, SessionState.RUNNING, SessionState.TERMINATING})
+
+
+class Result(StrEnum):
+    SUCCESS = "SUCCESS"
+    FAILURE = "FAILURE"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """What a kernel gets of one physical GPU: `amount` in thousandths of a unit; a whole GPU when `whole`."""
+
+    uuid: str
+    amount: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A committed kernel → agent, with the kernel's share of each GPU that it uses."""
+
+    agent_id: str
+    gpus: tuple[GpuShare, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One container of a session. `rank` is 0-based over the session, `index` 1-based within the role."""
+
+    id: str
+    role: str
+    index: int
+    rank: int
+    slots: Slots
+    shm: int
+    image: str
+    command: str | None = None
+    allocation: Allocation | None = None
+    container_id: str | None = None
+    container_state: str | None = None
+    address: str | None = None
+    ssh_port: int | None = None
+    exit_code: int | None = None
+    oom_killed: bool = False
+    started_at: str | None = None
+    finished_at: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}{self.index}"
+
+    @property
+    def exited(self) -> bool:
+        return self.container_state in {"exited", "dead"}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session as the store holds it. Times are seconds since the epoch."""
+
+    id: str
+    name: str
+    owner: str
+    spec: SessionSpec
+    kernels: tuple[Kernel, ...]
+    submitted_at: float
+    state: SessionState = SessionState.PENDING
+    reason: str = ""
+    result: Result | None = None
+    exit_code: int | None = None
+    placed_mode: str | None = None
+    generation: int = 0
+    attempts: int = 0
+    retry_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    public_key: str | None = None
+    wait: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def main(self) -> Kernel:
+        return self.kernels[0]
+
+    @property
+    def slots(self) -> Slots:
+        return total(kernel.slots for kernel in self.kernels)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Ids of the agents that hold its kernels, main1's first."""
+        return tuple(dict.fromkeys(k.allocation.agent_id for k in self.kernels if k.allocation))
+
+    @property
+    def network(self) -> str:
+        return f"muster-{self.id.replace('-', '')[:12]}"
+
+
+def kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: str) -> tuple[Kernel, ...]:
+    """The session's kernels in rank order: main1 first, then each role's by index.
+
+    `kernel_ids` holds one id for each kernel; the first is the session's own.
+    """
+    kernels: list[Kernel] = []
+    for role in spec.kernel_roles():
+        for index in range(1, role.replicas + 1):
+            rank = len(kernels)
+            runs_command = rank == 0 or (spec.run_on == "all" and role.command is None)
+            kernels.append(
+                Kernel(
+                    id=kernel_ids[rank],
+                    role=role.name,
+                    index=index,
+                    rank=rank,
+                    slots=role.slots,
+                    shm=role.shm,
+                    image=role.image or default_image,
+                    command=(spec.command or ("/run/muster/job" if spec.script else None))
+                    if runs_command
+                    else role.command,
+                )
+            )
+    return tuple(kernels)
+
+
+def kernel_count(spec: SessionSpec) -> int:
+    return sum(role.replicas for role in spec.kernel_roles())

@@ -1,0 +1,418 @@
+"""The session spec: one definition for flags, file, module and schema.
+
+Each field carries its help text and, where the command line has it, its flag; `muster submit`, the session file,
+`#MUSTER` lines, `library/cluster_session.py` and `muster submit --schema` are all made from this model.
+"""
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from muster.core.duration import parse_duration
+from muster.core.slots import Slots, parse_bytes, parse_milli
+
+MAX_KERNELS = 1000
+HOME = "/home/work"
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+ROLE_PATTERN = re.compile(r"[a-z](?:[a-z-]{0,30}[a-z])?")
+ENV_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED_TARGETS = ("/", "/proc", "/sys", "/dev", "/etc", "/run", "/opt/muster", "/bin", "/sbin", "/lib", "/usr", HOME)
+
+
+def invalid(problem: str, remedy: str) -> PydanticCustomError:
+    return PydanticCustomError("invalid", "{problem}", {"problem": problem, "remedy": remedy})
+
+
+def _milli(value: object) -> int:
+    try:
+        return parse_milli(value)
+    except ValueError as error:
+        raise invalid(str(error), "write a number such as 2, 0.5 or 500m") from None
+
+
+def _bytes(value: object) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise invalid(str(error), "write bytes such as 512M, 4G or 1.5G") from None
+
+
+def _seconds(value: object) -> int:
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise invalid(str(error), "write minutes, 90s, 30m, 2h, 1-12:00:00 or hours:minutes:seconds") from None
+
+
+_AMOUNT = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
+Milli = Annotated[
+    int,
+    BeforeValidator(_milli),
+    PlainSerializer(lambda milli: f"{milli}m"),
+    WithJsonSchema({**_AMOUNT, "examples": [2, 0.5, "500m"]}),
+]
+Bytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema({**_AMOUNT, "examples": ["512M", "4G"]})]
+Seconds = Annotated[
+    int,
+    BeforeValidator(_seconds),
+    PlainSerializer(lambda seconds: f"{seconds}s"),
+    WithJsonSchema({**_AMOUNT, "examples": ["30m", "2h", "1-12:00:00"]}),
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _flag(*names: str, metavar: str | None = None, multiple: bool = False) -> dict[str, Any]:
+    return {"flags": list(names), "metavar": metavar, "multiple": multiple}
+
+
+class MountSpec(_Model):
+    """A data folder in every kernel. Short form: `FOLDER[:TARGET][:ro]`."""
+
+    folder: str = Field(description="folder below the data root, such as datasets/mnist")
+    target: str = Field(default="", description=f"path in the kernels; {HOME}/<last part of the folder> by default")
+    read_only: bool = Field(default=False, description="mount read-only")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        folder, *rest = value.split(":")
+        mode = rest.pop() if rest and rest[-1] in {"ro", "rw"} else "rw"
+        if len(rest) > 1:
+            raise invalid(f"{value!r} has too many colons", "write FOLDER, FOLDER:TARGET or FOLDER:TARGET:ro")
+        return {"folder": folder, "target": rest[0] if rest else "", "read_only": mode == "ro"}
+
+    @field_validator("folder")
+    @classmethod
+    def _inside_the_root(cls, value: str) -> str:
+        path = posixpath.normpath(value)
+        if not value or path == "." or value.startswith("/") or ".." in value.split("/"):
+            raise invalid(f"{value!r} is not below the data root", "name a folder relative to it, without ..")
+        return path
+
+    @model_validator(mode="after")
+    def _target_given(self) -> Self:
+        target = self.target or f"{HOME}/{posixpath.basename(self.folder)}"
+        path = "/" + posixpath.normpath(target).lstrip("/")
+        if not target.startswith("/") or ".." in target.split("/"):
+            raise invalid(f"target {target!r} is not an absolute path", "write a path such as /data")
+        if path in _RESERVED_TARGETS or f"{path}/".startswith(("/run/muster/", "/opt/muster/")):
+            raise invalid(f"target {target!r} would hide what a kernel needs", "choose another path, such as /data")
+        object.__setattr__(self, "target", path)
+        return self
+
+
+class RoleSpec(_Model):
+    """A named group of kernels. Short form: `NAME:REPLICAS[,cpu=…][,mem=…][,image=…][,command=…]`."""
+
+    name: str = Field(description="such as ps or worker; kernels are called ps1, ps2, …")
+    replicas: int = Field(default=1, ge=1, le=MAX_KERNELS, description="how many kernels the role has")
+    image: str | None = Field(default=None, description="image of this role; the session's by default")
+    command: str | None = Field(default=None, description="shell command of this role; none by default")
+    cpu: Milli | None = Field(default=None, description="CPU cores of each kernel of this role")
+    mem: Bytes | None = Field(default=None, description="memory of each kernel of this role")
+    shm: Bytes | None = Field(default=None, description="shared memory of each kernel of this role")
+    gpu: int | None = Field(default=None, ge=0, description="whole GPUs of each kernel of this role")
+    fgpu: Milli | None = Field(default=None, description="fGPU units of each kernel of this role")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        head, *settings = value.split(",")
+        name, _, replicas = head.partition(":")
+        fields: dict[str, object] = {"name": name, "replicas": replicas or 1}
+        for setting in settings:
+            key, equals, content = setting.partition("=")
+            if not equals:
+                raise invalid(f"{setting!r} has no =", "write NAME:REPLICAS,cpu=2,mem=4G")
+            fields[key] = content
+        return fields
+
+    @field_validator("name")
+    @classmethod
+    def _usable_name(cls, value: str) -> str:
+        if not ROLE_PATTERN.fullmatch(value):
+            raise invalid(f"{value!r} is not a role name", "use lower-case letters and dashes, such as ps or worker")
+        return value
+
+
+class SessionSpec(_Model):
+    """What a user submits."""
+
+    NAMELESS: ClassVar[str] = ""
+
+    name: str = Field(
+        default=NAMELESS,
+        description="name of the session; made up if not given",
+        json_schema_extra=_flag("--name", "-n", metavar="NAME"),
+    )
+    image: str = Field(
+        default="",
+        description="image of every kernel, by catalog name or reference; the site's default if not given",
+        json_schema_extra=_flag("--image", "-i", metavar="IMAGE"),
+    )
+    type: Literal["interactive", "batch"] | None = Field(
+        default=None,
+        description="interactive runs until it is ended, batch until its command ends; batch if there is a command",
+        json_schema_extra=_flag("--type"),
+    )
+    command: str | None = Field(
+        default=None,
+        description="shell command of a batch session",
+        json_schema_extra=_flag("--command", "-c", metavar="COMMAND"),
+    )
+    script: str | None = Field(default=None, description="text of a job script, run instead of a command")
+    run_on: Literal["main", "all"] = Field(
+        default="main", description="kernels that run the command", json_schema_extra=_flag("--on")
+    )
+    cluster_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_KERNELS,
+        description="number of kernels",
+        json_schema_extra=_flag("--cluster-size", "-N", metavar="N"),
+    )
+    cluster_mode: Literal["single-node", "multi-node"] = Field(
+        default="single-node",
+        description="all kernels on one agent, or over several where one cannot hold them",
+        json_schema_extra=_flag("--cluster-mode", "-m"),
+    )
+    roles: tuple[RoleSpec, ...] = Field(
+        default=(),
+        max_length=20,
+        description="roles beside main: NAME:REPLICAS[,cpu=…,mem=…,image=…,command=…]",
+        json_schema_extra=_flag("--role", metavar="ROLE", multiple=True),
+    )
+    cpu: Milli = Field(
+        default=1000, description="CPU cores of each kernel", json_schema_extra=_flag("--cpu", metavar="CORES")
+    )
+    mem: Bytes = Field(
+        default=1 << 30, description="memory of each kernel", json_schema_extra=_flag("--mem", metavar="BYTES")
+    )
+    shm: Bytes = Field(
+        default=64 << 20,
+        description="shared memory of each kernel, a part of its memory",
+        json_schema_extra=_flag("--shm", metavar="BYTES"),
+    )
+    gpu: int = Field(
+        default=0, ge=0, le=64, description="whole GPUs of each kernel", json_schema_extra=_flag("--gpu", metavar="N")
+    )
+    fgpu: Milli = Field(
+        default=0, description="fGPU units of each kernel", json_schema_extra=_flag("--fgpu", metavar="UNITS")
+    )
+    env: dict[str, str] = Field(
+        default_factory=dict,
+        description="environment variable NAME=VALUE",
+        json_schema_extra=_flag("--env", "-e", metavar="NAME=VALUE", multiple=True),
+    )
+    mounts: tuple[MountSpec, ...] = Field(
+        default=(),
+        description="data folder in every kernel: FOLDER[:TARGET][:ro]",
+        json_schema_extra=_flag("--mount", "-v", metavar="FOLDER", multiple=True),
+    )
+    priority: int = Field(
+        default=50,
+        ge=0,
+        le=100,
+        description="0 to 100; higher goes first",
+        json_schema_extra=_flag("--priority", metavar="0-100"),
+    )
+    time_limit: Seconds | None = Field(
+        default=None,
+        description="the session ends after this time: minutes, 30m, 2h, 1-12:00:00",
+        json_schema_extra=_flag("--time-limit", "-t", metavar="TIME"),
+    )
+    resource_group: str = Field(
+        default="default",
+        min_length=1,
+        description="agents that may run it",
+        json_schema_extra=_flag("--resource-group", "-g", metavar="GROUP"),
+    )
+    distributed_env: bool = Field(
+        default=True, description="set WORLD_SIZE, MASTER_ADDR, TF_CONFIG, … in sessions of two kernels or more"
+    )
+    ssh_keys: tuple[str, ...] = Field(default=(), description="public keys that may log in to main1 from outside")
+
+    @field_validator("name")
+    @classmethod
+    def _usable_name(cls, value: str) -> str:
+        if value and not NAME_PATTERN.fullmatch(value):
+            raise invalid(
+                f"{value!r} is not a session name", "use letters, digits, dots, dashes and underscores, 63 at most"
+            )
+        return value
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _environment(cls, value: object) -> object:
+        if isinstance(value, list | tuple):
+            value = dict(_assignment(item) for item in value)
+        if not isinstance(value, Mapping):
+            return value
+        for name, content in value.items():
+            if not ENV_PATTERN.fullmatch(str(name)):
+                raise invalid(
+                    f"{name!r} is not a variable name", "use letters, digits and underscores, as in BATCH_SIZE=64"
+                )
+            if "\0" in str(content):
+                raise invalid(f"{name} holds a NUL byte", "remove it")
+        return {name: content if isinstance(content, str) else _scalar(content) for name, content in value.items()}
+
+    @field_validator("mounts")
+    @classmethod
+    def _distinct_targets(cls, value: tuple[MountSpec, ...]) -> tuple[MountSpec, ...]:
+        for target in _repeated([mount.target for mount in value]):
+            raise invalid(f"two folders are mounted at {target}", "give one of them another target")
+        return value
+
+    @field_validator("roles")
+    @classmethod
+    def _distinct_roles(cls, value: tuple[RoleSpec, ...]) -> tuple[RoleSpec, ...]:
+        for name in _repeated([role.name for role in value]):
+            raise invalid(f"role {name} is given twice", "give it once, with the number of its replicas")
+        for role in value:
+            if role.name == "main" and role.replicas != 1:
+                raise invalid("a session has one main kernel", "write main:1 and give the others another role")
+            if role.name == "main" and role.command is not None:
+                raise invalid("the role main has a command", "give main's command as the session's own")
+        return value
+
+    @field_validator("ssh_keys")
+    @classmethod
+    def _public_keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for key in value:
+            if len(key.split()) < 2 or "\n" in key.strip() or "PRIVATE" in key:
+                raise invalid("that is not a public key", "give one line such as ssh-ed25519 AAAA… me@laptop")
+        return tuple(key.strip() for key in value)
+
+    @model_validator(mode="after")
+    def _command_and_type_agree(self) -> Self:
+        commands = self.command is not None or self.script is not None
+        if self.command is not None and self.script is not None:
+            raise invalid("command and script are both given", "give one of them")
+        if self.type == "batch" and not commands:
+            raise invalid("a batch session needs a command", "give --command, a job script, or COMMAND after --")
+        if self.type == "interactive" and commands:
+            raise invalid("an interactive session runs no command", "leave the command out, or choose type batch")
+        return self
+
+    @model_validator(mode="after")
+    def _size_and_roles_agree(self) -> Self:
+        listed = sum(role.replicas for role in self.roles if role.name != "main")
+        if self.cluster_size is not None and self.cluster_size < listed + 1:
+            raise invalid(
+                f"cluster_size {self.cluster_size} is less than main and the roles' replicas, {listed + 1}",
+                f"leave cluster_size out, or make it {listed + 1} or more",
+            )
+        if listed + 1 > MAX_KERNELS:
+            raise invalid(f"a session of {listed + 1} kernels is too large", f"ask for {MAX_KERNELS} at the most")
+        if (
+            self.cluster_size is not None
+            and self.cluster_size > listed + 1
+            and any(r.name == "sub" for r in self.roles)
+        ):
+            raise invalid(
+                "cluster_size is more than the roles add up to", "leave cluster_size out, or raise sub's replicas"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sensible_resources(self) -> Self:
+        for role in self.kernel_roles():
+            if role.shm > role.slots.mem:
+                raise invalid(
+                    f"shm of role {role.name} is more than its mem",
+                    "shared memory is a part of memory: raise mem or lower shm",
+                )
+            if role.slots.mem < 32 << 20:
+                raise invalid(
+                    f"mem of role {role.name} is less than 32M",
+                    "ask for 32M or more; a bare number is bytes, 4G is four gibibytes",
+                )
+            if role.slots.cpu < 10:
+                raise invalid(f"cpu of role {role.name} is less than 0.01", "ask for 0.01 or more")
+            if role.slots.gpu and role.slots.fgpu:
+                raise invalid(f"role {role.name} asks for gpu and fgpu", "ask for one of them: 1 gpu is a whole card")
+        return self
+
+    @property
+    def is_batch(self) -> bool:
+        return self.type == "batch" or (self.type is None and (self.command is not None or self.script is not None))
+
+    def kernel_roles(self) -> "tuple[KernelRole, ...]":
+        """The roles in rank order: main, then as listed, then `sub` for what cluster_size leaves."""
+        listed = {role.name: role for role in self.roles}
+        main = listed.pop("main", RoleSpec(name="main"))
+        roles = [main, *listed.values()]
+        rest = (self.cluster_size or 0) - sum(role.replicas for role in roles)
+        if rest > 0:
+            roles.append(RoleSpec(name="sub", replicas=rest))
+        return tuple(self._resolved(role) for role in roles)
+
+    def _resolved(self, role: RoleSpec) -> "KernelRole":
+        def own(name: str) -> Any:  # noqa: ANN401 - the field's own type
+            value = getattr(role, name)
+            return getattr(self, name) if value is None else value
+
+        wants_no_gpu = role.fgpu is not None and role.gpu is None
+        wants_no_fgpu = role.gpu is not None and role.fgpu is None
+        return KernelRole(
+            name=role.name,
+            replicas=role.replicas,
+            image=own("image"),
+            command=role.command,
+            shm=own("shm"),
+            slots=Slots(
+                cpu=own("cpu"),
+                mem=own("mem"),
+                gpu=0 if wants_no_gpu else own("gpu"),
+                fgpu=0 if wants_no_fgpu else own("fgpu"),
+            ),
+        )
+
+
+class KernelRole(_Model):
+    """A role with nothing left to fill in."""
+
+    name: str
+    replicas: int
+    image: str
+    command: str | None
+    shm: int
+    slots: Slots
+
+
+def _assignment(item: object) -> tuple[str, str]:
+    name, equals, content = str(item).partition("=")
+    if not equals:
+        raise invalid(f"{item!r} has no =", "write NAME=VALUE")
+    return name, content
+
+
+def _scalar(content: object) -> object:
+    if isinstance(content, bool):
+        return "true" if content else "false"
+    return str(content) if isinstance(content, int | float) else content
+
+
+def _repeated(values: list[str]) -> list[str]:
+    return sorted({value for value in values if values.count(value) > 1})

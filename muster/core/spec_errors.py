@@ -1,0 +1,64 @@
+"""Pydantic's errors as ours: every error of a spec at once, each with its field and its remedy."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from muster.core.errors import FieldError, SpecError
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_WHOLE = ("is not a whole number", "write a whole number such as 4")
+_BOOLEAN = ("is neither true nor false", "write true or false")
+_MAPPING = ("is not a mapping", "write names with values, as in NAME: value")
+_LIST = ("is not a list", "write a list, even of one")
+_KINDS: Mapping[str, tuple[str, str]] = {
+    "literal_error": ("is none of the choices", "write {expected}"),
+    "greater_than_equal": ("is too small", "write {ge} or more"),
+    "greater_than": ("is too small", "write more than {gt}"),
+    "less_than_equal": ("is too large", "write {le} or less"),
+    "string_type": ("is not text", "put it in quotes"),
+    "int_parsing": _WHOLE,
+    "int_type": _WHOLE,
+    "int_from_float": _WHOLE,
+    "bool_parsing": _BOOLEAN,
+    "bool_type": _BOOLEAN,
+    "dict_type": _MAPPING,
+    "mapping_type": _MAPPING,
+    "model_type": _MAPPING,
+    "list_type": _LIST,
+    "tuple_type": _LIST,
+}
+
+
+def validated(model: type[_Model], values: Mapping[str, Any]) -> _Model:
+    """`values` as `model`. Raises SpecError with every error that they have."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise SpecError([_field_error(model, detail) for detail in error.errors(include_url=False)]) from None
+
+
+def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:
+    context = detail.get("ctx", {})
+    field = _path(detail["loc"]) or "spec"
+    kind = detail["type"]
+    if kind == "invalid":
+        return FieldError(field, str(context["problem"]), str(context["remedy"]))
+    if kind == "missing":
+        return FieldError(field, "it is missing", "give it a value")
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(str(detail["loc"][-1]), list(model.model_fields), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(model.model_fields))}"
+        return FieldError(field, "there is no such field", hint)
+    problem, remedy = _KINDS.get(kind, (f"is not valid: {detail['msg']}", "see `muster submit --schema`"))
+    return FieldError(field, f"{detail['input']!r} {problem}", remedy.format(**context))
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
