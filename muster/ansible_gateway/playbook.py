@@ -69,6 +69,8 @@ def run_playbook(name: str, inventory: Path, variables: Mapping[str, Any], direc
             "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         },
         event_handler=handle,
+        # Its own would take over SIGTERM and SIGINT and cancel a playbook half-way: a pass that has begun is finished.
+        cancel_callback=lambda: False,
         quiet=True,
         suppress_env_files=True,
     )

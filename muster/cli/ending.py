@@ -3,10 +3,11 @@
 import click
 
 from muster.cli.context import complete_session, current_user, json_option, sessions
-from muster.cli.output import print_json, session_json
+from muster.cli.output import print_json
 from muster.cli.progress import follow
 from muster.core.errors import BadInputError
 from muster.core.session import FINAL
+from muster.service.views import session_json
 
 
 @click.command()

@@ -5,19 +5,11 @@ from collections.abc import Sequence
 import click
 
 from muster.cli.context import complete_session, current_user, json_option, sessions
-from muster.cli.output import (
-    SESSION_HEADERS,
-    print_json,
-    print_table,
-    session_json,
-    session_row,
-    story_json,
-    timestamp,
-    why_text,
-)
+from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_row, why_text
 from muster.core.plan import WaitCode
 from muster.core.session import Session, SessionState
 from muster.core.slots import format_slots
+from muster.service.views import session_json, story_json, timestamp
 from muster.store.store import StoryLine
 
 
@@ -132,9 +124,8 @@ def why(session: str, as_json: bool) -> None:
     if wait["exhausted"]:
         counts = ", ".join(f"{name} on {count}" for name, count in _items(wait["exhausted"]))
         never = wait["code"] == WaitCode.NEVER_FITS
-        click.echo(
-            f"  of {wait['agents_considered']} agents, too little {'even when empty' if never else 'free now'}: {counts}"
-        )
+        when = "even when empty" if never else "free now"
+        click.echo(f"  of {wait['agents_considered']} agents, too little {when}: {counts}")
     if wait["filtered"]:
         click.echo("  agents not asked: " + ", ".join(f"{count} {name}" for name, count in _items(wait["filtered"])))
 

@@ -69,12 +69,12 @@ def exit_code(error: MusterError) -> int:
 
 def main() -> None:
     try:
-        cli.main(prog_name="muster", standalone_mode=False)
+        # Without click's own error handling, an exit code comes back as the result.
+        code = cli.main(prog_name="muster", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except click.exceptions.Exit as finished:
-        sys.exit(finished.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:

@@ -6,10 +6,11 @@ from dataclasses import asdict
 import click
 
 from muster.cli.context import json_option, sessions
-from muster.cli.output import age, agent_json, print_json, print_table
+from muster.cli.output import age, print_json, print_table
 from muster.core.agent import Agent
 from muster.core.slots import Slots, format_slot
 from muster.service.catalog import load_catalog, tags_on
+from muster.service.views import agent_json
 
 
 @click.command()

@@ -10,11 +10,12 @@ import yaml
 from click.core import ParameterSource
 
 from muster.cli.context import current_user, json_option, sessions
-from muster.cli.output import print_json, session_json
+from muster.cli.output import print_json
 from muster.cli.progress import follow
 from muster.core.errors import BadInputError
 from muster.core.session import FINAL, Result, Session, SessionState
 from muster.core.spec import SessionSpec
+from muster.service.views import session_json
 
 _MARK = "#MUSTER"
 

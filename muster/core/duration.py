@@ -3,8 +3,8 @@
 import re
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_WITH_UNITS = re.compile(r"(?:\d+[smhd])+")
-_CLOCK = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})")
+_WITH_UNITS = re.compile(r"(?:\d{1,9}[smhd]){1,4}")
+_CLOCK = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,9}(?::\d{1,9}){0,2})")
 
 
 def parse_duration(value: object) -> int:

@@ -69,4 +69,4 @@ def _demand(kernel: Kernel) -> tuple[int, int, int, int, int]:
 def _leftover(filled: _Filled) -> tuple[int, float, str]:
     room, capacity = filled.room, filled.room.agent.capacity
     shares = [room.cpu / capacity.cpu if capacity.cpu else 0, room.mem / capacity.mem if capacity.mem else 0]
-    return sum(room.gpu_free), max(shares), room.agent.id
+    return sum(room.gpu_free), sum(shares), room.agent.id

@@ -60,9 +60,10 @@ class Room:
         """The room less what committed kernels use, even where that is more than the agent has now."""
         room = self
         for kernel in kernels:
-            taken = {share.uuid: share.amount for share in kernel.allocation.gpus} if kernel.allocation else {}
+            shares = {share.uuid: share for share in kernel.allocation.gpus} if kernel.allocation else {}
             left = tuple(
-                max(0, free - taken.get(gpu.uuid, 0)) for gpu, free in zip(room.agent.gpus, room.gpu_free, strict=True)
+                max(0, free - _taken(shares[gpu.uuid], gpu)) if gpu.uuid in shares else free
+                for gpu, free in room._gpus()
             )
             room = replace(
                 room, cpu=max(0, room.cpu - kernel.slots.cpu), mem=max(0, room.mem - kernel.slots.mem), gpu_free=left
@@ -96,3 +97,8 @@ class Room:
 
     def _gpus(self) -> list[tuple[Gpu, int]]:
         return list(zip(self.agent.gpus, self.gpu_free, strict=True))
+
+
+def _taken(share: GpuShare, gpu: Gpu) -> int:
+    """A whole GPU stays whole where the site has since cut its GPUs into other units."""
+    return gpu.capacity if share.whole else share.amount

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
+# Far above any machine, and far below what a division or a database column cannot hold.
+_MOST_MILLI = 10**12
+_MOST_BYTES = 1 << 60
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -46,10 +49,12 @@ def parse_milli(value: object) -> int:
     text = str(value).strip()
     try:
         amount = Decimal(text[:-1]) if text.endswith("m") else Decimal(text) * 1000
-    except InvalidOperation:
+    except ArithmeticError:
         raise ValueError(f"{text!r} is not a number") from None
     if not amount.is_finite() or amount < 0:
         raise ValueError(f"{text!r} is not a positive number")
+    if amount > _MOST_MILLI:
+        raise ValueError(f"{text!r} is too large a number")
     if amount != amount.to_integral_value():
         raise ValueError(f"{text!r} is finer than a thousandth")
     return int(amount)
@@ -65,10 +70,12 @@ def parse_bytes(value: object) -> int:
     unit = number[-1:] if number[-1:] in _BINARY else ""
     try:
         amount = Decimal(number.removesuffix(unit) if unit else number) * _BINARY[unit]
-    except InvalidOperation:
+    except ArithmeticError:
         raise ValueError(f"{text!r} is not an amount of bytes") from None
     if not amount.is_finite() or amount < 0:
         raise ValueError(f"{text!r} is not a positive amount of bytes")
+    if amount > _MOST_BYTES:
+        raise ValueError(f"{text!r} is too large an amount of bytes")
     return int(amount)
 
 

@@ -6,7 +6,7 @@ Each field carries its help text and, where the command line has it, its flag; `
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from muster.core.duration import parse_duration
+from muster.core.errors import FieldError
 from muster.core.slots import Slots, parse_bytes, parse_milli
 
 MAX_KERNELS = 1000
@@ -129,7 +130,7 @@ class RoleSpec(_Model):
     cpu: Milli | None = Field(default=None, description="CPU cores of each kernel of this role")
     mem: Bytes | None = Field(default=None, description="memory of each kernel of this role")
     shm: Bytes | None = Field(default=None, description="shared memory of each kernel of this role")
-    gpu: int | None = Field(default=None, ge=0, description="whole GPUs of each kernel of this role")
+    gpu: int | None = Field(default=None, ge=0, le=64, description="whole GPUs of each kernel of this role")
     fgpu: Milli | None = Field(default=None, description="fGPU units of each kernel of this role")
 
     @model_validator(mode="before")
@@ -305,54 +306,60 @@ class SessionSpec(_Model):
         return tuple(key.strip() for key in value)
 
     @model_validator(mode="after")
-    def _command_and_type_agree(self) -> Self:
+    def _fields_agree(self) -> Self:
+        errors = [*self._command_errors(), *self._size_errors(), *self._resource_errors()]
+        if errors:
+            raise PydanticCustomError("disagreements", "the fields do not agree", {"errors": errors})
+        return self
+
+    def _command_errors(self) -> Iterator[FieldError]:
         commands = self.command is not None or self.script is not None
+        if self.command is not None and not self.command.strip():
+            yield FieldError("command", "it is empty", "write the command, or leave it out")
         if self.command is not None and self.script is not None:
-            raise invalid("command and script are both given", "give one of them")
+            yield FieldError("command", "command and script are both given", "give one of them")
         if self.type == "batch" and not commands:
-            raise invalid("a batch session needs a command", "give --command, a job script, or COMMAND after --")
+            yield FieldError(
+                "type", "a batch session needs a command", "give --command, a job script, or COMMAND after --"
+            )
         if self.type == "interactive" and commands:
-            raise invalid("an interactive session runs no command", "leave the command out, or choose type batch")
-        return self
-
-    @model_validator(mode="after")
-    def _size_and_roles_agree(self) -> Self:
-        listed = sum(role.replicas for role in self.roles if role.name != "main")
-        if self.cluster_size is not None and self.cluster_size < listed + 1:
-            raise invalid(
-                f"cluster_size {self.cluster_size} is less than main and the roles' replicas, {listed + 1}",
-                f"leave cluster_size out, or make it {listed + 1} or more",
+            yield FieldError(
+                "type", "an interactive session runs no command", "leave the command out, or choose type batch"
             )
-        if listed + 1 > MAX_KERNELS:
-            raise invalid(f"a session of {listed + 1} kernels is too large", f"ask for {MAX_KERNELS} at the most")
-        if (
-            self.cluster_size is not None
-            and self.cluster_size > listed + 1
-            and any(r.name == "sub" for r in self.roles)
-        ):
-            raise invalid(
-                "cluster_size is more than the roles add up to", "leave cluster_size out, or raise sub's replicas"
-            )
-        return self
 
-    @model_validator(mode="after")
-    def _sensible_resources(self) -> Self:
+    def _size_errors(self) -> Iterator[FieldError]:
+        least = 1 + sum(role.replicas for role in self.roles if role.name != "main")
+        if least > MAX_KERNELS:
+            yield FieldError(
+                "roles", f"a session of {least} kernels is too large", f"ask for {MAX_KERNELS} at the most"
+            )
+        elif self.cluster_size is not None and self.cluster_size < least:
+            yield FieldError(
+                "cluster_size",
+                f"{self.cluster_size} is less than main and the roles' replicas, {least}",
+                f"leave cluster_size out, or make it {least} or more",
+            )
+        elif (self.cluster_size or 0) > least and any(role.name == "sub" for role in self.roles):
+            yield FieldError(
+                "cluster_size",
+                f"{self.cluster_size} is more than the roles add up to",
+                "leave cluster_size out, or raise sub's replicas",
+            )
+
+    def _resource_errors(self) -> Iterator[FieldError]:
+        listed = {role.name: role for role in self.roles}
+        said: set[str] = set()
         for role in self.kernel_roles():
-            if role.shm > role.slots.mem:
-                raise invalid(
-                    f"shm of role {role.name} is more than its mem",
-                    "shared memory is a part of memory: raise mem or lower shm",
-                )
-            if role.slots.mem < 32 << 20:
-                raise invalid(
-                    f"mem of role {role.name} is less than 32M",
-                    "ask for 32M or more; a bare number is bytes, 4G is four gibibytes",
-                )
-            if role.slots.cpu < 10:
-                raise invalid(f"cpu of role {role.name} is less than 0.01", "ask for 0.01 or more")
-            if role.slots.gpu and role.slots.fgpu:
-                raise invalid(f"role {role.name} asks for gpu and fgpu", "ask for one of them: 1 gpu is a whole card")
-        return self
+            own = listed.get(role.name)
+            for error in _resource_errors_of(role):
+                inherited = own is None or getattr(own, error.field) is None
+                if inherited and error.field in said:
+                    continue
+                if own is None:
+                    said.add(error.field)
+                    yield error
+                else:
+                    yield FieldError("roles", f"{error.field} of role {role.name}: {error.problem}", error.remedy)
 
     @property
     def is_batch(self) -> bool:
@@ -399,6 +406,19 @@ class KernelRole(_Model):
     command: str | None
     shm: int
     slots: Slots
+
+
+def _resource_errors_of(role: KernelRole) -> Iterator[FieldError]:
+    if role.shm > role.slots.mem:
+        yield FieldError("shm", "it is more than mem", "shared memory is a part of memory: raise mem or lower shm")
+    if role.slots.mem < 32 << 20:
+        yield FieldError(
+            "mem", "it is less than 32M", "ask for 32M or more; a bare number is bytes, 4G is four gibibytes"
+        )
+    if role.slots.cpu < 10:
+        yield FieldError("cpu", "it is less than 0.01", "ask for 0.01 or more")
+    if role.slots.gpu and role.slots.fgpu:
+        yield FieldError("gpu", "gpu and fgpu are both asked for", "ask for one of them: 1 gpu is a whole card")
 
 
 def _assignment(item: object) -> tuple[str, str]:

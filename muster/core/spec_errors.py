@@ -38,7 +38,14 @@ def validated(model: type[_Model], values: Mapping[str, Any]) -> _Model:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise SpecError([_field_error(model, detail) for detail in error.errors(include_url=False)]) from None
+        details = error.errors(include_url=False)
+        raise SpecError([item for detail in details for item in _field_errors(model, detail)]) from None
+
+
+def _field_errors(model: type[BaseModel], detail: ErrorDetails) -> list[FieldError]:
+    if detail["type"] == "disagreements":
+        return list(detail["ctx"]["errors"])
+    return [_field_error(model, detail)]
 
 
 def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:

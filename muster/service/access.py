@@ -1,18 +1,12 @@
 """How a person gets into main1 from outside: the control node's own key, and an ssh configuration for one session."""
 
-import os
-from contextlib import suppress
 from pathlib import Path
-
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from muster.core.agent import Agent
 from muster.core.errors import NotPossibleInStateError
 from muster.core.session import Session, SessionState
 from muster.settings import Settings
-
-_PUBLIC = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+from muster.store.lock import exclusive
 
 
 def control_public_key(settings: Settings) -> str:
@@ -20,8 +14,7 @@ def control_public_key(settings: Settings) -> str:
     path = _key_path(settings)
     if not path.exists():
         _make_key(path)
-    key = serialization.load_ssh_private_key(path.read_bytes(), None)
-    return f"{key.public_key().public_bytes(*_PUBLIC).decode()} muster-control"
+    return path.with_suffix(".pub").read_text(encoding="utf-8").strip()
 
 
 def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
@@ -39,14 +32,12 @@ def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
     known_hosts = directory / "known_hosts"
     known_hosts.write_text("".join(f"{name} {session.public_key}\n" for name in names), encoding="utf-8")
     host, port = main_address(session, agent)
-    lines = ["Host main1", f"  HostName {host}", f"  Port {port}"]
-    others = names[1:]
-    if others:
-        lines += [f"Host {' '.join(others)}", "  ProxyJump main1", "  Port 2200"]
+    lines = ["Host main1", "  HostKeyAlias main1", f"  HostName {host}", f"  Port {port}"]
+    for name in names[1:]:
+        lines += [f"Host {name}", "  ProxyJump main1", "  Port 2200", f"  HostKeyAlias {name}"]
     lines += [
         "Host *",
         "  User work",
-        "  HostKeyAlias %n",
         f"  IdentityFile {_key_path(settings)}",
         "  IdentitiesOnly yes",
         f"  UserKnownHostsFile {known_hosts}",
@@ -74,13 +65,15 @@ def _key_path(settings: Settings) -> Path:
 
 
 def _make_key(path: Path) -> None:
-    private = Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
+    from muster.keys import make_key_pair  # noqa: PLC0415 - needed once in the life of a control node
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    partial.touch(mode=0o600)
-    partial.write_bytes(private)
-    with suppress(FileExistsError):  # another command made it first: then that one serves
-        os.link(partial, path)
-    partial.unlink()
+    with exclusive(path.with_suffix(".lock"), wait=True):
+        if path.exists():
+            return
+        pair = make_key_pair("muster-control")
+        path.with_suffix(".pub").write_text(f"{pair.public}\n", encoding="utf-8")
+        partial = path.with_suffix(".partial")
+        partial.touch(mode=0o600)
+        partial.write_text(pair.private, encoding="utf-8")
+        partial.rename(path)

@@ -74,7 +74,8 @@ class PassDependencies:
 def run_pass(shell: PassDependencies, *, observe: bool = True) -> PassSummary:
     """The caller holds the pass lock.
 
-    Without `observe` the last reports serve, unless a launch was cut short: what came of it must be read from the agents.
+    Without `observe` the last reports serve, unless a launch was cut short: what came of it must be read from the
+    agents.
     """
     summary = PassSummary()
     snapshot = shell.store.snapshot(shell.clock())

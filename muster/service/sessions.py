@@ -39,9 +39,17 @@ class Sessions:
         """
         if not 1 <= count <= MAX_COUNT:
             raise BadInputError(f"count: {count} sessions at once are not possible; write 1 to {MAX_COUNT}")
+        resolved = self.resolved(spec)
+        new = [self._session(resolved, owner, number if count > 1 else None) for number in range(1, count + 1)]
+        self.store.add(new)
+        wake(self.settings.wake_socket)
+        return new
+
+    def resolved(self, spec: Mapping[str, Any]) -> SessionSpec:
+        """The spec with image references for catalog names, and the control node's key. Raises SpecError."""
         checked = validated(SessionSpec, spec)
         catalog = load_catalog(self.settings.catalog)
-        resolved = checked.model_copy(
+        return checked.model_copy(
             update={
                 "ssh_keys": (*checked.ssh_keys, control_public_key(self.settings)),
                 "image": catalog.reference_of(checked.image or self.settings.default_image),
@@ -51,10 +59,6 @@ class Sessions:
                 ),
             }
         )
-        new = [self._session(resolved, owner, number if count > 1 else None) for number in range(1, count + 1)]
-        self.store.add(new)
-        wake(self.settings.wake_socket)
-        return new
 
     def snapshot(self) -> Snapshot:
         return self.store.snapshot(self._clock())

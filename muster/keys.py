@@ -1,4 +1,4 @@
-"""A session's key pair, made afresh at every launch."""
+"""Ed25519 key pairs in OpenSSH's formats."""
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -1,0 +1,78 @@
+"""Sessions, kernels, agents and stories as plain data: what `--json` prints and the Ansible module returns."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from muster.core.agent import Agent
+from muster.core.session import Kernel, Session
+from muster.store.store import StoryLine
+
+
+def timestamp(seconds: float | None) -> str | None:
+    """RFC 3339, in UTC."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def session_json(session: Session) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "name": session.name,
+        "owner": session.owner,
+        "type": "batch" if session.spec.is_batch else "interactive",
+        "state": session.state,
+        "reason": session.reason,
+        "result": session.result,
+        "exit_code": session.exit_code,
+        "resource_group": session.spec.resource_group,
+        "priority": session.spec.priority,
+        "cluster_mode": session.placed_mode or session.spec.cluster_mode,
+        "cluster_size": len(session.kernels),
+        "slots": asdict(session.slots),
+        "agents": list(session.agents),
+        "submitted_at": timestamp(session.submitted_at),
+        "started_at": timestamp(session.started_at),
+        "ended_at": timestamp(session.ended_at),
+        "wait": session.wait or None,
+        "kernels": [kernel_json(kernel) for kernel in session.kernels],
+        "spec": session.spec.model_dump(mode="json"),
+    }
+
+
+def kernel_json(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "id": kernel.id,
+        "name": kernel.name,
+        "role": kernel.role,
+        "image": kernel.image,
+        "slots": asdict(kernel.slots),
+        "agent": kernel.allocation.agent_id if kernel.allocation else None,
+        "gpus": [asdict(share) for share in kernel.allocation.gpus] if kernel.allocation else [],
+        "container_id": kernel.container_id,
+        "state": kernel.container_state,
+        "address": kernel.address,
+        "ssh_port": kernel.ssh_port,
+        "exit_code": kernel.exit_code,
+        "oom_killed": kernel.oom_killed,
+        "started_at": kernel.started_at,
+        "finished_at": kernel.finished_at,
+    }
+
+
+def story_json(line: StoryLine) -> dict[str, Any]:
+    return {"at": timestamp(line.at), "from": line.from_state, "to": line.to_state, "reason": line.reason}
+
+
+def agent_json(agent: Agent, free: dict[str, int], kernels: int) -> dict[str, Any]:
+    return {
+        "id": agent.id,
+        "resource_group": agent.resource_group,
+        "state": agent.state,
+        "problem": agent.problem or None,
+        "capacity": asdict(agent.capacity),
+        "free": free,
+        "kernels": kernels,
+        "gpus": [asdict(gpu) for gpu in agent.gpus],
+        "observed_at": timestamp(agent.observed_at),
+        "docker": agent.report.get("docker"),
+    }
