@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
-from muster.keys import make_key_pair
 from muster.ansible_gateway.templates import Templates
 from muster.core.schedule import schedule
+from muster.keys import make_key_pair
 from muster.service.logs import KeptLogs
 from muster.service.queue_pass import PassDependencies, PassSummary, run_pass
 from muster.settings import Settings, load_settings
