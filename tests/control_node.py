@@ -1,0 +1,212 @@
+"""A control node of its own on this machine's real engine: its own cluster name, state, folders and daemon."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import docker
+import yaml
+
+from muster.core.session import FINAL
+from muster.settings import load_settings
+from muster.store.store import Store
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(sys.executable).parent
+SMALL = ("--cpu", "0.05", "--mem", "64M", "--shm", "16M")
+
+
+@dataclass
+class Done:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class ControlNode:
+    """A Muster installation in a directory, used through its command line as a person would."""
+
+    directory: Path
+    cluster: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    daemon: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(exist_ok=True)
+        self.folders.mkdir()
+        inventory = {
+            "all": {
+                "children": {
+                    "control": {"hosts": {"localhost": {"ansible_connection": "local"}}},
+                    "agents": {
+                        "hosts": {
+                            "localhost": {
+                                "ansible_connection": "local",
+                                "resource_group": "default",
+                                "cpu_overcommit": 4,
+                            }
+                        }
+                    },
+                }
+            }
+        }
+        (self.directory / "inventory.yml").write_text(yaml.safe_dump(inventory))
+        self.config.write_text(
+            yaml.safe_dump(
+                {
+                    "cluster": self.cluster,
+                    "state_dir": str(self.directory / "state"),
+                    "inventory": str(self.directory / "inventory.yml"),
+                    "catalog": str(self.directory / "images.yml"),
+                    "folders_root": str(self.folders),
+                    "observe_interval_s": 5,
+                    "stop_grace_s": 1,
+                    **self.settings,
+                }
+            )
+        )
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "muster.yml"
+
+    @property
+    def folders(self) -> Path:
+        return self.directory / "folders"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "MUSTER_CONFIG": str(self.config)}
+
+    def run(self, *arguments: str, stdin: str = "", check: bool = True, timeout: float = 240) -> Done:
+        done = subprocess.run(
+            [SCRIPTS / "muster", *arguments],
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        if check:
+            assert done.returncode == 0, f"muster {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def playbook(self, name: str, *arguments: str) -> Done:
+        done = subprocess.run(
+            [
+                *(SCRIPTS / "ansible-playbook", "-i", self.directory / "inventory.yml"),
+                *("-e", f"muster_config={self.config}", ROOT / "playbooks" / f"{name}.yml", *arguments),
+            ],
+            cwd=ROOT,
+            env={**self.environment, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def submit(self, *arguments: str) -> str:
+        """The new session's name."""
+        return self.run("submit", *arguments, "--json").json()[0]["name"]
+
+    def start(self, *arguments: str) -> str:
+        """The name of a new session that runs."""
+        name = self.submit(*SMALL, *arguments)
+        self.reaches(name, "RUNNING")
+        return name
+
+    def show(self, name: str) -> dict[str, Any]:
+        return self.run("show", name, "--json").json()
+
+    def reaches(self, name: str, *states: str, within: float = 120) -> dict[str, Any]:
+        """The session once it is in one of the states; a final state that was not asked for fails at once."""
+        deadline = time.monotonic() + within
+        # Looked up in the store: a command started ten times a second would take the machine from what is waited for.
+        store = Store(load_settings(self.config).database_url)
+        try:
+            while True:
+                session = store.find(name)
+                if session.state in states:
+                    return self.show(name)
+                assert session.state not in FINAL, f"{name} is {session.state}: {session.reason}"
+                assert time.monotonic() < deadline, f"{name} is {session.state}: {session.reason} {session.wait}"
+                time.sleep(0.1)
+        finally:
+            store.close()
+
+    def exec(self, reference: str, *command: str, check: bool = True, stdin: str = "") -> Done:
+        return self.run("exec", reference, "--", *command, check=check, stdin=stdin)
+
+    def start_daemon(self) -> None:
+        log = (self.directory / "daemon.log").open("ab")
+        self.daemon = subprocess.Popen([SCRIPTS / "muster", "daemon"], env=self.environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while not (self.directory / "state" / "wake.sock").exists():
+            assert time.monotonic() < deadline, (self.directory / "daemon.log").read_text()
+            time.sleep(0.05)
+
+    def stop_daemon(self) -> None:
+        if self.daemon is not None:
+            self.daemon.send_signal(signal.SIGTERM)
+            assert self.daemon.wait(60) == 0, (self.directory / "daemon.log").read_text()
+            self.daemon = None
+
+    def left_on_host(self) -> dict[str, list[str]]:
+        """Names of the containers, networks and key directories of this cluster that are on the host."""
+        client = docker.from_env()
+        label = {"label": f"muster.cluster={self.cluster}"}
+        keys = Path("/run/muster") / self.cluster
+        return {
+            "containers": [c.name for c in client.containers.list(all=True, filters=label)],
+            "networks": [n.name for n in client.networks.list(filters=label)],
+            "key directories": [p.name for p in keys.iterdir() if p.is_dir()] if keys.exists() else [],
+        }
+
+    def end_everything(self) -> None:
+        names = [session["id"] for session in self.run("ls", "--json").json()]
+        if names:
+            self.run("terminate", *names)
+        deadline = time.monotonic() + 120
+        while self.run("ls", "--json").json():
+            if self.daemon is None:
+                self.run("pass", "--wait", check=False)
+            assert time.monotonic() < deadline, self.run("ls").out
+            time.sleep(0.2)
+
+    def remove_traces(self) -> None:
+        for path in (Path("/run/muster") / self.cluster, Path("/var/lib/muster/agent") / self.cluster):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+NOTHING: dict[str, list[str]] = {"containers": [], "networks": [], "key directories": []}
+
+
+def provision(*arguments: str) -> Done:
+    """`playbooks/site.yml` on this machine, but for the control node: the tests have their own."""
+    tags = ("--tags", "docker_engine,session_runtime,images")
+    done = subprocess.run(
+        [SCRIPTS / "ansible-playbook", "-i", "inventory/local.yml", "playbooks/site.yml", *tags, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)

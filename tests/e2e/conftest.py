@@ -1,0 +1,64 @@
+"""Control nodes and images that the end-to-end tests share."""
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import docker
+import pytest
+
+from tests.control_node import NOTHING, ControlNode, provision
+
+NewNode = Callable[..., ControlNode]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def provisioned() -> None:
+    """Leaves this machine as `playbooks/site.yml` makes an agent."""
+    done = provision()
+    assert done.code == 0, done.out + done.err
+
+
+@pytest.fixture(scope="session")
+def new_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewNode]:
+    """Makes control nodes; at the end of the tests nothing of theirs may be left on the host."""
+    nodes: list[ControlNode] = []
+
+    def make(**settings: Any) -> ControlNode:
+        node = ControlNode(tmp_path_factory.mktemp("node"), f"e2e-{secrets.token_hex(4)}", settings)
+        nodes.append(node)
+        return node
+
+    yield make
+    for node in nodes:
+        node.end_everything()
+        node.stop_daemon()
+        left = node.left_on_host()
+        node.remove_traces()
+        assert left == NOTHING
+
+
+@pytest.fixture(scope="session")
+def node(new_node: NewNode) -> ControlNode:
+    """The control node that most tests share, with its daemon running."""
+    shared = new_node()
+    shared.start_daemon()
+    return shared
+
+
+@pytest.fixture(scope="session")
+def busybox_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An image that holds nothing but a static busybox: no libc, no account files, no ssh."""
+    root = tmp_path_factory.mktemp("busybox")
+    (root / "bin").mkdir()
+    shutil.copy("/opt/muster/runtime/bin/busybox", root / "bin" / "busybox")
+    for applet in ("sh", "env", "hostname", "cat", "ls"):
+        (root / "bin" / applet).symlink_to("busybox")
+    archive = shutil.make_archive(str(root.parent / "busybox"), "tar", root)
+    name = f"muster-e2e/busybox:{secrets.token_hex(4)}"
+    repository, tag = name.split(":")
+    client = docker.from_env()
+    client.api.import_image(archive, repository=repository, tag=tag)
+    yield name
+    client.images.remove(name, force=True)

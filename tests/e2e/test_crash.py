@@ -1,0 +1,95 @@
+"""kill -9 at every commit of a pass, and in the middle of its playbook: the next passes make everything right."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.control_node import NOTHING, SMALL, ControlNode
+
+DYING_PASS = Path(__file__).with_name("dying_pass.py")
+
+
+def die_at(node: ControlNode, commit: int) -> bool:
+    """A pass that is killed just before its commit of that number; whether it got so far."""
+    done = subprocess.run(
+        [sys.executable, DYING_PASS, str(commit)],
+        env=node.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+    return done.returncode == -signal.SIGKILL
+
+
+def settle(node: ControlNode) -> dict[str, dict]:
+    """Passes until one changes nothing."""
+    deadline = time.monotonic() + 120
+    while node.run("pass", "--wait", "--json", check=False).json()["changed"]:
+        assert time.monotonic() < deadline
+    return {session["name"]: session for session in node.run("ls", "--all", "--json").json()}
+
+
+@pytest.fixture
+def busy_node(new_node) -> ControlNode:
+    """One session is running and shall stay, one shall end, one has ended by itself, one is to be started."""
+    node = new_node()
+    node.submit(*SMALL, "--name", "stays", "--cluster-size", "2")
+    node.submit(*SMALL, "--name", "ends")
+    node.submit(*SMALL, "--name", "ended", "-c", "echo done")
+    settle_started(node)
+    node.run("terminate", "ends")
+    node.submit(*SMALL, "--name", "starts", "--cluster-size", "2")
+    return node
+
+
+def settle_started(node: ControlNode) -> None:
+    node.run("pass")
+    assert node.show("stays")["state"] == "RUNNING"
+
+
+def assert_all_is_well(node: ControlNode, container_of_stays: str) -> None:
+    sessions = settle(node)
+    states = {name: (session["state"], session["result"]) for name, session in sessions.items()}
+    assert states == {
+        "stays": ("RUNNING", None),
+        "ends": ("TERMINATED", "SUCCESS"),
+        "ended": ("TERMINATED", "SUCCESS"),
+        "starts": ("RUNNING", None),
+    }
+    assert sessions["stays"]["kernels"][0]["container_id"] == container_of_stays
+    assert node.exec("starts", "ssh", "sub1", "hostname").out == "sub1\n"
+    assert node.run("logs", "ended").out == "done\n"
+    running = {f"muster-{sessions[name]['id'].replace('-', '')[:12]}" for name in ("stays", "starts")}
+    left = node.left_on_host()
+    assert set(left["networks"]) == running
+    assert sorted(left["containers"]) == sorted(
+        f"{network}-{kernel}" for network in running for kernel in ("main1", "sub1")
+    )
+    assert set(left["key directories"]) == {sessions["stays"]["id"], sessions["starts"]["id"]}
+
+
+@pytest.mark.parametrize("commit", range(1, 9))
+def test_a_pass_killed_before_a_commit_is_healed_by_the_next(busy_node, commit):
+    container = busy_node.show("stays")["kernels"][0]["container_id"]
+    assert die_at(busy_node, commit), "the pass has fewer commits than this test takes for granted"
+    assert_all_is_well(busy_node, container)
+    busy_node.end_everything()
+    assert busy_node.left_on_host() == NOTHING
+
+
+def test_a_daemon_killed_in_the_middle_of_a_launch_is_healed_by_the_next(busy_node):
+    container = busy_node.show("stays")["kernels"][0]["container_id"]
+    busy_node.start_daemon()
+    busy_node.reaches("starts", "PREPARING")
+    busy_node.daemon.kill()
+    busy_node.daemon.wait()
+    busy_node.daemon = None
+    assert_all_is_well(busy_node, container)
+    busy_node.end_everything()
+    assert busy_node.left_on_host() == NOTHING

@@ -1,0 +1,52 @@
+"""The README's tour, run as it is written."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.control_node import ROOT, SCRIPTS, ControlNode
+
+
+def tour() -> list[str]:
+    text = (ROOT / "README.md").read_text()
+    section = text.partition("## A tour of five minutes")[2].partition("\n## ")[0]
+    return re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def toured(new_node) -> ControlNode:
+    node = new_node()
+    (node.directory / "images.yml").write_text("images:\n  - {name: default, reference: 'muster/default:latest'}\n")
+    node.start_daemon()
+    return node
+
+
+def test_the_tour_goes_as_written(toured):
+    """All blocks in one shell that stops at the first failure, with the test's settings in place of /etc/muster."""
+    script = "\n".join(tour()).replace("ansible-playbook ", f"ansible-playbook -e muster_config={toured.config} ")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=ROOT,
+        env={
+            **toured.environment,
+            "PATH": f"{SCRIPTS}:{os.environ['PATH']}",
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for answer in (
+        "rank 1 of 3, master main1:12345",
+        "hello from main1\nhello from sub1\n",
+        "main1\nsub1\n",
+        "giant is PENDING: never fits",
+        "exit code 2",
+        "ok    agent localhost: Docker",
+    ):
+        assert answer in done.stdout
+    assert "muster: cluster_size: '0' is too small; write 1 or more" in done.stderr
