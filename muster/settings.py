@@ -85,6 +85,8 @@ def load_settings(path: Path | None = None) -> Settings:
         ) from None
     except PermissionError:
         raise SettingsError(f"{path} may not be read; run muster as the user that owns the control node") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except yaml.YAMLError as error:
         raise SettingsError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):

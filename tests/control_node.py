@@ -18,7 +18,7 @@ from muster.core.session import FINAL
 from muster.settings import load_settings
 from muster.store.store import Store
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 SCRIPTS = Path(sys.executable).parent
 SMALL = ("--cpu", "0.05", "--mem", "64M", "--shm", "16M")
 
@@ -157,9 +157,9 @@ class ControlNode:
         log = (self.directory / "daemon.log").open("ab")
         self.daemon = subprocess.Popen([SCRIPTS / "muster", "daemon"], env=self.environment, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
-        while not (self.directory / "state" / "wake.sock").exists():
+        while not self.run("agents", "--json").json():
             assert time.monotonic() < deadline, (self.directory / "daemon.log").read_text()
-            time.sleep(0.05)
+            time.sleep(0.5)
 
     def stop_daemon(self) -> None:
         if self.daemon is not None:

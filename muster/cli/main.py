@@ -3,7 +3,7 @@
 import difflib
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -67,8 +67,18 @@ def exit_code(error: MusterError) -> int:
     return 2 if isinstance(error, BadInputError) else 1
 
 
+def _check_encoding(arguments: Sequence[str]) -> None:
+    """Raises BadInputError for bytes that are no text: no name, path or command of ours holds them."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise BadInputError(f"argument {argument!r} is not UTF-8") from None
+
+
 def main() -> None:
     try:
+        _check_encoding(sys.argv[1:])
         # Without click's own error handling, an exit code comes back as the result.
         code = cli.main(prog_name="muster", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

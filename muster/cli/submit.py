@@ -18,6 +18,8 @@ from muster.core.spec import SessionSpec
 from muster.service.views import session_json
 
 _MARK = "#MUSTER"
+# `script` is a field too, but on the command line it is a path.
+_FLAGGED = {name for name, field in SessionSpec.model_fields.items() if isinstance(field.json_schema_extra, dict)}
 
 
 def _spec_options() -> list[click.Parameter]:
@@ -171,7 +173,7 @@ def _given(ctx: click.Context) -> dict[str, Any]:
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in ctx.params.items()
-        if name in SessionSpec.model_fields and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if name in _FLAGGED and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
 
 

@@ -232,7 +232,9 @@ def _ended(session: Session, seen: Mapping[str, Mapping[str, Any]], now: float) 
 
 
 def _decides(session: Session, kernel: Kernel) -> bool:
-    return session.spec.is_batch and (kernel.rank == 0 or session.spec.run_on == "all")
+    """Whether it runs the session's command; a role with a command of its own serves the others."""
+    runs_it = kernel.rank == 0 or (session.spec.run_on == "all" and kernel.command == session.main.command)
+    return session.spec.is_batch and runs_it
 
 
 def _has_ended(facts: Mapping[str, Any]) -> bool:

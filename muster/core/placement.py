@@ -29,6 +29,8 @@ def place_gang(
 ) -> tuple[dict[str, Allocation], dict[str, Room]] | None:
     """Allocations by kernel id and the changed rooms by agent id; None when the gang does not fit as a whole."""
     wholes = [filled for room in rooms if len((filled := _fill(room, kernels)).allocations) == len(kernels)]
+    if not wholes:
+        wholes = [found for room in rooms if (found := _search(room, kernels))]
     if wholes:
         best = min(wholes, key=_leftover)
         return dict(best.allocations), {best.room.agent.id: best.room}
@@ -59,6 +61,18 @@ def _fill(room: Room, kernels: Sequence[Kernel]) -> _Filled:
             room = room.take(kernel.slots, shares)
             allocations[kernel.id] = Allocation(room.agent.id, shares)
     return _Filled(room, allocations)
+
+
+def _search(room: Room, kernels: Sequence[Kernel]) -> _Filled | None:
+    """All of the kernels, where filling in order found no place for each."""
+    found = room.shares_for_all([kernel.slots for kernel in kernels])
+    if found is None:
+        return None
+    for kernel, shares in zip(kernels, found, strict=True):
+        room = room.take(kernel.slots, shares)
+    return _Filled(
+        room, {kernel.id: Allocation(room.agent.id, shares) for kernel, shares in zip(kernels, found, strict=True)}
+    )
 
 
 def _demand(kernel: Kernel) -> tuple[int, int, int, int, int]:

@@ -4,12 +4,14 @@ A request up to one GPU's worth of fGPU lies on one physical GPU; above that it 
 Shares go to the fullest GPU that still holds them (best fit), whole devices to empty ones.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from muster.core.agent import Agent, Gpu
+from muster.core.gpu_shares import packing
 from muster.core.session import GpuShare, Kernel
-from muster.core.slots import Slots
+from muster.core.slots import Slots, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,30 @@ class Room:
         if request.fgpu:
             return self._fraction(request.fgpu)
         return ()
+
+    def shares_for_all(self, requests: Sequence[Slots]) -> list[tuple[GpuShare, ...]] | None:
+        """Shares that serve all the requests together, where one after the other ended in a corner."""
+        if not total(requests).fits_in(replace(self.free, gpu=len(self.gpu_free), fgpu=sum(self.gpu_free))):
+            return None
+        capacity = min((gpu.capacity for gpu in self.agent.gpus if gpu.units), default=0)
+        if not capacity:
+            return None
+        counts = [request.gpu or request.fgpu // capacity for request in requests]
+        whole = self._whole(sum(counts), any_gpu=True)
+        if whole is None:
+            return None
+        used = {share.uuid for share in whole}
+        others = [(gpu, free) for gpu, free in self._gpus() if gpu.uuid not in used]
+        rests = {i: request.fgpu % capacity for i, request in enumerate(requests) if request.fgpu % capacity}
+        found = packing(list(rests.values()), [free for _, free in others])
+        if found is None:
+            return None
+        parts = {
+            i: (GpuShare(others[gpu][0].uuid, rest, whole=False),)
+            for (i, rest), gpu in zip(rests.items(), found, strict=True)
+        }
+        wholes = iter(whole)
+        return [(*islice(wholes, count), *parts.get(i, ())) for i, count in enumerate(counts)]
 
     def take(self, request: Slots, shares: Iterable[GpuShare]) -> "Room":
         """The room that is left. Raises ValueError when it would be less than nothing."""

@@ -41,6 +41,7 @@ def schedule(snapshot: Snapshot, policy: Policy) -> Plan:
         elif placed := place_gang(session.kernels, alive, spread=_may_spread(session, policy)):
             allocations, changed = placed
             rooms.update(changed)
+            positions[group] -= 1
             placements.append(Placement(session.id, "single-node" if len(changed) == 1 else "multi-node", allocations))
         else:
             heads[group] = session

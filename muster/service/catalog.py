@@ -43,7 +43,7 @@ def load_catalog(path: Path) -> Catalog:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
         return Catalog()
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsError(f"catalog {path} cannot be read: {' '.join(str(error).split())}") from None
     try:
         return validated(Catalog, content if isinstance(content, dict) else {"images": content})

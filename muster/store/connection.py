@@ -13,14 +13,14 @@ HEAD = "0001"
 
 
 def open_engine(url: str) -> sa.Engine:
-    """Raises SettingsError when the database cannot be opened."""
+    """Raises SettingsError when the database cannot be opened, or is a newer Muster's."""
     try:
         engine = sa.create_engine(url)
         if engine.dialect.name == "sqlite":
             _prepare_sqlite(engine)
         if _revision(engine) != HEAD:
             _migrate(engine)
-    except (sa.exc.OperationalError, sa.exc.ArgumentError) as error:
+    except (sa.exc.DatabaseError, sa.exc.ArgumentError, OSError) as error:
         cause = getattr(error, "orig", None) or error
         raise SettingsError(f"database {url} cannot be opened: {cause}; mend `database` or `state_dir`") from None
     return engine
@@ -55,9 +55,15 @@ def _migrate(engine: sa.Engine) -> None:
     # Here, since Alembic's import costs more than the rest of a short command.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
+    from alembic.util import CommandError  # noqa: PLC0415
 
     config = Config()
     config.set_main_option("script_location", str(resources.files("muster.store") / "migrations"))
     with engine.connect().execution_options(writing=True) as connection, connection.begin():
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            raise SettingsError(
+                f"database {engine.url} is at a migration that this Muster does not have: {error}; update Muster"
+            ) from None

@@ -47,13 +47,14 @@ class Store:
         if not new:
             return
         with self._writing() as connection:
+            names = [session.name for session in new]
+            taken = _taken(connection, names)
+            if taken:
+                raise _name_taken(taken)
             try:
                 connection.execute(sa.insert(sessions), [session_row(session) for session in new])
-            except sa.exc.IntegrityError:
-                names = ", ".join(sorted({session.name for session in new}))
-                raise NameTakenError(
-                    f"name: a session that has not ended is already called {names}; end it or choose another name"
-                ) from None
+            except sa.exc.IntegrityError:  # in the meantime, where writers do not wait for each other
+                raise _name_taken(names) from None
             connection.execute(sa.insert(kernels), [row for session in new for row in kernel_rows(session)])
             lines = [
                 {
@@ -146,17 +147,17 @@ class Store:
         return sorted(found, key=lambda session: (session.submitted_at, session.id))
 
     def find(self, reference: str) -> Session:
-        """By id, by the start of an id (4 characters or more), or by name.
+        """By id, by name, or by the start of an id (4 characters or more) where that is nobody's name.
 
         A name that several sessions had means the one that has not ended, or the newest. Raises NotFoundError, and
         AmbiguousNameError where several that have not ended fit.
         """
-        by_id = sessions.c.id == reference
-        if len(reference) >= 4 and set(reference) <= set("0123456789abcdef-"):
-            by_id = sa.or_(by_id, sessions.c.id.startswith(reference, autoescape=True))
+        whole = sa.or_(sessions.c.id == reference, sessions.c.name == reference)
         with self._engine.connect() as connection:
-            query = sa.select(sessions).where(sa.or_(by_id, sessions.c.name == reference))
-            found = self._sessions(connection, query)
+            found = self._sessions(connection, sa.select(sessions).where(whole))
+            if not found and len(reference) >= 4 and set(reference) <= set("0123456789abcdef-"):
+                start = sessions.c.id.startswith(reference, autoescape=True)
+                found = self._sessions(connection, sa.select(sessions).where(start))
         if not found:
             raise NotFoundError(f"there is no session {reference!r}; see `muster ls --all`")
         active = [session for session in found if session.state not in FINAL]
@@ -211,3 +212,21 @@ class Store:
             for kernel in connection.execute(of_these.order_by(kernels.c.rank)).mappings():
                 members[kernel["session_id"]].append(kernel)
         return [session_from(row, members[row["id"]]) for row in rows]
+
+
+def _taken(connection: sa.Connection, names: Sequence[str]) -> list[str]:
+    """Those of the names that a session has which has not ended."""
+    taken: list[str] = []
+    for start in range(0, len(names), _CHUNK):
+        query = sa.select(sessions.c.name).where(
+            sessions.c.name.in_(names[start : start + _CHUNK]), sessions.c.state.not_in(_ENDED)
+        )
+        taken += connection.execute(query).scalars()
+    return taken
+
+
+def _name_taken(names: Iterable[str]) -> NameTakenError:
+    listed = ", ".join(sorted(names))
+    return NameTakenError(
+        f"name: a session that has not ended is already called {listed}; end it or choose another name"
+    )

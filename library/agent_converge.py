@@ -1,0 +1,150 @@
+#!/usr/bin/python
+"""Ansible module: make one host match its manifest."""
+
+DOCUMENTATION = r"""
+module: agent_converge
+short_description: Make one Docker host run what its manifest says
+description:
+  - Launches the kernels that the manifest asks for and the host lacks, all of a session or none.
+  - Stops the sessions that are to be stopped, and returns their last words.
+  - Removes what carries the cluster's label and is not in the manifest.
+  - A manifest older than one that the host has accepted is refused.
+  - Needs nothing on the host but Python 3.9, root, a Docker engine with API 1.41 or newer, and the session runtime.
+  - The manifest's fields are described in C(docs/agent-contract.md).
+options:
+  manifest:
+    description:
+      - Everything that this host should run for one cluster, as one JSON document.
+      - It holds keys, so it is never logged.
+    type: json
+    required: true
+  attributes:
+    description: What the inventory says of this agent; handed back in the report as given.
+    type: dict
+    default: {}
+attributes:
+  check_mode:
+    description: Changes nothing, and tells what would be changed.
+    support: full
+  diff_mode:
+    description: Shows containers, networks, key directories, last words and images that come and go.
+    support: full
+  idempotent:
+    description: A second run with the same manifest changes nothing.
+    support: full
+author:
+  - The Muster authors
+"""
+
+EXAMPLES = r"""
+- name: Make every agent match its manifest
+  agent_converge:
+    manifest: "{{ muster_manifests[inventory_hostname] }}"
+    attributes:
+      resource_group: "{{ muster_resource_group }}"
+  register: converged
+
+- name: Empty this host of the cluster's kernels
+  agent_converge:
+    manifest:
+      version: 1
+      cluster: muster
+      generation: 1763724000124
+      runtime_path: /opt/muster/runtime
+      sshd_port: 2200
+      folders_root: /srv/muster/folders
+      start_timeout_s: 60
+      stop_grace_s: 10
+      log_max_bytes: 1048576
+      sessions: []
+"""
+
+RETURN = r"""
+generation:
+  description: The manifest's generation, which the host has now accepted.
+  returned: success
+  type: int
+sessions:
+  description: One entry for each session of the manifest.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: The session's id.
+      type: str
+    outcome:
+      description: C(started), C(kept), C(stopped) or C(failed); of a launch that failed nothing is left.
+      type: str
+    error:
+      description: Why it failed, in one line for the session's user.
+      type: str
+    permanent:
+      description: Whether a retry cannot help.
+      type: bool
+last_words:
+  description: How the kernels of stopped sessions ended, and the end of their output (gzip, base64).
+  returned: success
+  type: list
+  elements: dict
+report:
+  description: The host's report after the run, as M(agent_report) returns it.
+  returned: success
+  type: dict
+stale_generation:
+  description: Set when the manifest was refused because the host has accepted a newer one.
+  returned: when the manifest is out of date
+  type: bool
+agent_generation:
+  description: The newest generation that the host has accepted.
+  returned: when the manifest is out of date
+  type: int
+"""
+
+import json
+
+from ansible.module_utils.account_files import forget_other_images
+from ansible.module_utils.agent_manifest import ManifestError, parse_manifest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.converge import StaleGenerationError, converge, foresee
+from ansible.module_utils.engine_api import EngineApi, EngineError
+from ansible.module_utils.host_report import gather_report
+from ansible.module_utils.host_state import BusyError
+from ansible.module_utils.key_directory import KeyDirectoryError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "manifest": {"type": "json", "required": True, "no_log": True},
+            "attributes": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    engine = EngineApi()
+    try:
+        manifest = parse_manifest(json.loads(module.params["manifest"]))
+        outcome = foresee(engine, manifest) if module.check_mode else converge(engine, manifest, module.warn)
+        report = gather_report(
+            engine, manifest.cluster, manifest.runtime_path, module.params["attributes"], module.warn
+        )
+    except StaleGenerationError as error:
+        module.fail_json(msg=str(error), stale_generation=True, agent_generation=error.agent_generation)
+    except EngineError as error:
+        module.fail_json(msg=error.with_remedy())
+    except (ManifestError, BusyError, KeyDirectoryError) as error:
+        module.fail_json(msg=str(error))
+    if not module.check_mode:
+        forget_other_images(manifest.cluster, {image["id"] for image in report["images"]})
+    module.exit_json(
+        changed=outcome.differences.changed,
+        diff=outcome.differences.diff(),
+        generation=manifest.generation,
+        sessions=outcome.sessions,
+        last_words=outcome.last_words,
+        report=report,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+#!/usr/bin/python
+"""Ansible module: what a host has and what runs on it."""
+
+DOCUMENTATION = r"""
+module: agent_report
+short_description: Report what a Docker host has and which kernels run on it
+description:
+  - Reads the host's processors, memory, disk, GPUs, Docker engine, images, and the kernels and networks of one cluster.
+  - Changes nothing. Needs nothing on the host but Python 3.9 and a Docker engine with API 1.41 or newer.
+  - The report's fields are described in C(docs/agent-contract.md).
+options:
+  cluster:
+    description: The cluster whose kernels, networks and generation are reported.
+    type: str
+    default: muster
+  attributes:
+    description: What the inventory says of this agent; handed back as given.
+    type: dict
+    default: {}
+  runtime_path:
+    description: Where C(roles/session_runtime) put the session runtime.
+    type: path
+    default: /opt/muster/runtime
+attributes:
+  check_mode:
+    description: Can run in check mode and return the same as without.
+    support: full
+  diff_mode:
+    description: Returns what has changed; here nothing ever does.
+    support: none
+  idempotent:
+    description: A second run changes nothing.
+    support: full
+author:
+  - The Muster authors
+"""
+
+EXAMPLES = r"""
+- name: Observe the agents
+  agent_report:
+    cluster: muster
+    attributes:
+      resource_group: "{{ muster_resource_group }}"
+  register: observed
+"""
+
+RETURN = r"""
+report:
+  description: The host's report, as C(docs/agent-contract.md) describes it.
+  returned: success
+  type: dict
+  sample:
+    version: 1
+    hostname: gpu-01
+    cpu_count: 64
+    generation: 1763724000123
+    kernels: []
+"""
+
+from ansible.module_utils.agent_names import RUNTIME_PATH
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.engine_api import EngineApi, EngineError
+from ansible.module_utils.host_report import gather_report
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "muster"},
+            "attributes": {"type": "dict", "default": {}},
+            "runtime_path": {"type": "path", "default": RUNTIME_PATH},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    try:
+        report = gather_report(EngineApi(), given["cluster"], given["runtime_path"], given["attributes"], module.warn)
+    except EngineError as error:
+        module.fail_json(msg=error.with_remedy())
+    module.exit_json(changed=False, report=report)
+
+
+if __name__ == "__main__":
+    main()

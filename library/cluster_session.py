@@ -1,0 +1,134 @@
+"""A cluster session as an Ansible resource."""
+
+DOCUMENTATION = r"""
+module: cluster_session
+short_description: Queue or end a cluster session
+description:
+  - Makes sure that a session of a name is queued or running, or that none is.
+  - Runs on the control node, with the Python that has Muster installed. Set C(ansible_python_interpreter) to
+    C({{ ansible_playbook_python }}) where ansible-playbook itself comes from there.
+version_added: "0.1.0"
+author: Muster's founders
+options:
+  name:
+    description: Name of the session.
+    type: str
+    required: true
+  state:
+    description:
+      - V(present) queues the session unless one of that name has not ended yet.
+      - V(absent) ends the session of that name, if there is one.
+    type: str
+    choices: [present, absent]
+    default: present
+  spec:
+    description:
+      - The session spec, as in a session file. C(muster submit --schema) prints its JSON Schema.
+      - A session that has not ended is never changed. If its spec differs, the module fails and shows the difference.
+    type: dict
+    default: {}
+  owner:
+    description: Whose session it is.
+    type: str
+    default: root
+  wait:
+    description: Wait until an interactive session runs and a batch session has ended; with V(absent), until it is gone.
+    type: bool
+    default: false
+  wait_timeout:
+    description: Seconds to wait at the most.
+    type: int
+    default: 600
+  config:
+    description: Muster's settings file.
+    type: path
+    default: /etc/muster/muster.yml
+attributes:
+  check_mode:
+    support: full
+    description: Reports what it would do and queues or ends nothing.
+  diff_mode:
+    support: full
+    description: Shows the session's state and spec before and after.
+  idempotent:
+    support: full
+    description: A second run with the same arguments changes nothing while the session has not ended.
+"""
+
+EXAMPLES = r"""
+- name: Three containers that know each other
+  cluster_session:
+    name: train
+    spec:
+      cluster_size: 3
+      cpu: 2
+      mem: 4G
+    wait: true
+
+- name: Nothing of it any more
+  cluster_session:
+    name: train
+    state: absent
+    wait: true
+"""
+
+RETURN = r"""
+session:
+  description: The session, as C(muster show --json) prints it; none if there is none.
+  returned: always
+  type: dict
+kernels:
+  description: Its kernels, each with name, agent, container id, state, address and published ssh port.
+  returned: when there is a session
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "spec": {"type": "dict", "default": {}},
+            "owner": {"type": "str", "default": "root"},
+            "wait": {"type": "bool", "default": False},
+            "wait_timeout": {"type": "int", "default": 600},
+            "config": {"type": "path", "default": "/etc/muster/muster.yml"},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        from muster.core.errors import MusterError  # noqa: PLC0415 - so that its absence gets a clear answer
+        from muster.service.declared_session import DeclaredSession  # noqa: PLC0415
+    except ImportError:
+        module.fail_json(
+            msg=missing_required_lib("muster")
+            + " This module runs on the control node: set ansible_python_interpreter to the Python that has Muster,"
+            " such as {{ ansible_playbook_python }}."
+        )
+    given = module.params
+    try:
+        with DeclaredSession.opened(given["config"]) as declared:
+            if given["state"] == "present":
+                outcome = declared.present(given["name"], given["spec"], given["owner"], check=module.check_mode)
+            else:
+                outcome = declared.absent(given["name"], given["owner"], check=module.check_mode)
+            if given["wait"] and not module.check_mode:
+                outcome = declared.waited(outcome, given["wait_timeout"])
+    except MusterError as error:
+        module.fail_json(msg=str(error))
+    result = {"changed": outcome.changed, "session": outcome.session}
+    if outcome.session:
+        result["kernels"] = outcome.session["kernels"]
+    if module._diff:  # noqa: SLF001 - Ansible has no public name for it
+        result["diff"] = outcome.diff
+    if outcome.failure:
+        module.fail_json(msg=outcome.failure, **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

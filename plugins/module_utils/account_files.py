@@ -1,0 +1,164 @@
+"""The files that give a container its user: accounts, ssh's client configuration, the home directory."""
+
+from __future__ import annotations
+
+import io
+import json
+import posixpath
+import shlex
+import stat
+import tarfile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import agent_names, host_state
+
+if TYPE_CHECKING:
+    from .engine_api import EngineApi
+
+# Docker's terminals belong to this group, and sshd, which may not change that, insists on it.
+TTY_GID = 5
+_BASH, _SH = "/bin/bash", "/bin/sh"
+_SSH_DIRECTORY, _PROFILE_DIRECTORY = "/etc/ssh", "/etc/profile.d"
+_INCLUDE = f"Include {agent_names.KEYS_IN_CONTAINER}/ssh_config\n"
+# Go's os.FileMode, which the engine's stat speaks.
+_GO_DIRECTORY, _GO_SYMLINK = 1 << 31, 1 << 27
+
+
+class ImageFacts(NamedTuple):
+    """What an image holds that decides how its containers are made."""
+
+    passwd: str
+    group: str
+    ssh_config: str
+    paths: dict[str, Any]  # path -> the engine's stat, or None where the image has no such path
+
+    def login_shell(self, runtime_path: str) -> str:
+        for shell in (_BASH, _SH):
+            if self.paths[shell]:
+                return shell
+        return f"{runtime_path}/bin/sh"
+
+
+def image_facts(engine: EngineApi, cluster: str, image_id: str, home: str) -> ImageFacts:
+    """Return an image's facts, from this host's cache or else from a container that is made for it and never started.
+
+    An image's id is a hash of its content, so what was read once holds for good.
+    """
+    directory = agent_names.ClusterPaths(cluster).image_facts
+    cache = directory / _cache_name(image_id)
+    try:
+        facts = ImageFacts(**json.loads(cache.read_text("utf-8")))
+    except FileNotFoundError:
+        known: set[str] = set()
+    else:
+        if home in facts.paths:
+            return facts
+        known = set(facts.paths)
+    facts = _read_facts(engine, cluster, image_id, known | {_BASH, _SH, _SSH_DIRECTORY, _PROFILE_DIRECTORY, home})
+    directory.mkdir(mode=0o700, exist_ok=True)
+    host_state.write_durably(cache, json.dumps(facts._asdict()))
+    return facts
+
+
+def forget_other_images(cluster: str, image_ids: set[str]) -> None:
+    """Drop the cached facts of images that this host no longer has."""
+    directory = agent_names.ClusterPaths(cluster).image_facts
+    if directory.is_dir():
+        kept = {_cache_name(image_id) for image_id in image_ids}
+        for cache in directory.iterdir():
+            if cache.name not in kept:
+                cache.unlink()
+
+
+def _cache_name(image_id: str) -> str:
+    return image_id.rpartition(":")[2] + ".json"
+
+
+def _read_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str]) -> ImageFacts:
+    body = {
+        "Image": image_id,
+        "Entrypoint": ["never-started"],
+        # With the cluster's label and no session's: what is left of it after a crash goes with the next run.
+        "Labels": {agent_names.LABEL_CLUSTER: cluster},
+        "HostConfig": {"NetworkMode": "none"},
+    }
+    container_id = engine.create_container(body)
+    try:
+        return ImageFacts(
+            passwd=_text(engine, container_id, "/etc/passwd"),
+            group=_text(engine, container_id, "/etc/group"),
+            ssh_config=_text(engine, container_id, _SSH_DIRECTORY + "/ssh_config"),
+            paths={path: engine.path_stat(container_id, path) for path in paths},
+        )
+    finally:
+        engine.remove_container(container_id)
+
+
+def _text(engine: EngineApi, container_id: str, path: str) -> str:
+    content = engine.read_file(container_id, path)
+    return "" if content is None else content.decode("utf-8", "surrogateescape")
+
+
+def merged_passwd(passwd: str, user: dict[str, Any], shell: str) -> str:
+    """Return the accounts with the user first, so that its uid, too, resolves to its name."""
+    line = f"{user['name']}:x:{user['uid']}:{user['gid']}::{user['home']}:{shell}"
+    others = [entry for entry in passwd.splitlines() if entry.split(":")[0] != user["name"]]
+    return "\n".join([line, *others]) + "\n"
+
+
+def merged_group(group: str, user: dict[str, Any]) -> str:
+    """Return the groups with the terminals' group and one of the user's gid."""
+    entries = [line for line in group.splitlines() if line.split(":")[0] != "tty"]
+    if str(user["gid"]) not in {[*line.split(":"), "", ""][2] for line in entries}:
+        entries = [line for line in entries if line.split(":")[0] != user["name"]]
+        entries.append(f"{user['name']}:x:{user['gid']}:")
+    entries.append(f"tty:x:{TTY_GID}:")
+    return "\n".join(entries) + "\n"
+
+
+def merged_ssh_config(ssh_config: str) -> str:
+    """Return ssh's system-wide client configuration with the session's included first: there the first value counts."""
+    return ssh_config if ssh_config.startswith(_INCLUDE) else _INCLUDE + ssh_config
+
+
+def account_tar(
+    facts: ImageFacts, user: dict[str, Any], environment: dict[str, str], mount_targets: list[str]
+) -> bytes:
+    """Return what is unpacked at the container's root before it starts."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        _add_file(archive, "/etc/passwd", merged_passwd(facts.passwd, user, environment["SHELL"]))
+        _add_file(archive, "/etc/group", merged_group(facts.group, user))
+        # A directory that exists must not be named: the engine would give it our mode, or replace a link by it.
+        if not facts.paths[_SSH_DIRECTORY]:
+            _add_directory(archive, _SSH_DIRECTORY, 0o755, 0, 0)
+        _add_file(archive, _SSH_DIRECTORY + "/ssh_config", merged_ssh_config(facts.ssh_config))
+        if facts.paths[_PROFILE_DIRECTORY]:
+            # Most images' /etc/profile sets PATH anew, which would hide the runtime's ssh from a login shell.
+            profile = f"PATH={shlex.quote(environment['PATH'])}\nexport PATH\n"
+            _add_file(archive, _PROFILE_DIRECTORY + "/muster.sh", profile)
+        home = posixpath.normpath(user["home"])
+        if home != "/" and not any(home == path or home.startswith(path.rstrip("/") + "/") for path in mount_targets):
+            found = facts.paths[user["home"]]
+            is_directory = found is not None and bool(found["mode"] & _GO_DIRECTORY)
+            if found is not None and found["mode"] & _GO_SYMLINK:
+                home = found["linkTarget"]
+            mode = stat.S_IMODE(found["mode"]) if is_directory else 0o755
+            _add_directory(archive, home, mode, user["uid"], user["gid"])
+    return buffer.getvalue()
+
+
+def _add_file(archive: tarfile.TarFile, path: str, content: str) -> None:
+    data = content.encode("utf-8", "surrogateescape")
+    entry = tarfile.TarInfo(path.lstrip("/"))
+    entry.size = len(data)
+    entry.mode = 0o644
+    archive.addfile(entry, io.BytesIO(data))
+
+
+def _add_directory(archive: tarfile.TarFile, path: str, mode: int, uid: int, gid: int) -> None:
+    entry = tarfile.TarInfo(path.lstrip("/"))
+    entry.type = tarfile.DIRTYPE
+    entry.mode = mode
+    entry.uid, entry.gid = uid, gid
+    archive.addfile(entry)

@@ -1,0 +1,108 @@
+"""What Muster's things are called on a host: labels, container and network names, paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+LABEL_CLUSTER = "muster.cluster"
+LABEL_SESSION = "muster.session"
+LABEL_SESSION_NAME = "muster.session-name"
+LABEL_KERNEL = "muster.kernel"
+LABEL_KERNEL_NAME = "muster.kernel-name"
+LABEL_GENERATION = "muster.generation"
+LABEL_SSHD_PORT = "muster.sshd-port"
+LABEL_SWARM_NODE = "muster.swarm-node"
+
+KEY_ROOT = Path("/run/muster")
+STATE_ROOT = Path("/var/lib/muster/agent")
+KEYS_IN_CONTAINER = "/run/muster"
+OVERLAY = "overlay"
+RUNTIME_PATH = "/opt/muster/runtime"
+
+
+def container_name(session_id: str, kernel_name: str) -> str:
+    return f"{network_name(session_id)}-{kernel_name}"
+
+
+def network_name(session_id: str) -> str:
+    return f"muster-{session_id.replace('-', '')[:12]}"
+
+
+def of_cluster(cluster: str) -> str:
+    """Return the label filter that finds a cluster's things."""
+    return f"{LABEL_CLUSTER}={cluster}"
+
+
+def of_session(session_id: str) -> str:
+    """Return the label filter that finds a session's things."""
+    return f"{LABEL_SESSION}={session_id}"
+
+
+class ClusterPaths:
+    """Where one cluster keeps things on this host."""
+
+    def __init__(self, cluster: str) -> None:
+        self.keys = KEY_ROOT / cluster
+        self.state = STATE_ROOT / cluster
+        self.generation = self.state / "generation"
+        self.lock = self.state / "lock"
+        self.spool = self.state / "spool"
+        self.image_facts = self.state / "images"
+
+    def session_keys(self, session_id: str) -> Path:
+        return self.keys / session_id
+
+    def kernel_keys(self, session_id: str, kernel_name: str) -> Path:
+        return self.keys / session_id / kernel_name
+
+    def session_spool(self, session_id: str) -> Path:
+        return self.spool / session_id
+
+
+class SeenContainer(NamedTuple):
+    """A container of ours as the engine's list shows it."""
+
+    id: str
+    name: str
+    session_id: str
+    kernel_id: str
+    kernel_name: str
+    generation: str
+    state: str
+
+    @classmethod
+    def from_list(cls, entry: dict[str, Any]) -> SeenContainer:
+        labels = entry["Labels"]
+        return cls(
+            id=entry["Id"],
+            name=entry["Names"][0].lstrip("/") if entry["Names"] else entry["Id"][:12],
+            session_id=labels.get(LABEL_SESSION, ""),
+            kernel_id=labels.get(LABEL_KERNEL, ""),
+            kernel_name=labels.get(LABEL_KERNEL_NAME, ""),
+            generation=labels.get(LABEL_GENERATION, ""),
+            state=entry["State"],
+        )
+
+
+class SeenNetwork(NamedTuple):
+    """A network of ours as the engine's list shows it."""
+
+    id: str
+    name: str
+    session_id: str
+    generation: str
+    driver: str
+    swarm_node: str
+
+    @classmethod
+    def from_list(cls, entry: dict[str, Any]) -> SeenNetwork:
+        labels = entry["Labels"]
+        return cls(
+            id=entry["Id"],
+            name=entry["Name"],
+            session_id=labels.get(LABEL_SESSION, ""),
+            generation=labels.get(LABEL_GENERATION, ""),
+            driver=entry["Driver"],
+            swarm_node=labels.get(LABEL_SWARM_NODE, ""),
+        )

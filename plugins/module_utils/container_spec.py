@@ -1,0 +1,159 @@
+"""From a manifest's kernel to the body that creates its container: pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import agent_names
+
+if TYPE_CHECKING:
+    from .agent_manifest import Kernel, Manifest, Session
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# What last words may hold is only a part of what the engine keeps: this many times as much, in two files.
+LOG_ROTATION = 4
+LOG_FILE_LEAST_BYTES = 1 << 20
+
+
+def complete_environment(kernel: Kernel, image_environment: list[str], runtime_path: str, shell: str) -> dict[str, str]:
+    """Return everything that a kernel's processes find in their environment."""
+    environment = dict(entry.split("=", 1) for entry in image_environment if "=" in entry)
+    environment.update(kernel.spec["env"])
+    user = kernel.spec["user"]
+    environment.update(
+        HOME=user["home"],
+        HOSTNAME=kernel.name,
+        LOGNAME=user["name"],
+        PATH=f"{environment.get('PATH') or DEFAULT_PATH}:{runtime_path}/bin",
+        SHELL=shell,
+        USER=user["name"],
+    )
+    # NVIDIA's runtime gives a container what this says; where that runtime is the default one, an image's "all" would
+    # reach devices of other sessions.
+    gpu_uuids = kernel.spec["resources"].get("gpu_uuids")
+    if gpu_uuids or "NVIDIA_VISIBLE_DEVICES" in environment:
+        environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(gpu_uuids or []) or "void"
+    return environment
+
+
+def sshd_config_with(config: str, environment: dict[str, str]) -> str:
+    """Return the sshd configuration with the whole environment for logins, in the one line that sshd accepts."""
+    settings = " ".join(
+        '"{}={}"'.format(name, value.replace("\\", "\\\\").replace('"', '\\"'))
+        for name, value in environment.items()
+        if "\n" not in value
+    )
+    # At the top: after a Match block the setting would belong to that.
+    return f"SetEnv {settings}\n{config}"
+
+
+def labels(cluster: str, session: Session) -> dict[str, str]:
+    """Return the labels that a session's network and containers share."""
+    return {
+        agent_names.LABEL_CLUSTER: cluster,
+        agent_names.LABEL_SESSION: session.id,
+        agent_names.LABEL_GENERATION: session.generation,
+    }
+
+
+def network_body(cluster: str, session: Session, swarm_node: str = "") -> dict[str, Any]:
+    """Return the body that creates a session's network."""
+    body = {
+        "Name": session.network["name"],
+        "CheckDuplicate": True,
+        "Driver": session.network["driver"],
+        "Labels": labels(cluster, session),
+    }
+    if session.network["driver"] == agent_names.OVERLAY:
+        body["Attachable"] = True
+        body["Labels"][agent_names.LABEL_SWARM_NODE] = swarm_node
+    return body
+
+
+def container_body(
+    manifest: Manifest,
+    session: Session,
+    kernel: Kernel,
+    environment: dict[str, str],
+    folders: dict[str, str],
+) -> dict[str, Any]:
+    """Return the body that creates a kernel's container; `folders` are the mounts' folders as resolved on this host."""
+    spec = kernel.spec
+    ports = {f"{manifest.sshd_port}/tcp": {}}
+    bindings: dict[str, list[dict[str, str]]] = {}
+    for publish in spec["publish"]:
+        port = f"{publish['container_port']}/tcp"
+        ports[port] = {}
+        binding = {"HostIp": publish.get("host_ip") or "", "HostPort": str(publish.get("host_port") or "")}
+        bindings.setdefault(port, []).append(binding)
+    return {
+        "Image": spec["image"],
+        "Hostname": kernel.name,
+        "User": f"{spec['user']['uid']}:{spec['user']['gid']}",
+        "WorkingDir": spec["user"]["home"],
+        "Entrypoint": [f"{manifest.runtime_path}/bin/entrypoint"],
+        "Cmd": spec["command"] or [],
+        "Env": [f"{name}={value}" for name, value in environment.items()],
+        "ExposedPorts": ports,
+        "Labels": {
+            **labels(manifest.cluster, session),
+            agent_names.LABEL_SESSION_NAME: session.name,
+            agent_names.LABEL_KERNEL: kernel.id,
+            agent_names.LABEL_KERNEL_NAME: kernel.name,
+            agent_names.LABEL_SSHD_PORT: str(manifest.sshd_port),
+        },
+        # An image's own signal and health check were made for its own entrypoint, which is not run.
+        "StopSignal": "SIGTERM",
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": _host_config(manifest, session, kernel, folders, bindings),
+        "NetworkingConfig": {"EndpointsConfig": {session.network["name"]: {"Aliases": [kernel.name]}}},
+    }
+
+
+def _host_config(
+    manifest: Manifest,
+    session: Session,
+    kernel: Kernel,
+    folders: dict[str, str],
+    bindings: dict[str, list[dict[str, str]]],
+) -> dict[str, Any]:
+    resources = kernel.spec["resources"]
+    keys = str(agent_names.ClusterPaths(manifest.cluster).kernel_keys(session.id, kernel.name))
+    config: dict[str, Any] = {
+        "NetworkMode": session.network["name"],
+        "PortBindings": bindings,
+        "Init": True,
+        "RestartPolicy": {"Name": "no"},
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "NanoCpus": resources["cpu_milli"] * 1_000_000,
+        "Memory": resources["mem_bytes"],
+        "MemorySwap": resources["mem_bytes"],
+        "ShmSize": resources["shm_bytes"],
+        "PidsLimit": resources["pids"],
+        "CpusetCpus": resources.get("cpuset") or "",
+        "LogConfig": {
+            "Type": "json-file",
+            "Config": {
+                "max-size": str(max(LOG_ROTATION * manifest.log_max_bytes, LOG_FILE_LEAST_BYTES)),
+                "max-file": "2",
+            },
+        },
+        "Mounts": [
+            _bind(keys, agent_names.KEYS_IN_CONTAINER, read_only=True),
+            _bind(manifest.runtime_path, manifest.runtime_path, read_only=True),
+            *(
+                _bind(folders[mount["folder"]], mount["target"], read_only=bool(mount.get("read_only")))
+                for mount in kernel.spec["mounts"]
+            ),
+        ],
+    }
+    if resources.get("gpu_uuids"):
+        config["DeviceRequests"] = [
+            {"DeviceIDs": resources["gpu_uuids"], "Capabilities": [["gpu", "compute", "utility"]]}
+        ]
+    return config
+
+
+def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}

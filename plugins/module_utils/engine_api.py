@@ -1,0 +1,246 @@
+"""The Docker Engine API over the engine's local socket, with the standard library alone (ADR 2)."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import socket
+import struct
+import tarfile
+import urllib.parse
+from base64 import b64decode
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Json = Any
+    Body = dict[str, Any] | bytes | None
+    Query = dict[str, str] | None
+
+API_VERSION = "1.41"
+SOCKET_PATH = "/var/run/docker.sock"
+REQUEST_TIMEOUT_S = 120
+PULL_SILENCE_S = 600
+
+
+class EngineError(Exception):
+    """The Docker engine refused a request, or did not answer (status 0)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    def with_remedy(self) -> str:
+        """Return one line for an operator: what is wrong, and what to do about it."""
+        if self.status == 0:
+            return f"{self}. Start it (systemctl start docker), or install it with playbooks/site.yml."
+        return f"the Docker engine refuses a request: {self}"
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    def __init__(self, socket_path: str, timeout_s: float) -> None:
+        super().__init__("docker", timeout=timeout_s)
+        self._socket_path = socket_path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._socket_path)
+
+
+class EngineApi:
+    """One method per endpoint that Muster needs. Each call has a connection of its own, so threads may share this."""
+
+    def __init__(self, socket_path: str = SOCKET_PATH) -> None:
+        self._socket_path = socket_path
+
+    def info(self) -> dict[str, Any]:
+        return self._json("GET", "/info")
+
+    def image(self, reference: str) -> dict[str, Any]:
+        return self._json("GET", f"/images/{urllib.parse.quote(reference, safe='/:@')}/json")
+
+    def images(self) -> list[dict[str, Any]]:
+        return self._json("GET", "/images/json")
+
+    def pull_image(self, reference: str) -> None:
+        """Pull, reading the progress to its end: the engine reports most failures only there."""
+        query = {"fromImage": reference}
+        if not _names_a_version(reference):
+            query["tag"] = "latest"
+        with self._request("POST", "/images/create", query, timeout_s=PULL_SILENCE_S) as response:
+            for line in response:
+                progress = json.loads(line)
+                if "error" in progress:
+                    raise EngineError(response.status, _one_line(progress["error"]))
+
+    def networks(self, *labels: str) -> list[dict[str, Any]]:
+        """All networks with these labels."""
+        return self._json("GET", "/networks", {"filters": json.dumps({"label": labels})})
+
+    def network(self, name: str) -> dict[str, Any]:
+        return self._json("GET", f"/networks/{name}")
+
+    def create_network(self, body: dict[str, Any]) -> str:
+        return self._json("POST", "/networks/create", body=body)["Id"]
+
+    def remove_network(self, name: str) -> None:
+        """Remove a network; one that is gone already is fine."""
+        self._act("DELETE", f"/networks/{name}", fine=(404,))
+
+    def containers(self, *labels: str) -> list[dict[str, Any]]:
+        """All containers with these labels, also those that do not run."""
+        return self._json("GET", "/containers/json", {"all": "1", "filters": json.dumps({"label": labels})})
+
+    def container(self, container_id: str) -> dict[str, Any]:
+        return self._json("GET", f"/containers/{container_id}/json")
+
+    def create_container(self, body: dict[str, Any], name: str = "") -> str:
+        return self._json("POST", "/containers/create", {"name": name} if name else None, body)["Id"]
+
+    def start_container(self, container_id: str) -> None:
+        self._act("POST", f"/containers/{container_id}/start")
+
+    def stop_container(self, container_id: str, grace_s: int) -> None:
+        """The stop signal, then SIGKILL after the grace; a container that does not run (304) is fine."""
+        path = f"/containers/{container_id}/stop"
+        self._act("POST", path, {"t": str(grace_s)}, timeout_s=grace_s + REQUEST_TIMEOUT_S)
+
+    def remove_container(self, container_id: str) -> None:
+        """Remove, killed if need be, with its anonymous volumes; one that is gone already is fine.
+
+        Raises EngineError 409 while another removal of it is under way.
+        """
+        self._act("DELETE", f"/containers/{container_id}", {"force": "1", "v": "1"}, fine=(404,))
+
+    def logs(self, container_id: str, tail: str = "all") -> Iterator[bytes]:
+        """Yield the output, both streams as they came, in pieces and without the engine's framing."""
+        query = {"stdout": "1", "stderr": "1", "tail": tail}
+        with self._request("GET", f"/containers/{container_id}/logs", query) as response:
+            yield from unframed(response)
+
+    def path_stat(self, container_id: str, path: str) -> dict[str, Any] | None:
+        """What the engine says of a path in a container (name, size, mode, linkTarget), or None."""
+        try:
+            with self._request("HEAD", f"/containers/{container_id}/archive", {"path": path}) as response:
+                return json.loads(b64decode(response.headers["X-Docker-Container-Path-Stat"]))
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def read_file(self, container_id: str, path: str) -> bytes | None:
+        """Return a file's bytes, a symbolic link followed; None when there is no such file."""
+        stat = self.path_stat(container_id, path)
+        if stat is None:
+            return None
+        query = {"path": stat["linkTarget"] or path}
+        try:
+            with self._request("GET", f"/containers/{container_id}/archive", query) as response:
+                return _first_file(response.read())
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def put_archive(self, container_id: str, tar_bytes: bytes) -> None:
+        """Unpack a tar at the container's root."""
+        self._act("PUT", f"/containers/{container_id}/archive", {"path": "/"}, tar_bytes)
+
+    def _json(self, method: str, path: str, query: Query = None, body: Body = None) -> Json:
+        with self._request(method, path, query, body) as response:
+            return json.load(response)
+
+    def _act(
+        self,
+        method: str,
+        path: str,
+        query: Query = None,
+        body: Body = None,
+        *,
+        fine: tuple[int, ...] = (),
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        try:
+            with self._request(method, path, query, body, timeout_s=timeout_s) as response:
+                response.read()
+        except EngineError as error:
+            if error.status not in fine:
+                raise
+
+    @contextmanager
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Query = None,
+        body: Body = None,
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Iterator[http.client.HTTPResponse]:
+        url = f"/v{API_VERSION}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        headers = {"Host": "docker", "Connection": "close"}
+        if isinstance(body, dict):
+            headers["Content-Type"] = "application/json"
+            body = json.dumps(body).encode()
+        elif body is not None:
+            headers["Content-Type"] = "application/x-tar"
+        connection = _SocketConnection(self._socket_path, timeout_s)
+        try:
+            connection.request(method, url, body, headers)
+            with connection.getresponse() as response:
+                if response.status >= 400:
+                    raise EngineError(response.status, _error_message(response.read(), response.reason))
+                yield response
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            raise EngineError(0, f"the Docker engine does not answer at {self._socket_path}: {reason}") from error
+        finally:
+            connection.close()
+
+
+def unframed(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the payloads of a log stream's frames: a byte for the stream, three of padding, the length, the payload."""
+    while True:
+        header = _exactly(stream, 8)
+        if len(header) < 8:
+            return
+        yield _exactly(stream, struct.unpack(">4xI", header)[0])
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    pieces = []
+    while size:
+        piece = stream.read(size)
+        if not piece:
+            break
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _names_a_version(reference: str) -> bool:
+    """Whether an image reference has a tag or a digest: without one the engine would pull every tag."""
+    return "@" in reference or ":" in reference.rsplit("/", 1)[-1]
+
+
+def _first_file(tar_bytes: bytes) -> bytes | None:
+    with tarfile.open(fileobj=io.BytesIO(tar_bytes)) as archive:
+        member = archive.next()
+        content = archive.extractfile(member) if member is not None else None
+        return content.read() if content is not None else None
+
+
+def _error_message(body: bytes, reason: str) -> str:
+    try:
+        message = json.loads(body)["message"]
+    except (ValueError, KeyError, TypeError):
+        message = body.decode(errors="replace") or reason
+    return _one_line(message)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,69 @@
+"""What a host remembers between runs: the newest generation that it has accepted; and the lock around a run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .agent_names import ClusterPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_LOCK_POLL_S = 0.05
+
+
+class BusyError(Exception):
+    """Another run holds this host's lock for this cluster."""
+
+
+@contextmanager
+def one_run_at_a_time(cluster: str, patience_s: float) -> Iterator[None]:
+    """Hold the cluster's lock on this host; the kernel releases it however this process ends."""
+    paths = ClusterPaths(cluster)
+    paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    give_up_at = time.monotonic() + patience_s
+    try:
+        while not _locked(descriptor):
+            if time.monotonic() > give_up_at:
+                raise BusyError(f"another run holds {paths.lock} on this host for more than {patience_s:.0f} s")
+            time.sleep(_LOCK_POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def read_generation(cluster: str) -> int | None:
+    """Return the newest generation that this host has accepted for the cluster."""
+    try:
+        return int(ClusterPaths(cluster).generation.read_text("ascii"))
+    except FileNotFoundError:
+        return None
+
+
+def write_generation(cluster: str, generation: int) -> None:
+    write_durably(ClusterPaths(cluster).generation, str(generation))
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Write a file that only root may read; after a crash there is the old one or the new one, and nothing between."""
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    temporary.replace(path)

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""make_image.py REFERENCE RECIPE RECIPE_HASH: make a container image from the host's own distribution with mmdebstrap.
+
+RECIPE is JSON: {"suite": "bookworm", "packages": ["python3"]}. The packages come from the sources and through the
+proxy that the host's apt uses. Written for Python 3.9.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+
+KEYRINGS = {
+    "Debian": "/usr/share/keyrings/debian-archive-keyring.gpg",
+    "Ubuntu": "/usr/share/keyrings/ubuntu-archive-keyring.gpg",
+}
+# What nobody reads in a container; licences stay.
+LEFT_OUT = ["path-exclude=/usr/share/man/*", "path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright"]
+
+
+def output_of(*command: str) -> str:
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL).stdout.decode()
+
+
+def sources(suite: str) -> list[str]:
+    """Lines for sources.list: of the host's sources, those of its distribution, for `suite`."""
+    own = []
+    for target in output_of(
+        "apt-get", "indextargets", "--format", "$(ORIGIN)|$(REPO_URI)|$(CODENAME)|$(COMPONENT)", "Created-By: Packages"
+    ).splitlines():
+        origin, uri, codename, component = target.split("|")
+        if origin in KEYRINGS and re.match(r"(https?|file):", uri):
+            own.append((origin, uri, codename, component))
+    wanted = (suite, suite + "-updates", suite + "-security")
+    chosen = [entry for entry in own if entry[2] in wanted]
+    if not chosen and own:
+        # Another release than the host's: the same mirror has it.
+        chosen = [(own[0][0], own[0][1], suite, "main")]
+    if not chosen:
+        sys.exit("image: apt on this host knows no Debian or Ubuntu source; run `apt-get update` and check its sources")
+    return [
+        f"deb [signed-by={KEYRINGS[origin]}] {uri} {codename} {component}"
+        for origin, uri, codename, component in dict.fromkeys(chosen)
+    ]
+
+
+def proxy_options() -> list[str]:
+    shell = output_of("apt-config", "shell", "http", "Acquire::http::Proxy", "https", "Acquire::https::Proxy")
+    return [
+        f'--aptopt=Acquire::{scheme}::Proxy "{url}"'
+        for scheme, url in re.findall(r"^(http|https)='([^']*)'$", shell, re.MULTILINE)
+        if url
+    ]
+
+
+def main() -> None:
+    reference, recipe, recipe_hash = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+    # Whole before the engine sees it: it would take a broken stream for a small image. Not /tmp, which may be memory.
+    with tempfile.TemporaryDirectory(prefix="muster-image-", dir="/var/tmp") as directory:
+        archive = directory + "/root.tar"
+        run(
+            "mmdebstrap", "--quiet", "--variant=minbase",
+            "--include=" + ",".join(recipe["packages"]),
+            *("--dpkgopt=" + option for option in LEFT_OUT),
+            *proxy_options(),
+            # The host's proxy and name must not travel in the image.
+            '--customize-hook=rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/hostname"',
+            recipe["suite"], archive, *sources(recipe["suite"]),
+        )  # fmt: skip
+        run(
+            "docker", "import",
+            "--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "--change", "ENV LANG=C.UTF-8",
+            "--change", 'CMD ["bash"]',
+            "--change", "LABEL muster.image.recipe=" + recipe_hash,
+            archive, reference,
+        )  # fmt: skip
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    if done.returncode != 0:
+        sys.exit("image: {} failed: {}".format(command[0], done.stdout.decode(errors="replace").strip()[-2000:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""Make the session runtime: openssh and busybox with their own C library, to be mounted into any image.
+
+`plan PATH` prints the version that would be built from the packages that apt offers now.
+`build PATH` builds that version beside PATH and points the symbolic link PATH at it. Containers that already run keep
+the tree that they were started with; trees that no process has mounted any more are removed.
+
+Beside this file lies `entrypoint`. Nothing is installed on the host. Written for Python 3.9.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = ["openssh-server", "openssh-client", "openssh-sftp-server", "busybox-static"]
+TOOLS = ["patchelf"]
+# Dependencies are followed through libraries only, and not into what sshd merely talks to when PAM is on.
+LIBRARY = re.compile(r"^(lib|zlib)(?!pam-)")
+
+LOADER = re.compile(r"^ld(-linux[^.]*|64)?\.so\.\d+$")
+
+# Where a file goes, by its path in the packages. What a distribution's version lacks is left out unless it is required.
+BINARIES = {
+    "bin/busybox": ("bin/busybox", True),
+    "usr/sbin/sshd": ("sbin/sshd", True),
+    "usr/bin/ssh": ("bin/ssh", True),
+    "usr/bin/ssh-keygen": ("bin/ssh-keygen", True),
+    "usr/bin/ssh-keyscan": ("bin/ssh-keyscan", True),
+    "usr/bin/ssh-add": ("bin/ssh-add", True),
+    "usr/bin/ssh-agent": ("bin/ssh-agent", True),
+    "usr/bin/scp": ("libexec/scp", True),
+    "usr/bin/sftp": ("libexec/sftp", True),
+    "usr/lib/openssh/sftp-server": ("libexec/sftp-server", True),
+    "usr/lib/openssh/sshd-session": ("libexec/sshd-session", False),
+    "usr/lib/openssh/sshd-auth": ("libexec/sshd-auth", False),
+}
+# Loaded by name, so no ELF header lists them. Built into the C library from 2.34 on.
+NAME_SERVICE = ["libnss_files.so.2", "libnss_dns.so.2"]
+# Programs that find the others by the distribution's path get a wrapper that says where ours is.
+WRAPPED = ["scp", "sftp"]
+# No use to an unprivileged user, or taken by installers for a sign of a distribution that the image is not.
+UNWANTED_APPLETS = {
+    *("busybox", "dpkg", "dpkg-deb", "rpm", "rpm2cpio"),
+    *("halt", "init", "linuxrc", "poweroff", "reboot", "run-init", "switch_root", "pivot_root"),
+}
+
+
+class RuntimeBuildError(Exception):
+    """The session runtime could not be built."""
+
+
+def output_of(*command: str, cwd: Path | None = None) -> str:
+    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode != 0:
+        last_words = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise RuntimeBuildError("{} failed: {}".format(" ".join(command[:3]), last_words[-1]))
+    return done.stdout.decode(errors="replace")
+
+
+def candidates() -> dict[str, dict[str, str]]:
+    """What apt would install for each package that may be wanted: its stanza as a dict."""
+    try:
+        # Two calls for all: each reads apt's whole cache.
+        closure = output_of(
+            "apt-cache", "depends", "--recurse", "--important", "--no-conflicts", "--no-breaks", "--no-replaces",
+            *PROGRAMS,
+        ).splitlines()  # fmt: skip
+        libraries = {line for line in closure if LIBRARY.match(line) and ":" not in line}
+        text = output_of("apt-cache", "show", "--no-all-versions", *sorted(libraries.union(PROGRAMS, TOOLS)))
+    except RuntimeBuildError as error:
+        raise RuntimeBuildError(f"{error}; run `apt-get update` and check /etc/apt/sources.list") from error
+    stanzas = {}
+    for block in text.split("\n\n"):
+        fields = dict(re.findall(r"^([A-Za-z-]+): (.*)$", block, re.MULTILINE))
+        if "Package" in fields:
+            stanzas.setdefault(fields["Package"], fields)
+    missing = sorted(set(PROGRAMS + TOOLS) - set(stanzas))
+    if missing:
+        raise RuntimeBuildError(
+            "apt does not offer {}; run `apt-get update` and check /etc/apt/sources.list".format(", ".join(missing))
+        )
+    return stanzas
+
+
+def packages_with_libraries() -> dict[str, str]:
+    """Package names and versions: the programs, and the libraries that they need."""
+    offered = candidates()
+    chosen, wanted = {}, PROGRAMS + TOOLS
+    while wanted:
+        name = wanted.pop()
+        if name in offered and name not in chosen:
+            chosen[name] = offered[name]["Version"]
+            # The tools run here, where their libraries are: only what goes into the tree brings its own.
+            if name not in TOOLS:
+                wanted += [dependency for dependency in dependency_names(offered[name]) if LIBRARY.match(dependency)]
+    return chosen
+
+
+def dependency_names(fields: dict[str, str]) -> list[str]:
+    depends = ", ".join(fields[field] for field in ("Pre-Depends", "Depends") if field in fields)
+    return re.findall(r"(?:^|, |\| )([a-z0-9][a-z0-9+.-]+)", depends)
+
+
+def version_of(packages: dict[str, str], path: Path) -> str:
+    """The text of VERSION. Its first line is the version: sshd's own, and a hash of all that goes into the tree."""
+    listing = "".join(f"{name}={packages[name]}\n" for name in sorted(packages))
+    inputs = hashlib.sha256()
+    for part in (Path(__file__).read_bytes(), (HERE / "entrypoint").read_bytes(), str(path).encode(), listing.encode()):
+        inputs.update(hashlib.sha256(part).digest())
+    upstream = re.sub(r"^\d+:|-[^-]*$", "", packages["openssh-server"])
+    return f"openssh-{upstream}-{inputs.hexdigest()[:12]}\n{listing}"
+
+
+def unpack(packages: dict[str, str], directory: Path) -> Path:
+    downloads = directory / "downloads"
+    downloads.mkdir()
+    # The sandbox user of apt may not write here; what it fetches is checked against signed lists either way.
+    output_of(
+        "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download",
+        *(f"{name}={version}" for name, version in sorted(packages.items())),
+        cwd=str(downloads),
+    )  # fmt: skip
+    root = directory / "root"
+    root.mkdir()
+    # A name of its own for each: /lib is a link in one release's packages and a directory in another's.
+    for package in sorted(downloads.glob("*.deb")):
+        output_of("dpkg-deb", "--extract", str(package), str(root / package.name.split("_")[0]))
+    return root
+
+
+def find(root: Path, relative: str) -> Path | None:
+    """A file by its path in the packages, whether or not its release has merged / into /usr."""
+    bare = re.sub(r"^usr/", "", relative)
+    for candidate in (bare, "usr/" + bare):
+        for path in sorted(root.glob("*/" + candidate)):
+            if path.is_file():
+                return path
+    return None
+
+
+def shared_libraries(root: Path) -> dict[str, Path]:
+    found = {}
+    for path in sorted(root.rglob("*.so*")):
+        if path.is_file():
+            found.setdefault(path.name, path.resolve())
+    return found
+
+
+def build_tree(root: Path, tree: Path, path: Path) -> None:
+    """Copy what is needed from the unpacked packages into `tree`, which will be seen at `path`."""
+    for folder in ("bin", "sbin", "lib", "libexec"):
+        (tree / folder).mkdir()
+    patchelf = str(find(root, "usr/bin/patchelf"))
+    dynamic = [binary for binary in copy_binaries(root, tree) if needed_by(patchelf, binary)]
+    libraries = copy_libraries(patchelf, root, tree, dynamic)
+    loader = next(library for library in libraries if LOADER.match(library.name))
+
+    # RPATH, not RUNPATH: it comes before LD_LIBRARY_PATH, which images with libraries of their own like to set.
+    for binary in dynamic:
+        output_of(patchelf, "--set-interpreter", f"{path}/lib/{loader.name}", str(binary))
+        output_of(patchelf, "--force-rpath", "--set-rpath", f"{path}/lib", str(binary))
+    for library in libraries:
+        # The loader and the C library need no one; rewriting them gains nothing and has broken them before.
+        if library != loader and not library.name.startswith("libc.so."):
+            output_of(patchelf, "--force-rpath", "--set-rpath", f"{path}/lib", str(library))
+
+    for name in WRAPPED:
+        script(tree / "bin" / name, f'#!{path}/bin/busybox sh\nexec {path}/libexec/{name} -S {path}/bin/ssh "$@"\n')
+    script(tree / "bin/entrypoint", (HERE / "entrypoint").read_text().replace("@RUNTIME@", str(path)))
+    for applet in output_of(str(tree / "bin/busybox"), "--list").split():
+        link = tree / "bin" / applet
+        if applet not in UNWANTED_APPLETS and not link.exists():
+            link.symlink_to("busybox")
+
+
+def copy_binaries(root: Path, tree: Path) -> list[Path]:
+    copies = []
+    for source, (target, required) in BINARIES.items():
+        file = find(root, source)
+        if file is not None:
+            copies.append(Path(shutil.copy(str(file), str(tree / target))))
+        elif required:
+            raise RuntimeBuildError(f"the distribution's packages hold no {source}")
+    return copies
+
+
+def copy_libraries(patchelf: str, root: Path, tree: Path, binaries: list[Path]) -> list[Path]:
+    """Copy every library that the binaries need, and what those need, the loader included."""
+    available = shared_libraries(root)
+    wanted = [name for name in NAME_SERVICE if name in available]
+    for binary in binaries:
+        wanted += needed_by(patchelf, binary)
+    copies: dict[str, Path] = {}
+    while wanted:
+        name = wanted.pop()
+        if name in copies:
+            continue
+        if name not in available:
+            raise RuntimeBuildError(f"no package holds {name}, which the bundle needs")
+        copies[name] = Path(shutil.copy(str(available[name]), str(tree / "lib" / name)))
+        copies[name].chmod(0o755 if LOADER.match(name) else 0o644)
+        wanted += needed_by(patchelf, copies[name])
+    return list(copies.values())
+
+
+def needed_by(patchelf: str, file: Path) -> list[str]:
+    try:
+        return output_of(patchelf, "--print-needed", str(file)).split()
+    except RuntimeBuildError:
+        return []  # statically linked: it has no dynamic section to print
+
+
+def script(file: Path, text: str) -> None:
+    file.write_text(text)
+    file.chmod(0o755)
+
+
+def build(path: Path) -> str:
+    packages = packages_with_libraries()
+    version = version_of(packages, path)
+    name = version.splitlines()[0]
+    if path.is_dir() and not path.is_symlink():
+        try:
+            path.rmdir()  # an engine makes an empty directory where a bind mount's source is missing
+        except OSError as error:
+            raise RuntimeBuildError(f"{path} was not made by this role; move it away") from error
+    trees = path.with_name(path.name + "-versions")
+    trees.mkdir(parents=True, exist_ok=True)
+    with (trees / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # A tree that is there is never made again: kernels may be running from it.
+        if not (trees / name).exists():
+            make(packages, version, trees / name, path)
+        point(path, trees / name)
+        remove_unused(trees, name)
+    return version
+
+
+def make(packages: dict[str, str], version: str, final: Path, path: Path) -> None:
+    """Make a version's tree: all of it, or none."""
+    # Beside its final place: a rename must not cross file systems.
+    work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(final.parent)))
+    try:
+        tree = work / "tree"
+        tree.mkdir()
+        build_tree(unpack(packages, work), tree, path)
+        (tree / "VERSION").write_text(version)
+        for file in (tree, *tree.iterdir()):
+            file.chmod(0o755 if file.is_dir() else 0o644)  # whatever umask this runs under
+        tree.rename(final)
+    finally:
+        shutil.rmtree(str(work), ignore_errors=True)
+
+
+def point(link: Path, tree: Path) -> None:
+    """Let `link` point at `tree`, atomically."""
+    new = tree.parent / ".link"
+    new.unlink(missing_ok=True)
+    new.symlink_to(Path(tree.parent.name) / tree.name)
+    new.replace(link)
+
+
+def remove_unused(trees: Path, current: str) -> None:
+    """Remove older trees, except those that some container still has mounted, and what a killed build left behind."""
+    mounted = set()
+    for mountinfo in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            mounted.update(line.split(" ")[3].rsplit("/", 1)[-1] for line in mountinfo.read_text().splitlines())
+        except OSError:
+            continue  # the process has ended meanwhile
+    for tree in trees.iterdir():
+        if tree.is_dir() and tree.name != current and tree.name not in mounted:
+            shutil.rmtree(str(tree))
+
+
+def main() -> None:
+    command, path = sys.argv[1], Path(sys.argv[2])
+    try:
+        if command == "plan":
+            sys.stdout.write(version_of(packages_with_libraries(), path))
+        else:
+            sys.stdout.write(build(path))
+    except RuntimeBuildError as error:
+        sys.exit(f"session runtime: {error}")
+
+
+if __name__ == "__main__":
+    main()

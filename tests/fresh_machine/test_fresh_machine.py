@@ -1,0 +1,178 @@
+"""The README's two commands on a machine that has nothing: a bare Debian with systemd, made here, run as a container.
+
+What a user's network needs is given as a user would give it: the proxy's certificate in the trust store, pip's and the
+proxy's variables in the environment. The tests of this file run in their order on one machine.
+"""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+MACHINE = "muster-fresh-machine"
+CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+# What any installed Debian has, and nothing that Muster needs beyond python3.
+PACKAGES = ["ca-certificates", "dbus", "iproute2", "python3", "systemd", "systemd-sysv"]
+# Systemd inside needs its own view of /sys writable; the host's cgroup tree is never bound in (it would be changed).
+BOOT = """
+mount -o remount,rw /sys
+mount -o remount,bind,rw /sys/fs/cgroup
+for d in /sys/fs/cgroup/*; do mountpoint -q "$d" && mount -o remount,bind,rw "$d"; done
+exec /sbin/init
+"""
+PLAYBOOK = "LC_ALL=C.UTF-8 .venv/bin/ansible-playbook --inventory inventory/local.yml playbooks/site.yml"
+
+pytestmark = pytest.mark.timeout(2400)
+
+
+def docker(*arguments: str, stdin: bytes | None = None, check: bool = True) -> str:
+    done = subprocess.run(
+        ["docker", *arguments], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    output = done.stdout.decode(errors="replace")
+    if check and done.returncode != 0:
+        pytest.fail(f"docker {arguments[0]} ended with {done.returncode}:\n{output[-6000:]}")
+    return output.strip()
+
+
+def users_environment() -> list[str]:
+    """A user's own variables for pip and a proxy. Wheels that lie on this machine are not among a user's."""
+    names = [name for name in os.environ if name.startswith("PIP_") and name != "PIP_FIND_LINKS"]
+    names += [name for name in os.environ if name.lower() in {"http_proxy", "https_proxy", "no_proxy"}]
+    return [argument for name in sorted(names) for argument in ("--env", name)]
+
+
+class Machine:
+    def run(self, command: str, *, check: bool = True) -> str:
+        return docker(
+            "exec", *users_environment(), "--workdir", "/root/muster", MACHINE, "bash", "-c", command, check=check
+        )  # fmt: skip
+
+
+def bare_root() -> str:
+    """The image of the bare system, made once per recipe."""
+    maker = CHECKOUT / "roles/images/files/make_image.py"
+    suite = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
+    assert suite, "this machine is no Debian or Ubuntu"
+    recipe = json.dumps({"suite": suite[1], "packages": PACKAGES})
+    recipe_hash = hashlib.sha256(recipe.encode() + maker.read_bytes()).hexdigest()[:12]
+    reference = f"{MACHINE}:{recipe_hash}"
+    if not docker("image", "ls", "--quiet", reference):
+        for outdated in docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", MACHINE).split():
+            docker("image", "rm", outdated)
+        subprocess.run([sys.executable, maker, reference, recipe, recipe_hash], check=True)
+    return reference
+
+
+def checkout_archive() -> bytes:
+    """The files of the working tree, without what git ignores."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    present = b"\0".join(name for name in listing.split(b"\0") if name and (CHECKOUT / name.decode()).exists())
+    tar = ["tar", "--create", "--null", "--files-from=-", "--owner=0", "--group=0"]
+    return subprocess.run(tar, cwd=CHECKOUT, input=present, stdout=subprocess.PIPE, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    docker("rm", "--force", "--volumes", MACHINE, check=False)  # of a run that was killed
+    docker(
+        "run", "--detach", "--name", MACHINE, "--hostname", "fresh",
+        "--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--cgroupns", "private",
+        "--security-opt", "seccomp=unconfined", "--security-opt", "systempaths=unconfined",
+        "--security-opt", "apparmor=unconfined",
+        "--device-cgroup-rule", "a *:* rwm", "--tmpfs", "/run", "--tmpfs", "/run/lock", "--env", "container=docker",
+        "--volume", "/var/lib/docker", "--volume", f"{CA_BUNDLE}:{CA_BUNDLE}:ro",
+        bare_root(), "sh", "-c", BOOT,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while (state := docker("exec", MACHINE, "systemctl", "is-system-running", check=False)) not in {
+            "running",
+            "degraded",
+        }:
+            assert time.monotonic() < deadline, f"the machine did not come up: {state}"
+            time.sleep(0.5)
+        docker(
+            "exec",
+            "--interactive",
+            MACHINE,
+            "sh",
+            "-c",
+            "mkdir /root/muster && tar -xC /root/muster",
+            stdin=checkout_archive(),
+        )
+        yield Machine()
+    finally:
+        docker("rm", "--force", "--volumes", MACHINE, check=False)
+
+
+def recap(output: str) -> dict[str, int]:
+    counts = re.search(r"^localhost\s*:(.*)$", output, re.MULTILINE)
+    assert counts, output[-3000:]
+    return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", counts[1])}
+
+
+def test_the_demo_runs_to_its_end(machine: Machine) -> None:
+    output = machine.run("./dev demo")
+    lines = output.splitlines()
+    assert "BACKENDAI_CLUSTER_HOSTS=main1,sub1,sub2" in lines
+    assert "BACKENDAI_CLUSTER_HOST=main1" in lines
+    for sub in ("sub1", "sub2"):
+        assert lines[lines.index(f"$ muster exec demo -- ssh {sub} hostname") + 1] == sub
+    assert "./dev clean-demo" in output
+    assert re.search(r"\bdemo\b.*\bRUNNING\b", machine.run("muster ls"))
+
+
+def test_provisioning_again_changes_nothing(machine: Machine) -> None:
+    counts = recap(machine.run(PLAYBOOK))
+    assert (counts["changed"], counts["failed"]) == (0, 0)
+
+
+def test_the_demo_runs_again(machine: Machine) -> None:
+    assert "$ muster exec demo -- ssh sub2 hostname\nsub2" in machine.run("./dev demo")
+
+
+def test_clean_demo_leaves_nothing(machine: Machine) -> None:
+    machine.run("./dev clean-demo")
+    assert machine.run("docker ps --all --quiet") == ""
+    assert machine.run("docker network ls --quiet --filter label=muster.cluster") == ""
+    assert machine.run("docker image ls --quiet muster/default") == ""
+    left = machine.run(
+        "ls -d /etc/muster /var/lib/muster /run/muster /opt/muster /srv/muster /var/log/muster 2>/dev/null", check=False
+    )
+    assert left == ""
+    assert machine.run("systemctl list-unit-files --no-legend 'muster*'", check=False) == ""
+    assert machine.run("find /etc /usr/local -name '*muster*'") == ""
+
+
+def test_check_mode_tells_the_truth_where_nothing_is_installed(machine: Machine) -> None:
+    machine.run(
+        "systemctl stop docker docker.socket containerd;"
+        "DEBIAN_FRONTEND=noninteractive apt-get purge -y docker.io containerd mmdebstrap python3-apt openssh-client;"
+        "rm -rf /etc/docker /var/lib/apt/lists/*"
+    )
+    before = machine.run("dpkg -l; ls -lR /etc /opt /srv")
+    output = machine.run(PLAYBOOK + " --check --diff")
+    counts = recap(output)
+    assert counts["failed"] == 0
+    for promise in (
+        "docker.io",
+        "/etc/docker/daemon.json",
+        "muster/default:latest would be made",
+        "a first runtime would be built",
+    ):
+        assert promise in output
+    assert machine.run("dpkg -l; ls -lR /etc /opt /srv") == before

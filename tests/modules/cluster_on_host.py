@@ -1,0 +1,202 @@
+"""Real modules against the real Docker engine: a cluster of its own for every test, and nothing left of it."""
+
+import base64
+import gzip
+import json
+import shutil
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from tests.modules.agent_code import agent_converge, agent_names, agent_report, engine_api
+
+RUNTIME = Path(agent_names.RUNTIME_PATH)
+IMAGE = "modtest-busybox:latest"
+USER = {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"}
+SSHD_CONFIG = """\
+Port 2200
+HostKey /run/muster/id_ed25519
+AuthorizedKeysFile /run/muster/authorized_keys
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PidFile none
+LogLevel ERROR
+Subsystem sftp internal-sftp
+"""
+SSH_CONFIG = """\
+Host main* sub*
+  Port 2200
+  User work
+  IdentityFile /run/muster/id_ed25519
+  UserKnownHostsFile /run/muster/known_hosts
+  StrictHostKeyChecking yes
+  BatchMode yes
+"""
+
+
+class ModuleFailedError(Exception):
+    """A module ended with fail_json; `result` is what it said."""
+
+    def __init__(self, result):
+        super().__init__(result["msg"])
+        self.result = result
+
+
+class Cluster:
+    """One cluster's view of this host, and the manifests that a control node would write for it."""
+
+    def __init__(self, folders_root, capsys):
+        self.name = f"modtest-{uuid.uuid4().hex[:8]}"
+        self.generation = 1
+        self.folders_root = folders_root
+        self.engine = engine_api.EngineApi()
+        self.paths = agent_names.ClusterPaths(self.name)
+        self._capsys = capsys
+
+    def manifest(self, *sessions, **settings):
+        return {
+            "version": 1,
+            "cluster": self.name,
+            "generation": self.generation,
+            "runtime_path": str(RUNTIME),
+            "sshd_port": 2200,
+            "folders_root": str(self.folders_root),
+            "start_timeout_s": 30,
+            "stop_grace_s": 5,
+            "log_max_bytes": 65536,
+            "sessions": list(sessions),
+            **settings,
+        }
+
+    def converge(self, *sessions, check=False, **settings):
+        return self.converge_manifest(self.manifest(*sessions, **settings), check=check)
+
+    def converge_manifest(self, manifest, *, check=False):
+        return self._run(agent_converge, {"manifest": json.dumps(manifest), "_ansible_check_mode": check})
+
+    def report(self, **given):
+        return self._run(agent_report, {"cluster": self.name, **given})["report"]
+
+    def _run(self, module, arguments):
+        self._capsys.readouterr()
+        with patch_module_args(arguments), pytest.raises(SystemExit) as ended:
+            module.main()
+        result = json.loads(self._capsys.readouterr().out)
+        if ended.value.code:
+            raise ModuleFailedError(result)
+        return result
+
+    def containers(self):
+        return {entry["Names"][0].lstrip("/"): entry for entry in self.engine.containers(self._label)}
+
+    def states(self):
+        return {name: entry["State"] for name, entry in self.containers().items()}
+
+    def networks(self):
+        return sorted(entry["Name"] for entry in self.engine.networks(self._label))
+
+    def key_directories(self):
+        root = self.paths.keys
+        return sorted(str(path.relative_to(root)) for path in root.glob("*/*") if path.is_dir())
+
+    def leaves_nothing(self):
+        spools = list(self.paths.spool.glob("*")) if self.paths.spool.is_dir() else []
+        return not (self.containers() or self.networks() or self.key_directories() or spools)
+
+    def run_in(self, session, kernel, *command):
+        """Run a command in a kernel's container and return its output."""
+        name = agent_names.container_name(session["id"], kernel)
+        done = subprocess.run(["docker", "exec", name, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    def remove(self):
+        for entry in self.containers().values():
+            self.engine.remove_container(entry["Id"])
+        for entry in self.engine.networks(self._label):
+            self.engine.remove_network(entry["Id"])
+        shutil.rmtree(self.paths.keys, ignore_errors=True)
+        shutil.rmtree(self.paths.state, ignore_errors=True)
+
+    @property
+    def _label(self):
+        return agent_names.of_cluster(self.name)
+
+
+def session(kernels=("main1",), desired="launch", **changes):
+    """Return a session's entry in a manifest; `changes` go to every kernel, or to the one that a key names."""
+    session_id = str(uuid.uuid4())
+    files = key_files(kernels)
+    entries = []
+    for index, name in enumerate(kernels):
+        kernel = {
+            "id": session_id if index == 0 else str(uuid.uuid4()),
+            "name": name,
+            "image": IMAGE,
+            "command": [],
+            "env": {"BACKENDAI_CLUSTER_HOSTS": ",".join(kernels)},
+            "user": USER,
+            "resources": {
+                "cpu_milli": 1000,
+                "mem_bytes": 64 << 20,
+                "shm_bytes": 8 << 20,
+                "pids": 128,
+                "cpuset": None,
+                "gpu_uuids": [],
+            },
+            "mounts": [],
+            "publish": [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}] if index == 0 else [],
+            "files": files,
+        }
+        kernel.update({key: value for key, value in changes.items() if key in kernel})
+        kernel.update(changes.get(name, {}))
+        entries.append(kernel)
+    return {
+        "id": session_id,
+        "name": "try",
+        "generation": 1,
+        "desired": desired,
+        "network": {"name": agent_names.network_name(session_id), "driver": "bridge"},
+        "kernels": entries,
+    }
+
+
+def desired(entry, what):
+    """Return a session as a later manifest names it: its kernels with ids and names only."""
+    kernels = [{"id": kernel["id"], "name": kernel["name"]} for kernel in entry["kernels"]]
+    return {**entry, "desired": what, "kernels": kernels}
+
+
+def key_files(hosts):
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return {
+        "id_ed25519": {"content": private, "mode": "0600"},
+        "authorized_keys": {"content": f"{public}\n", "mode": "0644"},
+        "known_hosts": {"content": "".join(f"[{host}]:2200 {public}\n" for host in hosts), "mode": "0644"},
+        "ssh_config": {"content": SSH_CONFIG, "mode": "0644"},
+        "sshd_config": {"content": SSHD_CONFIG, "mode": "0644"},
+    }
+
+
+def log_of(words):
+    return gzip.decompress(base64.b64decode(words["log_gz_b64"])).decode()
+
+
+def log_with(cluster, container_id, text):
+    """Wait until a container has written something, and return its whole log."""
+    give_up_at = time.monotonic() + 10
+    while time.monotonic() < give_up_at:
+        log = b"".join(cluster.engine.logs(container_id))
+        if text in log:
+            return log
+        time.sleep(0.05)
+    raise AssertionError(f"no {text} in {log}")

@@ -1,0 +1,153 @@
+"""A launch that cannot succeed: one clear line, and nothing left of the gang."""
+
+import socket
+import stat
+
+import pytest
+
+from tests.modules.agent_code import agent_names
+from tests.modules.cluster_on_host import ModuleFailedError, session
+
+
+def _failed(cluster, gang, **settings):
+    (result,) = cluster.converge(gang, **settings)["sessions"]
+    assert result["outcome"] == "failed"
+    assert "\n" not in result["error"]
+    assert cluster.leaves_nothing()
+    return result["error"], result["permanent"]
+
+
+def test_a_missing_image(cluster):
+    image = "127.0.0.1:9/none:1"
+    error, permanent = _failed(cluster, session(image=image))
+    assert error.startswith(f"image {image} is not on this agent and cannot be pulled: ")
+    assert permanent
+
+
+def test_a_gang_of_which_one_kernel_fails_is_undone_and_the_others_are_not_touched(cluster):
+    healthy, broken = session(["main1", "sub1"]), session(["main1", "sub1", "sub2"], sub2={"files": {}})
+    result = cluster.converge(healthy, broken)
+    assert [entry["outcome"] for entry in result["sessions"]] == ["started", "failed"]
+    assert result["sessions"][1]["error"].startswith("sub2: the container ended at once with exit code 125")
+    assert cluster.networks() == [healthy["network"]["name"]]
+    assert cluster.key_directories() == [f"{healthy['id']}/main1", f"{healthy['id']}/sub1"]
+    assert set(cluster.states().values()) == {"running"}
+    assert len(cluster.states()) == 2
+    assert healthy["network"]["name"] in result["diff"]["after"]["networks"]
+    assert broken["network"]["name"] not in result["diff"]["after"]["networks"]
+
+
+def test_a_gang_that_fails_again_changes_nothing(cluster):
+    gang = session(image="127.0.0.1:9/none:1")
+    assert not cluster.converge(gang)["changed"]
+
+
+def test_a_folder_that_is_missing(cluster):
+    error, permanent = _failed(cluster, session(mounts=[{"folder": "none", "target": "/data", "read_only": True}]))
+    assert error == f"main1: folder none does not exist under {cluster.folders_root} on this agent"
+    assert permanent
+
+
+@pytest.mark.parametrize("folder", ["../outside", "/etc", "link", "link/deeper", "a/../../outside"])
+def test_a_folder_that_leads_outside(cluster, folder, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "deeper").mkdir()
+    (cluster.folders_root / "link").symlink_to(outside)
+    error, permanent = _failed(cluster, session(mounts=[{"folder": folder, "target": "/data", "read_only": False}]))
+    assert error == f"main1: folder {folder} leads outside {cluster.folders_root}"
+    assert permanent
+
+
+@pytest.mark.parametrize(
+    "target", ["/", "/etc", "/etc/passwd", "/run", "/run/muster/x", "/opt", "data", "//etc", "/a/../etc"]
+)
+def test_a_mount_that_would_cover_what_is_the_kernels_own(cluster, target):
+    (cluster.folders_root / "data").mkdir()
+    error, permanent = _failed(cluster, session(mounts=[{"folder": "data", "target": target, "read_only": False}]))
+    assert error.startswith("main1: mount target ")
+    assert permanent
+
+
+def test_a_port_that_is_taken(cluster):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        publish = [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": port}]
+        error, permanent = _failed(cluster, session(publish=publish))
+    assert error == f"main1: port 127.0.0.1:{port} is in use on this agent"
+    assert not permanent
+
+
+def test_a_port_that_another_kernel_has(cluster):
+    publish = [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}]
+    first = session()
+    port = cluster.converge(first)["report"]["kernels"][0]["ssh_port"]
+    publish = [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": port}]
+    result = cluster.converge(first, session(publish=publish))
+    assert result["sessions"][1]["error"] == f"main1: port 127.0.0.1:{port} is in use on this agent"
+
+
+def test_a_container_that_ends_at_once(cluster):
+    gang = session()
+    for kernel in gang["kernels"]:
+        del kernel["files"]["sshd_config"]
+    error, _ = _failed(cluster, gang)
+    assert error.startswith("main1: the container ended at once with exit code 1")
+    assert "sshd_config" in error
+
+
+def test_an_sshd_that_cannot_start_in_a_kernel_that_was_to_idle(cluster):
+    gang = session()
+    for kernel in gang["kernels"]:
+        kernel["files"]["sshd_config"] = {"content": "Port 2200\nHostKey /none\n", "mode": "0644"}
+    error, permanent = _failed(cluster, gang)
+    assert error.startswith("main1: the container ended at once with exit code 1: ")
+    assert not permanent
+
+
+def test_an_sshd_that_does_not_answer(cluster):
+    gang = session()
+    for kernel in gang["kernels"]:
+        config = kernel["files"]["sshd_config"]
+        kernel["files"]["sshd_config"] = {**config, "content": config["content"].replace("2200", "2201")}
+    error, permanent = _failed(cluster, gang, start_timeout_s=1)
+    assert error == "main1: its sshd does not answer 1 s after the start"
+    assert not permanent
+
+
+def test_a_name_that_another_clusters_container_has(cluster, make_cluster):
+    gang = session()
+    make_cluster().converge(gang)
+    error, permanent = _failed(cluster, {**gang, "network": {**gang["network"], "name": f"{cluster.name}-net"}})
+    assert error.endswith("-main1 on this agent")
+    assert error.startswith("a container that is not this cluster's has the name muster-")
+    assert not permanent
+
+
+def test_limits_that_the_host_cannot_give(cluster):
+    resources = {"cpu_milli": 10_000_000, "mem_bytes": 64 << 20, "shm_bytes": 8 << 20, "pids": 9, "cpuset": None}
+    error, permanent = _failed(cluster, session(resources=resources))
+    assert "CPUs" in error
+    assert permanent
+
+
+def test_a_manifest_that_is_no_manifest(cluster):
+    bad = session()
+    bad["kernels"][0]["name"] = "../main1"
+    for manifest, reason in (
+        ({}, "this agent understands manifests of version 1, not None"),
+        ({"version": 1, "cluster": "x"}, "the manifest lacks 'generation'"),
+        (cluster.manifest(cluster="../x"), "'../x' is not a cluster's name"),
+        (cluster.manifest(bad), "'../main1' is not a kernel's name"),
+        (cluster.manifest(session(desired="dance")), "a session is launch, keep or stop, not 'dance'"),
+    ):
+        with pytest.raises(ModuleFailedError) as failed:
+            cluster.converge_manifest(manifest)
+        assert failed.value.result["msg"] == reason
+
+
+def test_keys_lie_in_memory_where_only_root_comes(cluster):
+    gang = session()
+    cluster.converge(gang)
+    directory = cluster.paths.kernel_keys(gang["id"], "main1")
+    assert stat.S_IMODE(agent_names.KEY_ROOT.stat().st_mode) == 0o700
+    assert (directory.stat().st_uid, stat.S_IMODE(directory.stat().st_mode)) == (1000, 0o700)

@@ -1,0 +1,111 @@
+"""Keeping, stopping, last words, and what is not in the manifest any more."""
+
+import stat
+import time
+
+from tests.modules.cluster_on_host import desired, log_of, log_with, session
+
+
+def test_stopped_kernels_leave_nothing_but_their_last_words(cluster):
+    gang = session(["main1", "sub1"], main1={"command": ["sh", "-c", "echo out; echo err >&2; exit 3"]})
+    cluster.converge(gang)
+    _wait_for_end(cluster, "main1")
+    stopping = desired(gang, "stop")
+    first = cluster.converge(stopping)
+    second = cluster.converge(stopping)
+    assert first["sessions"] == [{"id": gang["id"], "outcome": "stopped", "error": None, "permanent": False}]
+    main, sub = first["last_words"]
+    assert (main["name"], main["session_id"], main["kernel_id"]) == ("main1", gang["id"], gang["kernels"][0]["id"])
+    assert (main["exit_code"], main["oom_killed"], main["log_truncated"]) == (3, False, False)
+    assert sorted(log_of(main).splitlines()) == ["err", "out"]
+    assert main["started_at"] < main["finished_at"]
+    assert sub["exit_code"] == 143
+    assert first["changed"]
+    assert (cluster.containers(), cluster.networks(), cluster.key_directories()) == ({}, [], [])
+    assert second["last_words"] == first["last_words"]
+    assert not second["changed"]
+    spool = list(cluster.paths.session_spool(gang["id"]).iterdir())
+    assert [stat.S_IMODE(path.stat().st_mode) for path in spool] == [0o600, 0o600]
+    third = cluster.converge()
+    assert third["changed"]
+    assert third["diff"]["before"] == {"last words": {gang["id"]: "present"}}
+    assert cluster.leaves_nothing()
+    assert not cluster.converge()["changed"]
+
+
+def test_of_a_long_log_the_end_is_kept(cluster):
+    gang = session(command=["seq", "100000"])
+    cluster.converge(gang)
+    _wait_for_end(cluster, "main1")
+    (words,) = cluster.converge(desired(gang, "stop"), log_max_bytes=5000)["last_words"]
+    assert words["log_truncated"]
+    log = log_of(words)
+    assert len(log) == 5000
+    assert log.endswith("\n99999\n100000\n")
+
+
+def test_a_kernel_that_ignores_sigterm_is_killed_after_the_grace(cluster):
+    gang = session(["main1", "sub1"], command=["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"])
+    cluster.converge(gang)
+    for entry in cluster.containers().values():
+        log_with(cluster, entry["Id"], b"deaf")
+    started = time.monotonic()
+    result = cluster.converge(desired(gang, "stop"), stop_grace_s=1)
+    assert time.monotonic() - started < 4
+    assert [words["exit_code"] for words in result["last_words"]] == [137, 137]
+
+
+def test_keep_changes_nothing_and_makes_nothing(cluster):
+    gang = session(["main1", "sub1"])
+    cluster.converge(gang)
+    victim = cluster.containers()[f"{gang['network']['name']}-sub1"]
+    cluster.engine.remove_container(victim["Id"])
+    result = cluster.converge(desired(gang, "keep"))
+    assert not result["changed"]
+    assert result["sessions"][0]["outcome"] == "kept"
+    assert [kernel["name"] for kernel in result["report"]["kernels"]] == ["main1"]
+
+
+def test_launch_makes_what_is_missing_of_a_gang(cluster):
+    gang = session(["main1", "sub1"])
+    cluster.converge(gang)
+    before = cluster.containers()
+    cluster.engine.remove_container(before[f"{gang['network']['name']}-sub1"]["Id"])
+    result = cluster.converge(gang)
+    after = cluster.containers()
+    assert list(result["diff"]["after"]) == ["containers"]
+    main = f"{gang['network']['name']}-main1"
+    assert after[main]["Id"] == before[main]["Id"]
+    assert len(after) == 2
+
+
+def test_what_is_not_in_the_manifest_is_removed(cluster):
+    gone, kept = session(["main1", "sub1"]), session()
+    cluster.converge(gone, kept)
+    result = cluster.converge(kept)
+    assert result["changed"]
+    assert set(result["diff"]["after"]["containers"].values()) == {"absent"}
+    assert list(cluster.states()) == [f"{kept['network']['name']}-main1"]
+    assert cluster.networks() == [kept["network"]["name"]]
+    assert cluster.key_directories() == [f"{kept['id']}/main1"]
+
+
+def test_a_container_that_vanished_does_not_hold_up_a_stop(cluster):
+    gang = session()
+    cluster.converge(gang)
+    (entry,) = cluster.containers().values()
+    cluster.engine.remove_container(entry["Id"])
+    result = cluster.converge(desired(gang, "stop"))
+    assert result["sessions"][0]["outcome"] == "stopped"
+    assert result["last_words"] == []
+    assert cluster.leaves_nothing()
+
+
+def _wait_for_end(cluster, kernel_name):
+    give_up_at = time.monotonic() + 15
+    while time.monotonic() < give_up_at:
+        states = {kernel["name"]: kernel["state"] for kernel in cluster.report()["kernels"]}
+        if states[kernel_name] == "exited":
+            return
+        time.sleep(0.05)
+    raise AssertionError(states)

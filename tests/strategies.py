@@ -1,0 +1,360 @@
+"""One place for what tests are made of: hypothesis strategies, and plain makers for tables of examples."""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from muster.core.agent import Agent, AgentState, agent_from_report
+from muster.core.manifest import KeyPair
+from muster.core.session import (
+    FINAL,
+    PLACED,
+    Allocation,
+    GpuShare,
+    Kernel,
+    Result,
+    Session,
+    SessionState,
+    kernel_count,
+    kernels_of,
+)
+from muster.core.slots import Slots
+from muster.core.snapshot import Snapshot
+from muster.core.spec import SessionSpec
+from tests.simulated_agents import report_of
+
+NOW = 1_763_724_000.0
+GROUPS = ("default", "gpu")
+STATES = tuple(SessionState)
+M = 1 << 20
+
+
+def new_id(session: int, kernel: int = 0) -> str:
+    """A UUID that a person can recognise in a failing example."""
+    return str(uuid.UUID(int=(session << 96) | (0x4 << 76) | (0x8 << 60) | kernel, version=4))
+
+
+def make_session(number: int = 1, *, state: SessionState = SessionState.PENDING, **values: object) -> Session:
+    """A session with nothing placed; `values` are fields of the spec or, where it has none such, of the session."""
+    in_spec = {key: values.pop(key) for key in list(values) if key in SessionSpec.model_fields}
+    in_spec = {"name": f"s{number}", "image": "busybox", **in_spec}
+    spec = SessionSpec.model_validate(in_spec)
+    ids = tuple(new_id(number, kernel) for kernel in range(kernel_count(spec)))
+    session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), NOW + number, state)
+    return replace(session, **values)
+
+
+def placed_on(session: Session, *agent_ids: str, state: SessionState = SessionState.RUNNING) -> Session:
+    """The session with its kernels on the agents in turn, launched once."""
+    kernels = tuple(
+        replace(kernel, allocation=Allocation(agent_ids[kernel.rank % len(agent_ids)])) for kernel in session.kernels
+    )
+    launched = state in {SessionState.PREPARING, SessionState.RUNNING, SessionState.TERMINATING}
+    running = state in {SessionState.RUNNING, SessionState.TERMINATING}
+    return replace(
+        session,
+        kernels=kernels,
+        state=state,
+        reason="all kernels run" if running else "placed",
+        placed_mode="single-node" if len(agent_ids) == 1 else "multi-node",
+        generation=7 if launched else 0,
+        attempts=1 if launched else 0,
+        started_at=NOW if running else None,
+    )
+
+
+def make_agent(agent_id: str = "a1", **hardware: Any) -> Agent:
+    return agent_from_report(agent_id, report_of(agent_id, **hardware), NOW)
+
+
+def fake_key_pair(comment: str) -> KeyPair:
+    """Keys that nobody logs in with: making real ones would be most of such a test's time."""
+    return KeyPair("private", f"ssh-ed25519 AAAA {comment}")
+
+
+@dataclass
+class Ledger:
+    """Independent book-keeping of what is used on agents, GPU by GPU."""
+
+    cpu: dict[str, int]
+    mem: dict[str, int]
+    gpus: dict[str, dict[str, int]]
+
+    @classmethod
+    def of(cls, agents: Iterable[Agent]) -> "Ledger":
+        agents = list(agents)
+        return cls(
+            {a.id: a.capacity.cpu for a in agents},
+            {a.id: a.capacity.mem for a in agents},
+            {a.id: {gpu.uuid: max(gpu.units, 1) * 1000 for gpu in a.gpus} for a in agents},
+        )
+
+    def charge(self, kernel: Kernel) -> None:
+        assert kernel.allocation is not None
+        agent_id = kernel.allocation.agent_id
+        self.cpu[agent_id] -= kernel.slots.cpu
+        self.mem[agent_id] -= kernel.slots.mem
+        for share in kernel.allocation.gpus:
+            self.gpus[agent_id][share.uuid] -= share.amount
+
+    @property
+    def overdrawn(self) -> list[str]:
+        return [
+            *(f"cpu of {agent}" for agent, free in self.cpu.items() if free < 0),
+            *(f"mem of {agent}" for agent, free in self.mem.items() if free < 0),
+            *(uuid for gpus in self.gpus.values() for uuid, free in gpus.items() if free < 0),
+        ]
+
+
+def share_choices(agent: Agent, slots: Slots, free: dict[str, int]) -> list[tuple[GpuShare, ...]]:
+    """Every way in which the agent's GPUs can serve a kernel, but for which of several equal GPUs it is.
+
+    Written from docs, not from muster/core/room.py, which it judges.
+    """
+    whole = {gpu.uuid: max(gpu.units, 1) * 1000 for gpu in agent.gpus}
+    empty = [uuid for uuid, capacity in whole.items() if free[uuid] == capacity]
+    if slots.gpu:
+        return [tuple(GpuShare(u, whole[u], whole=True) for u in empty[: slots.gpu])] if len(empty) >= slots.gpu else []
+    if not slots.fgpu:
+        return [()]
+    cut = {gpu.uuid for gpu in agent.gpus if gpu.units}
+    if not cut:
+        return []
+    count, rest = divmod(slots.fgpu, whole[next(iter(cut))])
+    empty = [uuid for uuid in empty if uuid in cut]
+    if len(empty) < count:
+        return []
+    wholes = tuple(GpuShare(uuid, whole[uuid], whole=True) for uuid in empty[:count])
+    if not rest:
+        return [wholes]
+    others = [uuid for uuid in cut if free[uuid] >= rest and uuid not in empty[:count]]
+    by_free = {free[uuid]: uuid for uuid in sorted(others)}
+    return [(*wholes, GpuShare(uuid, rest, whole=False)) for uuid in by_free.values()]
+
+
+def some_arrangement_exists(kernels: Sequence[Kernel], agents: Sequence[Agent], used: Iterable[Kernel] = ()) -> bool:
+    """Whether the kernels fit on the agents together in any way at all: an exhaustive search, for small cases."""
+    ledger = Ledger.of(agents)
+    for kernel in used:
+        ledger.charge(kernel)
+    by_id = {agent.id: agent for agent in agents}
+    tried: set[object] = set()
+
+    def search(rest: Sequence[Kernel]) -> bool:
+        if not rest:
+            return True
+        state = (
+            len(rest),
+            *ledger.cpu.values(),
+            *ledger.mem.values(),
+            *(tuple(g.values()) for g in ledger.gpus.values()),
+        )
+        if state in tried:
+            return False
+        tried.add(state)
+        kernel, *others = rest
+        for agent in by_id.values():
+            if kernel.slots.cpu > ledger.cpu[agent.id] or kernel.slots.mem > ledger.mem[agent.id]:
+                continue
+            for shares in share_choices(agent, kernel.slots, ledger.gpus[agent.id]):
+                before = ledger.cpu[agent.id], ledger.mem[agent.id], dict(ledger.gpus[agent.id])
+                ledger.charge(replace(kernel, allocation=Allocation(agent.id, shares)))
+                found = search(others)
+                ledger.cpu[agent.id], ledger.mem[agent.id], ledger.gpus[agent.id] = before
+                if found:
+                    return True
+        return False
+
+    return search(list(kernels))
+
+
+def slots() -> st.SearchStrategy[Slots]:
+    amounts = st.integers(0, 1 << 50)
+    return st.builds(Slots, cpu=amounts, mem=amounts, fgpu=amounts, gpu=st.integers(0, 64))
+
+
+def session_names() -> st.SearchStrategy[str]:
+    return st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True)
+
+
+def texts() -> st.SearchStrategy[str]:
+    return st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=20)
+
+
+@st.composite
+def mounts(draw: st.DrawFn) -> list[dict[str, object]]:
+    folders = draw(st.lists(st.from_regex(r"[a-z]{1,5}(/[a-z]{1,5}){0,2}", fullmatch=True), max_size=3, unique=True))
+    return [
+        {"folder": folder, "target": f"/data/{number}{folder}", "read_only": draw(st.booleans())}
+        for number, folder in enumerate(folders)
+    ]
+
+
+@st.composite
+def role_entries(draw: st.DrawFn) -> list[dict[str, object]]:
+    """Roles that a spec accepts, without resources that could disagree with the session's."""
+    names = draw(st.lists(st.sampled_from(("ps", "worker", "sub", "data-loader")), max_size=3, unique=True))
+    return [
+        {
+            "name": name,
+            "replicas": draw(st.integers(1, 3)),
+            "image": draw(st.none() | st.just("debian:12")),
+            "command": draw(st.none() | texts().filter(str.strip)),
+            "cpu": draw(st.none() | st.sampled_from((1, "500m", "0.25", 2.5))),
+            "mem": draw(st.none() | st.sampled_from(("1G", "512M", 1 << 30))),
+        }
+        for name in names
+    ]
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> SessionSpec:
+    """Valid specs that use every field."""
+    roles = draw(role_entries())
+    listed = 1 + sum(int(str(role["replicas"])) for role in roles)
+    may_grow = not any(role["name"] == "sub" for role in roles)
+    cluster_size = draw(st.none() | st.integers(listed, listed + 3 if may_grow else listed))
+    command = draw(st.none() | texts().filter(str.strip))
+    script = draw(st.just("#!/bin/sh\ntrue\n")) if command is None and draw(st.booleans()) else None
+    is_batch = command is not None or script is not None
+    gpu = draw(st.integers(0, 3))
+    names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+    return SessionSpec.model_validate(
+        {
+            "name": draw(st.just("") | session_names()),
+            "image": draw(st.sampled_from(("", "busybox", "registry.example:5000/team/image:1"))),
+            "type": draw(st.sampled_from((None, "batch" if is_batch else "interactive"))),
+            "command": command,
+            "script": script,
+            "run_on": draw(st.sampled_from(("main", "all"))),
+            "cluster_size": cluster_size,
+            "cluster_mode": draw(st.sampled_from(("single-node", "multi-node"))),
+            "roles": roles,
+            "cpu": draw(st.sampled_from((1, "0.5", "1500m", 64))),
+            "mem": draw(st.sampled_from(("64M", "1G", "1.5GiB", 1 << 33))),
+            "shm": draw(st.sampled_from(("64M", 0, "1K"))),
+            "gpu": gpu,
+            "fgpu": 0 if gpu else draw(st.sampled_from((0, "0.25", 1, "3.5"))),
+            "env": draw(st.dictionaries(names, texts(), max_size=3)),
+            "mounts": draw(mounts()),
+            "priority": draw(st.integers(0, 100)),
+            "time_limit": draw(st.none() | st.sampled_from((5, "90s", "1-12:00:00", "2h30m", "1:30:00"))),
+            "resource_group": draw(st.sampled_from(GROUPS)),
+            "distributed_env": draw(st.booleans()),
+            "ssh_keys": draw(st.lists(st.just("ssh-ed25519 AAAA me@laptop"), max_size=1)),
+        }
+    )
+
+
+@st.composite
+def gang_specs(draw: st.DrawFn, *, never_spread: bool = False) -> SessionSpec:
+    """Small gangs whose amounts are of the size of a small agent's: they compete."""
+
+    def resources() -> dict[str, object]:
+        kind = draw(st.sampled_from(("none", "none", "gpu", "fgpu", "fgpu")))
+        return {
+            "cpu": f"{draw(st.sampled_from((250, 500, 1000, 1500, 3000)))}m",
+            "mem": draw(st.sampled_from((64, 128, 512, 1024, 3000))) * M,
+            "shm": 0,
+            "gpu": draw(st.integers(1, 2)) if kind == "gpu" else 0,
+            "fgpu": f"{draw(st.sampled_from((250, 300, 400, 500, 750, 1000, 1500, 2500)))}m" if kind == "fgpu" else 0,
+        }
+
+    names = draw(st.lists(st.sampled_from(("ps", "worker")), max_size=2, unique=True))
+    roles = [{"name": name, "replicas": draw(st.integers(1, 2)), **resources()} for name in names]
+    modes = ("single-node",) if never_spread else ("single-node", "multi-node")
+    extra = draw(st.integers(0, 2))
+    return SessionSpec.model_validate(
+        {
+            "name": "gang",
+            "image": "busybox",
+            "roles": roles,
+            "cluster_size": 1 + sum(int(str(role["replicas"])) for role in roles) + extra,
+            "cluster_mode": draw(st.sampled_from(modes)),
+            "priority": draw(st.sampled_from((40, 50, 50, 60))),
+            "resource_group": draw(st.sampled_from(("default", "default", "gpu"))),
+            **resources(),
+        }
+    )
+
+
+@st.composite
+def agents(draw: st.DrawFn, *, min_size: int = 0, max_size: int = 3) -> tuple[Agent, ...]:
+    """Small agents with GPUs cut into units, now and then lost."""
+    return tuple(
+        replace(
+            make_agent(
+                f"a{number}",
+                cpus=draw(st.sampled_from((0, 1, 2, 4, 8))),
+                mem_bytes=draw(st.sampled_from((0, 512, 1024, 4096, 8192))) * M,
+                gpus=draw(st.integers(0, 3)),
+                units_per_gpu=draw(st.sampled_from((0, 1, 1, 2, 4))),
+                resource_group=draw(st.sampled_from(("default", "default", "gpu"))),
+            ),
+            state=draw(st.sampled_from((AgentState.ALIVE, AgentState.ALIVE, AgentState.ALIVE, AgentState.LOST))),
+        )
+        for number in range(1, draw(st.integers(min_size, max_size)) + 1)
+    )
+
+
+def _maybe_placed(draw: st.DrawFn, session: Session, known: Sequence[Agent], ledger: Ledger) -> Session | None:
+    """The session placed somewhere that has room for it, not where the scheduler would have put it."""
+    kernels = []
+    trial = Ledger(dict(ledger.cpu), dict(ledger.mem), {agent: dict(gpus) for agent, gpus in ledger.gpus.items()})
+    group = [agent for agent in known if agent.resource_group == session.spec.resource_group]
+    if not group:
+        return None
+    here = draw(st.sampled_from(group))
+    for kernel in session.kernels:
+        agent = draw(st.sampled_from(group)) if session.spec.cluster_mode == "multi-node" else here
+        choices = share_choices(agent, kernel.slots, trial.gpus[agent.id])
+        if not choices:
+            return None
+        placed = replace(kernel, allocation=Allocation(agent.id, draw(st.sampled_from(choices))))
+        trial.charge(placed)
+        if trial.overdrawn:
+            return None
+        kernels.append(placed)
+    ledger.cpu, ledger.mem, ledger.gpus = trial.cpu, trial.mem, trial.gpus
+    placed = replace(session, kernels=tuple(kernels), generation=7, attempts=1)
+    mode = "single-node" if len(placed.agents) == 1 else "multi-node"
+    return replace(placed, placed_mode=mode, state=draw(st.sampled_from(sorted(PLACED))), reason="placed")
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, *, max_sessions: int = 6, never_spread: bool = False) -> Snapshot:
+    """Agents, sessions that hold room on them, and sessions that wait; what runs never exceeds what there is."""
+    known = draw(agents())
+    ledger = Ledger.of(known)
+    sessions = []
+    for number in range(1, draw(st.integers(0, max_sessions)) + 1):
+        spec = draw(gang_specs(never_spread=never_spread)).model_copy(update={"name": f"s{number}"})
+        ids = tuple(new_id(number, kernel) for kernel in range(kernel_count(spec)))
+        at = NOW - draw(st.integers(0, 3))
+        session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), at)
+        placed = _maybe_placed(draw, session, known, ledger) if draw(st.booleans()) else None
+        retry_at = draw(st.sampled_from((None, None, None, None, NOW - 1, NOW + 5)))
+        sessions.append(placed or replace(session, retry_at=retry_at))
+    return Snapshot(known, tuple(sessions), NOW)
+
+
+@st.composite
+def sessions_in_any_state(draw: st.DrawFn, number: int = 1) -> Session:
+    """One session in any of its states, with the facts that such a state comes with."""
+    spec = draw(specs())
+    spec = spec.model_copy(update={"name": spec.name or f"s{number}", "image": "busybox"})
+    ids = tuple(new_id(number, kernel) for kernel in range(kernel_count(spec)))
+    session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), NOW)
+    state = draw(st.sampled_from(STATES))
+    if state in PLACED:
+        session = placed_on(session, *draw(st.sampled_from((("a1",), ("a1", "a2")))), state=state)
+    if state in {SessionState.TERMINATING, SessionState.TERMINATED, SessionState.ERROR}:
+        session = replace(
+            session, result=draw(st.sampled_from(tuple(Result))), exit_code=draw(st.none() | st.integers(0, 255))
+        )
+    if state in FINAL:
+        session = replace(session, ended_at=NOW + 60)
+    return replace(session, state=state, wait={"message": "busy"} if state is SessionState.PENDING else {})

@@ -1,0 +1,73 @@
+"""What the control node keeps of a kernel, and the files that it writes for one."""
+
+import base64
+import gzip
+
+import jinja2
+import pytest
+
+from muster.ansible_gateway.templates import Templates
+from muster.core.manifest import LaunchPolicy, manifest
+from muster.core.session import Session, SessionState
+from muster.keys import make_key_pair
+from muster.service.logs import KeptLogs
+from tests.strategies import make_agent, make_session, placed_on
+
+NAMES = ("authorized_keys", "known_hosts", "ssh_config", "sshd_config", "hostfile")
+
+
+def last_words(text: bytes) -> dict[str, str]:
+    return {"session_id": "s", "name": "main1", "log_gz_b64": base64.b64encode(gzip.compress(text)).decode()}
+
+
+def test_a_log_is_kept_byte_by_byte_and_for_its_owner_only(tmp_path):
+    logs = KeptLogs(tmp_path / "logs")
+    logs.keep(last_words(b"first"))
+    logs.keep(last_words(b"\xff\x00last\r\n"))
+    assert logs.read("s", "main1") == b"\xff\x00last\r\n"
+    assert logs.read("s", "sub1") is None
+    (file,) = (tmp_path / "logs" / "s").iterdir()
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def files_of(session: Session, templates: Templates) -> dict[str, str]:
+    keys = {session.id: make_key_pair("muster-train")}
+    written = manifest(make_agent(), [session], keys, 8, LaunchPolicy(), templates.render)
+    return {name: file["content"] for name, file in written["sessions"][0]["kernels"][0]["files"].items()}
+
+
+@pytest.fixture
+def session() -> Session:
+    made = make_session(cluster_size=2, gpu=2, ssh_keys=["ssh-ed25519 AAAA me@laptop", "ssh-rsa BBBB other"])
+    return placed_on(made, "a1", state=SessionState.PREPARING)
+
+
+def test_the_files_let_every_kernel_into_every_other_without_a_question(session):
+    files = files_of(session, Templates())
+    public = files["id_ed25519.pub"].strip()
+    assert files["authorized_keys"].splitlines() == [public, "ssh-ed25519 AAAA me@laptop", "ssh-rsa BBBB other"]
+    assert files["known_hosts"].splitlines() == [f"[main1]:2200 {public}", f"[sub1]:2200 {public}"]
+    assert "Host main1 sub1\n" in files["ssh_config"]
+    assert files["hostfile"].splitlines() == ["main1 slots=2", "sub1 slots=2"]
+    assert files["id_ed25519"].startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert all(text.endswith("\n") for text in files.values())
+
+
+def test_a_private_key_is_not_shown_with_its_pair():
+    pair = make_key_pair("x")
+    assert "PRIVATE" not in repr(pair)
+    assert pair != make_key_pair("x")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_site_may_replace_each_template_by_itself(tmp_path, session, name):
+    (tmp_path / name).write_text("for {{ session.name }}\n", encoding="utf-8")
+    own, site = files_of(session, Templates()), files_of(session, Templates(tmp_path))
+    assert site[name] == "for s1\n"
+    assert {other for other in NAMES if own[other].count("\n") != site[other].count("\n")} <= {name}
+
+
+def test_a_variable_that_does_not_exist_is_an_error(tmp_path):
+    (tmp_path / "hostfile").write_text("{{ nosuch }}", encoding="utf-8")
+    with pytest.raises(jinja2.UndefinedError):
+        Templates(tmp_path).render("hostfile", {})

@@ -1,0 +1,97 @@
+"""Accounts and ssh configuration merged into what an image has."""
+
+import io
+import tarfile
+
+from tests.modules.agent_code import account_files
+
+USER = {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"}
+DIRECTORY = {"mode": (1 << 31) | 0o750, "linkTarget": ""}
+LINK = {"mode": (1 << 27) | 0o777, "linkTarget": "/var/home/work"}
+PATHS = {"/bin/bash": None, "/bin/sh": {}, "/etc/ssh": None, "/etc/profile.d": None, "/home/work": None}
+ENVIRONMENT = {"SHELL": "/bin/sh", "PATH": "/my bin:/rt/bin"}
+
+
+def _facts(**paths):
+    return account_files.ImageFacts("root:x:0:0::/root:/bin/sh\n", "root:x:0:\n", "Host *\n", {**PATHS, **paths})
+
+
+def _entries(facts, mounts=()):
+    packed = account_files.account_tar(facts, USER, ENVIRONMENT, list(mounts))
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        return {member.name: (member, archive.extractfile(member)) for member in archive}
+
+
+def test_the_users_account_comes_first_and_replaces_its_namesake():
+    image = "root:x:0:0:root:/root:/bin/sh\nwork:x:7:7::/old:/bin/sh\nubuntu:x:1000:1000::/home/ubuntu:/bin/bash"
+    assert account_files.merged_passwd(image, USER, "/bin/bash").splitlines() == [
+        "work:x:1000:1000::/home/work:/bin/bash",
+        "root:x:0:0:root:/root:/bin/sh",
+        "ubuntu:x:1000:1000::/home/ubuntu:/bin/bash",
+    ]
+
+
+def test_an_image_without_accounts_gets_one():
+    assert account_files.merged_passwd("", USER, "/bin/sh") == "work:x:1000:1000::/home/work:/bin/sh\n"
+    assert account_files.merged_group("", USER) == "work:x:1000:\ntty:x:5:\n"
+
+
+def test_a_group_with_the_users_gid_stays_as_the_image_has_it():
+    assert account_files.merged_group("tty:x:5:\nubuntu:x:1000:\n", USER) == "ubuntu:x:1000:\ntty:x:5:\n"
+
+
+def test_terminals_belong_to_the_group_that_docker_gives_them():
+    assert account_files.merged_group("tty:x:99:\nwork:x:7:\n", USER) == "work:x:1000:\ntty:x:5:\n"
+
+
+def test_merging_twice_is_merging_once():
+    passwd = account_files.merged_passwd("root:x:0:0::/root:/bin/sh\n", USER, "/bin/sh")
+    group = account_files.merged_group("root:x:0:\n", USER)
+    config = account_files.merged_ssh_config("Host *\n")
+    assert account_files.merged_passwd(passwd, USER, "/bin/sh") == passwd
+    assert account_files.merged_group(group, USER) == group
+    assert account_files.merged_ssh_config(config) == config
+
+
+def test_the_sessions_ssh_configuration_is_read_before_the_images():
+    assert account_files.merged_ssh_config("Host *\n") == "Include /run/muster/ssh_config\nHost *\n"
+
+
+def test_a_file_that_is_no_text_is_kept_byte_for_byte():
+    facts = _facts()._replace(passwd=b"caf\xe9:x:9:9::/:/bin/sh\n".decode("utf-8", "surrogateescape"))
+    assert b"caf\xe9" in _entries(facts)["etc/passwd"][1].read()
+
+
+def test_a_home_that_the_image_lacks_is_made():
+    home, _ = _entries(_facts())["home/work"]
+    assert (home.uid, home.gid, home.mode, home.isdir()) == (1000, 1000, 0o755, True)
+
+
+def test_a_home_that_the_image_has_keeps_its_mode_and_is_given_to_the_user():
+    home, _ = _entries(_facts(**{"/home/work": DIRECTORY}))["home/work"]
+    assert (home.uid, home.mode) == (1000, 0o750)
+
+
+def test_a_home_that_is_a_link_is_followed():
+    entries = _entries(_facts(**{"/home/work": LINK}))
+    assert "var/home/work" in entries
+    assert "home/work" not in entries
+
+
+def test_a_home_under_a_mount_is_left_alone():
+    for target in ("/home/work", "/home"):
+        assert "home/work" not in _entries(_facts(), [target])
+    assert "home/work" in _entries(_facts(), ["/home/worker"])
+
+
+def test_directories_that_exist_are_not_named():
+    entries = _entries(_facts(**{"/etc/ssh": DIRECTORY, "/etc/profile.d": DIRECTORY}))
+    assert "etc/ssh" not in entries
+    assert entries["etc/profile.d/muster.sh"][1].read() == b"PATH='/my bin:/rt/bin'\nexport PATH\n"
+    assert "etc/ssh" in _entries(_facts())
+
+
+def test_the_login_shell_is_the_best_that_there_is():
+    assert _facts(**{"/bin/bash": {"name": "bash"}, "/bin/sh": {"name": "sh"}}).login_shell("/rt") == "/bin/bash"
+    assert _facts(**{"/bin/sh": {"name": "sh"}}).login_shell("/rt") == "/bin/sh"
+    assert _facts(**{"/bin/sh": None}).login_shell("/rt") == "/rt/bin/sh"

@@ -1,0 +1,173 @@
+"""From a manifest's kernel to the engine's container: pure functions."""
+
+import pytest
+
+from tests.modules.agent_code import agent_manifest, container_spec
+
+SESSION_ID = "6f1c0000-0000-4000-8000-000000000000"
+KERNEL = {
+    "id": SESSION_ID,
+    "name": "main1",
+    "image": "muster/default:latest",
+    "command": ["python", "train.py"],
+    "env": {"RANK": "0"},
+    "user": {"name": "work", "uid": 1000, "gid": 1001, "home": "/home/work"},
+    "resources": {
+        "cpu_milli": 1500,
+        "mem_bytes": 1 << 30,
+        "shm_bytes": 1 << 26,
+        "pids": 99,
+        "cpuset": None,
+        "gpu_uuids": [],
+    },
+    "mounts": [{"folder": "mnist", "target": "/data", "read_only": True}],
+    "publish": [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}],
+    "files": {},
+}
+
+
+def _manifest(**kernel):
+    return agent_manifest.parse_manifest(
+        {
+            "version": 1,
+            "cluster": "muster",
+            "generation": 7,
+            "runtime_path": "/opt/muster/runtime",
+            "sshd_port": 2200,
+            "folders_root": "/srv/muster/folders",
+            "start_timeout_s": 60,
+            "stop_grace_s": 10,
+            "log_max_bytes": 1 << 20,
+            "sessions": [
+                {
+                    "id": SESSION_ID,
+                    "name": "train",
+                    "generation": 7,
+                    "desired": "launch",
+                    "network": {"name": "muster-6f1c00000000", "driver": "bridge"},
+                    "kernels": [{**KERNEL, **kernel}],
+                }
+            ],
+        }
+    )
+
+
+def _body(**kernel):
+    manifest = _manifest(**kernel)
+    (session,) = manifest.sessions
+    environment = {"RANK": "0", "EMPTY": ""}
+    return container_spec.container_body(manifest, session, session.kernels[0], environment, {"mnist": "/srv/real"})
+
+
+def _environment(image_environment=(), **kernel):
+    (session,) = _manifest(**kernel).sessions
+    return container_spec.complete_environment(session.kernels[0], list(image_environment), "/rt", "/bin/sh")
+
+
+def test_the_container_is_the_users_and_has_no_privilege():
+    body = _body()
+    assert body["User"] == "1000:1001"
+    assert body["HostConfig"]["CapDrop"] == ["ALL"]
+    assert body["HostConfig"]["SecurityOpt"] == ["no-new-privileges"]
+    assert body["HostConfig"]["RestartPolicy"] == {"Name": "no"}
+    assert body["HostConfig"]["Init"] is True
+
+
+def test_limits_are_in_the_engines_units():
+    config = _body()["HostConfig"]
+    assert config["NanoCpus"] == 1_500_000_000
+    assert config["Memory"] == config["MemorySwap"] == 1 << 30
+    assert (config["ShmSize"], config["PidsLimit"], config["CpusetCpus"]) == (1 << 26, 99, "")
+    assert "DeviceRequests" not in config
+
+
+def test_the_sessions_network_is_the_only_one_and_the_kernels_name_its_alias():
+    body = _body()
+    assert body["HostConfig"]["NetworkMode"] == "muster-6f1c00000000"
+    assert body["NetworkingConfig"]["EndpointsConfig"] == {"muster-6f1c00000000": {"Aliases": ["main1"]}}
+    assert body["Hostname"] == "main1"
+
+
+def test_the_command_runs_behind_the_runtimes_entrypoint():
+    assert _body()["Entrypoint"] == ["/opt/muster/runtime/bin/entrypoint"]
+    assert _body()["Cmd"] == ["python", "train.py"]
+    assert _body(command=[])["Cmd"] == []
+    assert _body()["Env"] == ["RANK=0", "EMPTY="]
+
+
+def test_labels_say_whose_it_is():
+    assert _body()["Labels"] == {
+        "muster.cluster": "muster",
+        "muster.session": SESSION_ID,
+        "muster.session-name": "train",
+        "muster.kernel": SESSION_ID,
+        "muster.kernel-name": "main1",
+        "muster.generation": "7",
+        "muster.sshd-port": "2200",
+    }
+
+
+def test_mounts_are_keys_runtime_and_folders_as_resolved():
+    mounts = [(mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in _body()["HostConfig"]["Mounts"]]
+    assert mounts == [
+        (f"/run/muster/muster/{SESSION_ID}/main1", "/run/muster", True),
+        ("/opt/muster/runtime", "/opt/muster/runtime", True),
+        ("/srv/real", "/data", True),
+    ]
+
+
+def test_ports_are_published_as_asked():
+    publish = [
+        {"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0},
+        {"container_port": 8888, "host_ip": "", "host_port": 8080},
+    ]
+    assert _body(publish=publish)["HostConfig"]["PortBindings"] == {
+        "2200/tcp": [{"HostIp": "127.0.0.1", "HostPort": ""}],
+        "8888/tcp": [{"HostIp": "", "HostPort": "8080"}],
+    }
+    assert _body(publish=[])["HostConfig"]["PortBindings"] == {}
+
+
+def test_gpus_are_requested_by_uuid():
+    body = _body(resources={**KERNEL["resources"], "gpu_uuids": ["GPU-a", "GPU-b"]})
+    (request,) = body["HostConfig"]["DeviceRequests"]
+    assert request["DeviceIDs"] == ["GPU-a", "GPU-b"]
+    assert request["Capabilities"] == [["gpu", "compute", "utility"]]
+
+
+def test_the_manifests_environment_wins_over_the_images():
+    environment = _environment(["RANK=9", "LANG=C.UTF-8", "PATH=/image/bin"])
+    assert environment["RANK"] == "0"
+    assert environment["LANG"] == "C.UTF-8"
+    assert environment["PATH"] == "/image/bin:/rt/bin"
+
+
+def test_an_image_without_a_path_gets_the_usual_one():
+    assert _environment()["PATH"] == f"{container_spec.DEFAULT_PATH}:/rt/bin"
+
+
+@pytest.mark.parametrize(
+    ("image", "uuids", "visible"),
+    [
+        ([], [], None),
+        (["NVIDIA_VISIBLE_DEVICES=all"], [], "void"),
+        (["NVIDIA_VISIBLE_DEVICES=all"], ["GPU-a"], "GPU-a"),
+    ],
+)
+def test_an_image_cannot_ask_for_more_gpus_than_were_given(image, uuids, visible):
+    environment = _environment(image, resources={**KERNEL["resources"], "gpu_uuids": uuids})
+    assert environment.get("NVIDIA_VISIBLE_DEVICES") == visible
+
+
+def test_sshd_gets_the_environment_in_one_line_quoted():
+    config = container_spec.sshd_config_with("Port 2200\n", {"A": '1 "2" \\3', "B": "two\nlines", "C": ""})
+    assert config == 'SetEnv "A=1 \\"2\\" \\\\3" "C="\nPort 2200\n'
+
+
+def test_an_overlay_can_be_attached_to_and_says_which_manager_made_it():
+    (session,) = _manifest().sessions
+    overlay = session._replace(network={"name": "n", "driver": "overlay"})
+    body = container_spec.network_body("muster", overlay, "node-1")
+    assert body["Attachable"] is True
+    assert body["Labels"]["muster.swarm-node"] == "node-1"
+    assert "Attachable" not in container_spec.network_body("muster", session)

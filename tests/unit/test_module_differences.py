@@ -1,0 +1,37 @@
+"""One tracker behind `changed` and `--diff`."""
+
+from tests.modules.agent_code import differences
+
+
+def _tracked(*changes):
+    tracker = differences.Differences()
+    for change in changes:
+        tracker.add(*change)
+    return tracker
+
+
+def test_nothing_noted_is_nothing_changed():
+    tracker = _tracked()
+    assert not tracker.changed
+    assert tracker.diff() == {"before": {}, "after": {}}
+
+
+def test_a_change_is_shown_before_and_after():
+    tracker = _tracked(("networks", "n", "absent", "present"), ("containers", "c", "running", "absent"))
+    assert tracker.changed
+    assert tracker.diff() == {
+        "before": {"networks": {"n": "absent"}, "containers": {"c": "running"}},
+        "after": {"networks": {"n": "present"}, "containers": {"c": "absent"}},
+    }
+
+
+def test_what_is_replaced_goes_from_its_first_state_to_its_last():
+    tracker = _tracked(("containers", "c", "exited", "absent"), ("containers", "c", "absent", "running"))
+    assert tracker.diff()["before"] == {"containers": {"c": "exited"}}
+    assert tracker.diff()["after"] == {"containers": {"c": "running"}}
+
+
+def test_what_is_made_and_undone_is_no_change():
+    tracker = _tracked(("containers", "c", "absent", "running"), ("containers", "c", "running", "absent"))
+    assert not tracker.changed
+    assert tracker.diff() == {"before": {}, "after": {}}

@@ -1,0 +1,322 @@
+"""The session spec: what it takes, what it says of what it does not take."""
+
+import json
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.cli.submit import submit
+from muster.core.duration import format_duration, parse_duration
+from muster.core.errors import SpecError
+from muster.core.session import kernel_count, kernels_of
+from muster.core.slots import format_bytes, parse_bytes, parse_milli
+from muster.core.spec import MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
+from muster.core.spec_errors import validated
+from tests.strategies import new_id, specs
+
+GI = 1 << 30
+BIG = "9" * 400
+
+
+def spec(**values: object) -> SessionSpec:
+    return validated(SessionSpec, values)
+
+
+def errors_of(**values: object) -> dict[str, str]:
+    """By field, what is wrong and what to write instead."""
+    with pytest.raises(SpecError) as raised:
+        spec(**values)
+    return {error.field: str(error) for error in raised.value.errors}
+
+
+@given(specs())
+def test_a_spec_is_the_same_after_a_round_trip_through_json(original):
+    text = json.dumps(original.model_dump(mode="json"))
+    assert validated(SessionSpec, json.loads(text)) == original
+
+
+@given(specs())
+def test_kernels_are_as_many_as_asked_and_in_rank_order(original):
+    count = kernel_count(original)
+    assert count == max(original.cluster_size or 1, 1 + sum(role.replicas for role in original.roles))
+    kernels = kernels_of(original, tuple(new_id(1, number) for number in range(count)), "busybox")
+    assert [kernel.rank for kernel in kernels] == list(range(count))
+    assert (kernels[0].name, kernels[0].id) == ("main1", new_id(1))
+    assert len({kernel.name for kernel in kernels}) == count
+
+
+WRONG = {
+    "name": ("-x", "letters"),
+    "type": ("bach", "'interactive' or 'batch'"),
+    "run_on": ("some", "'main' or 'all'"),
+    "cluster_size": (0, "1 or more"),
+    "cluster_mode": ("single", "'single-node' or 'multi-node'"),
+    "cpu": ("two", "2, 0.5 or 500m"),
+    "mem": ("4X", "512M, 4G"),
+    "shm": ("-1", "512M, 4G"),
+    "gpu": ("1.5", "whole number"),
+    "fgpu": ("0.0001", "500m"),
+    "env": (["NOEQUALS"], "NAME=VALUE"),
+    "priority": (101, "100 or less"),
+    "time_limit": ("soon", "90s"),
+    "nmae": ("x", "did you mean name?"),
+}
+
+
+def test_all_errors_come_in_one_answer_each_with_field_and_remedy():
+    found = errors_of(**{field: value for field, (value, _) in WRONG.items()})
+    assert set(found) == set(WRONG)
+    for field, (_, remedy) in WRONG.items():
+        assert remedy in found[field]
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_each_error_names_its_field_and_its_remedy(field):
+    value, remedy = WRONG[field]
+    found = errors_of(**{field: value})
+    assert list(found) == [field]
+    assert remedy in found[field]
+    assert "\n" not in found[field]
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "remedy"),
+    [
+        ({"name": "a" * 64}, "name", "63 at most"),
+        ({"name": "a/b"}, "name", "letters"),
+        ({"command": "true", "script": "#!/bin/sh\n"}, "command", "give one of them"),
+        ({"type": "batch"}, "type", "COMMAND after --"),
+        ({"type": "interactive", "command": "true"}, "type", "leave the command out"),
+        ({"command": " "}, "command", "write the command"),
+        ({"cluster_size": MAX_KERNELS + 1}, "cluster_size", "1000 or less"),
+        ({"cluster_size": "three"}, "cluster_size", "whole number"),
+        ({"cluster_size": 2, "roles": ["ps:2"]}, "cluster_size", "make it 3 or more"),
+        ({"cluster_size": 5, "roles": ["sub:2"]}, "cluster_size", "raise sub's replicas"),
+        ({"roles": ["ps:600", "worker:600"]}, "roles", "1000 at the most"),
+        ({"roles": ["ps", "ps"]}, "roles", "give it once"),
+        ({"roles": ["PS:2"]}, "roles[0].name", "lower-case"),
+        ({"roles": ["ps1:2"]}, "roles[0].name", "lower-case"),
+        ({"roles": ["ps:two"]}, "roles[0].replicas", "whole number"),
+        ({"roles": ["ps:2,cpu"]}, "roles[0]", "NAME:REPLICAS,cpu=2,mem=4G"),
+        ({"roles": ["ps:2,cups=1"]}, "roles[0].cups", ""),
+        ({"roles": ["main:2"]}, "roles", "main:1"),
+        ({"roles": [{"name": "main", "command": "true"}]}, "roles", "the session's own"),
+        ({"mem": "1G", "shm": "2G"}, "shm", "raise mem or lower shm"),
+        ({"mem": 4, "shm": 0}, "mem", "4G is four gibibytes"),
+        ({"cpu": "5m"}, "cpu", "0.01 or more"),
+        ({"gpu": 1, "fgpu": 1}, "gpu", "one of them"),
+        ({"roles": [{"name": "ps", "gpu": 1, "fgpu": 1}]}, "roles", "one of them"),
+        ({"gpu": 65}, "gpu", "64 or less"),
+        ({"mounts": ["/etc"]}, "mounts[0].folder", "without .."),
+        ({"mounts": ["../secrets"]}, "mounts[0].folder", "without .."),
+        ({"mounts": ["a/../../b"]}, "mounts[0].folder", "without .."),
+        ({"mounts": ["data:relative"]}, "mounts[0]", "/data"),
+        ({"mounts": ["data:/run/muster/x"]}, "mounts[0]", "another path"),
+        ({"mounts": ["data:/etc"]}, "mounts[0]", "another path"),
+        ({"mounts": ["data://etc/"]}, "mounts[0]", "another path"),
+        ({"mounts": ["data:/x/../etc"]}, "mounts[0]", "/data"),
+        ({"mounts": ["a:b:c:d"]}, "mounts[0]", "FOLDER:TARGET:ro"),
+        ({"mounts": ["a:/data", "b:/data"]}, "mounts", "another target"),
+        ({"env": {"A B": "1"}}, "env", "BATCH_SIZE=64"),
+        ({"env": {"A": "x\0y"}}, "env", "remove it"),
+        ({"env": "A=1"}, "env", "NAME: value"),
+        ({"resource_group": ""}, "resource_group", ""),
+        ({"ssh_keys": ["-----BEGIN PRIVATE KEY-----"]}, "ssh_keys", "ssh-ed25519"),
+        ({"time_limit": 0}, "time_limit", "90s"),
+        ({"priority": -1}, "priority", "0 or more"),
+        ({"cpu": BIG}, "cpu", "500m"),
+        ({"cpu": "1e99999999"}, "cpu", "500m"),
+        ({"mem": BIG}, "mem", "4G"),
+        ({"mem": "99999999T"}, "mem", "4G"),
+        ({"mem": "1e99999999"}, "mem", "4G"),
+        ({"fgpu": BIG}, "fgpu", "500m"),
+        ({"time_limit": BIG}, "time_limit", "90s"),
+        ({"time_limit": "9" * 5000}, "time_limit", "90s"),
+        ({"roles": [{"name": "ps", "gpu": 10**400}]}, "roles[0].gpu", "64 or less"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_field_and_a_remedy(values, field, remedy):
+    found = errors_of(**values)
+    assert list(found) == [field]
+    assert remedy in found[field]
+
+
+def test_disagreements_between_fields_come_in_one_answer_too():
+    found = errors_of(type="batch", cluster_size=2, roles=["ps:4"], shm="2G", mem="1G", cpu="1m")
+    assert set(found) == {"type", "cluster_size", "shm", "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("short", "folder", "target", "read_only"),
+    [
+        ("datasets", "datasets", "/home/work/datasets", False),
+        ("datasets/mnist", "datasets/mnist", "/home/work/mnist", False),
+        ("datasets/mnist:ro", "datasets/mnist", "/home/work/mnist", True),
+        ("datasets:/data", "datasets", "/data", False),
+        ("datasets:/data:ro", "datasets", "/data", True),
+        ("datasets:/data:rw", "datasets", "/data", False),
+        ("datasets//mnist/:/data//x/", "datasets/mnist", "/data/x", False),
+    ],
+)
+def test_a_mount_has_a_short_form(short, folder, target, read_only):
+    (mount,) = spec(mounts=[short]).mounts
+    assert mount == MountSpec(folder=folder, target=target, read_only=read_only)
+
+
+def test_a_role_has_a_short_form():
+    (role,) = spec(roles=["ps:2,cpu=0.5,mem=2G,image=debian:12,command=serve"]).roles
+    assert role == RoleSpec(name="ps", replicas=2, cpu="0.5", mem="2G", image="debian:12", command="serve")
+    assert spec(roles=["worker"]).roles == (RoleSpec(name="worker"),)
+
+
+def test_a_role_takes_from_the_session_what_it_does_not_say():
+    found = {role.name: role for role in spec(cpu=2, mem="2G", gpu=1, roles=["ps:2,cpu=1,fgpu=0.5"]).kernel_roles()}
+    assert (found["ps"].slots.cpu, found["ps"].slots.mem) == (1000, 2 * GI)
+    assert (found["ps"].slots.gpu, found["ps"].slots.fgpu) == (0, 500)
+    assert (found["main"].slots.gpu, found["main"].slots.fgpu) == (1, 0)
+
+
+def test_main_can_be_given_resources_of_its_own():
+    main, sub = spec(cluster_size=2, roles=["main:1,cpu=4"]).kernel_roles()
+    assert (main.slots.cpu, sub.slots.cpu) == (4000, 1000)
+
+
+def test_a_command_makes_a_batch_session():
+    assert spec(command="true").is_batch
+    assert spec(script="#!/bin/sh\n").is_batch
+    assert not spec().is_batch
+
+
+@pytest.mark.parametrize(
+    ("run_on", "commands"),
+    [("main", ["train", None, "serve"]), ("all", ["train", "train", "serve"])],
+)
+def test_the_command_runs_where_it_is_asked_for(run_on, commands):
+    found = spec(command="train", run_on=run_on, roles=[{"name": "worker"}, {"name": "ps", "command": "serve"}])
+    kernels = kernels_of(found, tuple(new_id(1, number) for number in range(3)), "busybox")
+    assert [kernel.command for kernel in kernels] == commands
+
+
+@pytest.mark.parametrize(
+    ("given_env", "taken"),
+    [
+        ({"A": 1, "B": 1.5, "C": True, "D": "x"}, {"A": "1", "B": "1.5", "C": "true", "D": "x"}),
+        (["A=1", "B=x=y", "C="], {"A": "1", "B": "x=y", "C": ""}),
+    ],
+)
+def test_environments_are_taken_as_mappings_and_as_assignments(given_env, taken):
+    assert spec(env=given_env).env == taken
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("30m", 1800),
+        ("2h", 7200),
+        ("1h30m", 5400),
+        ("2d", 172800),
+        (10, 600),
+        ("10", 600),
+        ("10:30", 630),
+        ("1:00:00", 3600),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("1-12:00:00", 129600),
+        (" 5M ", 300),
+    ],
+)
+def test_times_are_written_as_for_slurm_or_with_units(text, seconds):
+    assert parse_duration(text) == seconds
+    assert spec(time_limit=text).time_limit == seconds
+
+
+@pytest.mark.parametrize("text", ["", "-5", "1.5h", "1:2:3:4", "h", "1w", "0", "0s", "infinite", "1-", None, True])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(ValueError, match="span of time"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [(1024, 1024), ("1k", 1024), ("1K", 1024), ("512M", 512 << 20), ("1G", GI), ("1GiB", GI), ("1.5g", 3 * GI // 2),
+     ("2TB", 2 << 40), ("0", 0), ("10B", 10)],
+)  # fmt: skip
+def test_bytes_are_powers_of_1024(text, amount):
+    assert parse_bytes(text) == amount
+
+
+@pytest.mark.parametrize("text", ["", "G", "1X", "-1", "1GG", "nan", "inf", "0x10", None, "1 2", "1e99999999"])
+def test_what_is_no_amount_of_bytes_is_refused(text):
+    with pytest.raises(ValueError, match="bytes"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(("text", "amount"), [(2, 2000), (0.5, 500), ("1.25", 1250), ("500m", 500), ("0", 0)])
+def test_cores_are_counted_in_thousandths(text, amount):
+    assert parse_milli(text) == amount
+
+
+@pytest.mark.parametrize("text", ["", "m", "-1", "0.0001", "0.5m", "nan", "inf", "snan", "1e99999999", None, "two"])
+def test_what_is_no_number_of_cores_is_refused(text):
+    with pytest.raises(ValueError, match=r"number|thousandth"):
+        parse_milli(text)
+
+
+@given(st.integers(0, 10**9))
+def test_thousandths_survive_being_written(amount):
+    assert parse_milli(f"{amount}m") == amount
+
+
+@given(st.integers(0, 1 << 50))
+def test_bytes_for_people_are_near_the_truth(amount):
+    assert abs(parse_bytes(format_bytes(amount)) - amount) <= amount * 0.06
+
+
+@given(st.integers(1, 10**8))
+def test_a_time_for_people_reads_back_as_its_two_largest_units(seconds):
+    back = parse_duration(format_duration(seconds))
+    assert back <= seconds < back + (3600 if seconds >= 86400 else 60)
+
+
+def test_the_schema_describes_every_field_and_closes_every_object():
+    schema = SessionSpec.model_json_schema(mode="validation")
+    assert json.loads(json.dumps(schema)) == schema
+    assert set(schema["properties"]) == set(SessionSpec.model_fields)
+    for definition in [schema, *schema["$defs"].values()]:
+        assert definition["type"] == "object"
+        assert definition["additionalProperties"] is False
+        assert all(field.get("description") for field in definition["properties"].values())
+    text = json.dumps(schema)
+    references = {part.split('"')[0] for part in text.split('"#/$defs/')[1:]}
+    assert references == set(schema["$defs"])
+
+
+@given(specs())
+def test_the_schema_accepts_what_a_spec_is_written_as(original):
+    """By hand, as far as types go: the full check would take a library that Muster does not need."""
+    kinds = {"string": str, "integer": int, "number": int | float, "boolean": bool, "object": dict, "array": list}
+    properties = SessionSpec.model_json_schema(mode="validation")["properties"]
+    for name, value in original.model_dump(mode="json").items():
+        choices = properties[name].get("anyOf", [properties[name]])
+        allowed = {choice.get("type") for part in choices for choice in part.get("anyOf", [part])}
+        assert (value is None and "null" in allowed) or any(
+            isinstance(value, kinds[kind]) for kind in allowed - {"null", None}
+        )
+
+
+def test_submit_has_a_flag_for_exactly_the_fields_that_carry_one():
+    options = {param.name: param for param in submit.params if isinstance(param, click.Option)}
+    flagged = {
+        name: field.json_schema_extra["flags"]
+        for name, field in SessionSpec.model_fields.items()
+        if isinstance(field.json_schema_extra, dict)
+    }
+    assert {name: sorted(options[name].opts) for name in options if name in SessionSpec.model_fields} == {
+        name: sorted(flags) for name, flags in flagged.items()
+    }
+    assert set(SessionSpec.model_fields) - set(flagged) == {"script", "distributed_env", "ssh_keys"}
+    taken = [flag for option in options.values() for flag in option.opts]
+    assert len(taken) == len(set(taken))
