@@ -123,7 +123,7 @@ def submit(
     if schema:
         print_json(SessionSpec.model_json_schema(mode="validation"))
         return
-    spec = _from_file(file) | _from_script(ctx.command, script) | _given(ctx)
+    spec = _merged(_from_file(file), _from_script(ctx.command, script), _given(ctx))
     command = ctx.meta.get("muster.command")
     if command is not None:
         if not command:
@@ -133,7 +133,8 @@ def submit(
     with sessions() as service:
         submitted = service.submit(spec, owner or current_user(), count)
         impossible = service.impossible(submitted)
-        _announce(submitted, quiet=quiet, as_json=as_json and not wait)
+        if not (as_json and wait):
+            _announce(submitted, quiet=quiet, as_json=as_json)
         for session in submitted:
             if session.id in impossible:
                 click.echo(f"muster: {session.name} {impossible[session.id].message}", err=True)
@@ -166,6 +167,28 @@ def _exit_code(session: Session) -> int:
         return session.exit_code
     failed = session.result is Result.FAILURE or session.state in {SessionState.ERROR, SessionState.CANCELLED}
     return 1 if failed else 0
+
+
+def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers win, field by field; in `env`, variable by variable."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        both = {"env": _variables(merged["env"]) | _variables(layer["env"])} if _both_have_env(merged, layer) else {}
+        merged |= {**layer, **both}
+    return merged
+
+
+def _both_have_env(*layers: Mapping[str, Any]) -> bool:
+    """As far as they can be read: what cannot is left for the spec to complain of."""
+    return all(
+        isinstance(layer.get("env"), Mapping)
+        or (isinstance(layer.get("env"), list) and all("=" in str(item) for item in layer["env"]))
+        for layer in layers
+    )
+
+
+def _variables(env: Any) -> dict[str, Any]:  # noqa: ANN401 - either form of the spec's field
+    return dict(env) if isinstance(env, Mapping) else dict(str(item).split("=", 1) for item in env)
 
 
 def _given(ctx: click.Context) -> dict[str, Any]:

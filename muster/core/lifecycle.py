@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from muster.core.agent import AgentState
 from muster.core.duration import format_duration
 from muster.core.errors import IllegalTransitionError
 from muster.core.plan import Plan
@@ -17,7 +18,7 @@ from muster.core.snapshot import Snapshot
 _S = SessionState
 TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
     _S.PENDING: frozenset({_S.SCHEDULED, _S.CANCELLED}),
-    _S.SCHEDULED: frozenset({_S.PREPARING, _S.TERMINATING}),
+    _S.SCHEDULED: frozenset({_S.PREPARING, _S.PENDING, _S.TERMINATING}),
     _S.PREPARING: frozenset({_S.PREPARING, _S.RUNNING, _S.PENDING, _S.ERROR, _S.TERMINATING}),
     _S.RUNNING: frozenset({_S.TERMINATING}),
     _S.TERMINATING: frozenset({_S.TERMINATED}),
@@ -83,6 +84,19 @@ def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
         )
         for placement in plan.placements
     ]
+
+
+def take_back(snapshot: Snapshot) -> list[Event]:
+    """SCHEDULED → PENDING for sessions one of whose agents was lost before the launch."""
+    alive = {agent.id for agent in snapshot.agents if agent.state is AgentState.ALIVE}
+    events = []
+    for session in snapshot.placed:
+        lost = [agent_id for agent_id in session.agents if agent_id not in alive]
+        if lost and session.state is _S.SCHEDULED:
+            reason = f"agent {lost[0]} was lost before the launch"
+            freed = _freed(session.kernels)
+            events.append(transition(session, _S.PENDING, reason, snapshot.now, placed_mode=None, kernels=freed))
+    return events
 
 
 def launch(session: Session, generation: int, public_key: str, now: float) -> Event:

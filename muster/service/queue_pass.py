@@ -116,6 +116,8 @@ def _not_in_inventory(store: Store, agent: Agent, snapshot: Snapshot) -> None:
 
 
 def _schedule(shell: PassDependencies, snapshot: Snapshot, summary: PassSummary) -> None:
+    if shell.store.apply(lifecycle.take_back(snapshot)):
+        snapshot = shell.store.snapshot(snapshot.now)
     plan = schedule(snapshot, shell.policy)
     summary.note(shell.store.apply(lifecycle.place(plan, snapshot)))
     before = {session.id: session.wait for session in snapshot.pending}

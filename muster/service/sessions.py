@@ -21,6 +21,7 @@ from muster.settings import Settings
 from muster.store.store import Store
 
 MAX_COUNT = 10_000
+MAX_KERNELS_AT_ONCE = 100_000
 _IMPOSSIBLE = {WaitCode.NEVER_FITS, WaitCode.NO_AGENTS}
 
 
@@ -40,6 +41,11 @@ class Sessions:
         if not 1 <= count <= MAX_COUNT:
             raise BadInputError(f"count: {count} sessions at once are not possible; write 1 to {MAX_COUNT}")
         resolved = self.resolved(spec)
+        if count * kernel_count(resolved) > MAX_KERNELS_AT_ONCE:
+            raise BadInputError(
+                f"count: {count} sessions of {kernel_count(resolved)} kernels are too many at once;"
+                f" submit {MAX_KERNELS_AT_ONCE} kernels at the most"
+            )
         new = [self._session(resolved, owner, number if count > 1 else None) for number in range(1, count + 1)]
         self.store.add(new)
         wake(self.settings.wake_socket)

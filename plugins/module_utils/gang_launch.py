@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .agent_manifest import Kernel, Manifest, Session
     from .agent_plan import Launch
 
-# Exit codes of an entrypoint that never got to its command. With any other the command, if there is one, ran, and its
-# end is no failure to start.
-NEVER_RAN = {125: False, 126: True, 127: True}  # exit code -> whether a retry is pointless
+# Of an entrypoint that never got to its command. With any other exit code the command, if there is one, ran, and its
+# end is no failure to start: 126 and 127 are what a shell says of a user's own mistake.
+NEVER_RAN = 125
 _OWNER_LABELS = (agent_names.LABEL_CLUSTER, agent_names.LABEL_SESSION)
 _POLL_S = 0.01
 _NETWORK_POLL_S = 0.25
@@ -264,9 +264,9 @@ class GangLaunch:
 
     def _check_ran(self, kernel: Kernel, container: dict[str, Any]) -> None:
         code = container["State"]["ExitCode"]
-        if code in NEVER_RAN or not kernel.spec["command"]:
+        if code == NEVER_RAN or not kernel.spec["command"]:
             message = f"{kernel.name}: the container ended at once with exit code {code}"
-            raise LaunchError(message + self._last_line(container["Id"]), permanent=NEVER_RAN.get(code, False))
+            raise LaunchError(message + self._last_line(container["Id"]), permanent=False)
 
     def _last_line(self, container_id: str) -> str:
         lines = b"".join(self._engine.logs(container_id, tail="5")).decode(errors="replace").split("\n")

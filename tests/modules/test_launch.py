@@ -120,7 +120,7 @@ def test_a_mount_is_seen_at_its_target(cluster):
 
 
 def test_a_command_that_ends_at_once_is_no_failure_to_start(cluster):
-    for command, exit_code in ((["true"], 0), (["sh", "-c", "exit 3"], 3)):
+    for command, exit_code in ((["true"], 0), (["sh", "-c", "exit 3"], 3), (["sh", "-c", "no-such-program"], 127)):
         gang = session(command=command)
         result = cluster.converge(gang)
         assert result["sessions"][0]["outcome"] == "started"

@@ -193,6 +193,22 @@ def test_flags_win_over_script_lines_and_script_lines_over_the_file(tmp_path, sc
     assert (spec["priority"], spec["cpu"], spec["mem"]) == (30, "2000m", 1 << 30)
 
 
+def test_variables_of_the_file_stay_where_a_flag_names_others(tmp_path, script):
+    filed = tmp_path / "session.yml"
+    filed.write_text("env: {A: file, B: file, C: 1}\n", encoding="utf-8")
+    path = script("#!/bin/sh\n#MUSTER --env B=script --env D=script\ntrue\n")
+    spec = submitted(path, "-f", str(filed), "--env", "D=flag")["spec"]
+    assert spec["env"] == {"A": "file", "B": "script", "C": "1", "D": "flag"}
+
+
+def test_more_kernels_at_once_than_the_queue_takes_are_refused():
+    answer = muster("submit", "--count", "10000", "--cluster-size", "1000")
+    assert answer.code == 2
+    assert answer.errors == [
+        "muster: count: 10000 sessions of 1000 kernels are too many at once; submit 100000 kernels at the most"
+    ]
+
+
 def test_count_queues_numbered_sessions_or_none():
     assert [s["name"] for s in muster("submit", "--count", "3", "--name", "n", "--json").json] == ["n-1", "n-2", "n-3"]
     assert len(muster("submit", "--count", "2", "-q").out.split()) == 2

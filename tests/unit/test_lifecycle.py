@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from muster.core import lifecycle
+from muster.core.agent import AgentState
 from muster.core.errors import IllegalTransitionError
 from muster.core.lifecycle import MAX_LAUNCHES, RETRY_DELAY_S, TRANSITIONS, Event, transition
 from muster.core.placement import Policy
@@ -325,3 +326,18 @@ def test_an_agent_made_of_a_report_keeps_back_what_is_reserved():
     agent = make_agent(cpus=8, mem_bytes=16 << 30, gpus=2, units_per_gpu=2, reserved_cpu=1.5, reserved_mem="2G")
     assert (agent.capacity.cpu, agent.capacity.mem) == (6500, 14 << 30)
     assert (agent.capacity.gpu, agent.capacity.fgpu) == (2, 4000)
+
+
+def test_a_place_on_an_agent_that_was_lost_before_the_launch_is_given_back():
+    scheduled = placed_on(make_session(), "a1", "a2", state=S.SCHEDULED)
+    running = placed_on(make_session(2), "a2")
+    lost = replace(make_agent("a2"), state=AgentState.LOST)
+    (event,) = lifecycle.take_back(Snapshot((make_agent("a1"), lost), (scheduled, running), NOW))
+    assert (event.session_id, event.to_state) == (scheduled.id, S.PENDING)
+    assert event.reason == "agent a2 was lost before the launch"
+    assert event.kernels == {scheduled.main.id: {"allocation": None}}
+
+
+def test_a_place_on_agents_that_answer_is_kept():
+    scheduled = placed_on(make_session(), "a1", state=S.SCHEDULED)
+    assert lifecycle.take_back(Snapshot((make_agent("a1"),), (scheduled,), NOW)) == []
