@@ -329,13 +329,13 @@ def test_an_agent_made_of_a_report_keeps_back_what_is_reserved():
 
 
 def test_a_place_on_an_agent_that_was_lost_before_the_launch_is_given_back():
-    scheduled = placed_on(make_session(), "a1", "a2", state=S.SCHEDULED)
+    scheduled = placed_on(make_session(cluster_size=2), "a1", "a2", state=S.SCHEDULED)
     running = placed_on(make_session(2), "a2")
     lost = replace(make_agent("a2"), state=AgentState.LOST)
     (event,) = lifecycle.take_back(Snapshot((make_agent("a1"), lost), (scheduled, running), NOW))
     assert (event.session_id, event.to_state) == (scheduled.id, S.PENDING)
     assert event.reason == "agent a2 was lost before the launch"
-    assert event.kernels == {scheduled.main.id: {"allocation": None}}
+    assert event.kernels == {kernel.id: {"allocation": None} for kernel in scheduled.kernels}
 
 
 def test_a_place_on_agents_that_answer_is_kept():
