@@ -35,9 +35,13 @@ CPU_MILLI = 50
 
 def by_muster(node: ControlNode, kernels: int) -> dict[str, float]:
     name = f"bench-{secrets.token_hex(4)}"
+    request = ["-N", str(kernels), "--cpu", str(CPU_MILLI / 1000), "--mem", str(MEM)]
     began = time.monotonic()
-    node.run(
-        *("submit", "--name", name, "-N", str(kernels), "--cpu", str(CPU_MILLI / 1000), "--mem", str(MEM), "--wait")
+    subprocess.run(
+        [SCRIPTS / "muster", "submit", "--name", name, *request, "--wait"],
+        env=node.environment,
+        check=True,
+        capture_output=True,
     )
     command = time.monotonic() - began
     session = node.show(name)

@@ -1,6 +1,5 @@
 """A control node of its own on this machine's real engine: its own cluster name, state, folders and daemon."""
 
-import json
 import os
 import shutil
 import signal
@@ -17,22 +16,11 @@ import yaml
 from muster.core.session import FINAL
 from muster.settings import load_settings
 from muster.store.store import Store
+from tests.forked_cli import Done, run_forked
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = Path(sys.executable).parent
 SMALL = ("--cpu", "0.05", "--mem", "64M", "--shm", "16M")
-
-
-@dataclass
-class Done:
-    """What a command printed, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass
@@ -92,19 +80,11 @@ class ControlNode:
         return {**os.environ, "MUSTER_CONFIG": str(self.config)}
 
     def run(self, *arguments: str, stdin: str = "", check: bool = True, timeout: float = 240) -> Done:
-        done = subprocess.run(
-            [SCRIPTS / "muster", *arguments],
-            env=self.environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
+        done = run_forked(arguments, self.environment, stdin, timeout)
+        assert "Traceback" not in done.err, done.err
         if check:
-            assert done.returncode == 0, f"muster {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return Done(done.returncode, done.stdout, done.stderr)
+            assert done.code == 0, f"muster {' '.join(arguments)}: {done.code}\n{done.out}{done.err}"
+        return done
 
     def playbook(self, name: str, *arguments: str) -> Done:
         done = subprocess.run(
