@@ -205,6 +205,7 @@ class SimulatedAgent:
             "generation": container.generation,
             "container_id": f"c{container.number}",
             "state": container.state,
+            "released": True,
             "exit_code": container.exit_code,
             "oom_killed": container.oom_killed,
             "started_at": "2026-01-01T00:00:00Z",

@@ -135,7 +135,7 @@ def observe(snapshot: Snapshot, reports: Mapping[str, Mapping[str, Any]]) -> lis
         seen = _seen(session, reports)
         event = None
         if session.state is _S.PREPARING:
-            event = _adopted(session, seen, snapshot.now)
+            event = _adopted(session, seen, reports, snapshot.now)
         elif session.state is _S.RUNNING:
             event = _ended(session, seen, snapshot.now) or _facts_only(session, seen, snapshot.now)
         if event:
@@ -181,9 +181,17 @@ def _facts_only(session: Session, seen: Mapping[str, Mapping[str, Any]], now: fl
     return Event(session.id, now, session.state, session.state, kernels=changes) if changes else None
 
 
-def _adopted(session: Session, seen: Mapping[str, Mapping[str, Any]], now: float) -> Event | None:
-    """A launch whose end nobody recorded, but whose kernels all run: it needs no repetition."""
-    if all(seen.get(kernel.id, {}).get("container_state") in {"running", "exited"} for kernel in session.kernels):
+def _adopted(
+    session: Session, seen: Mapping[str, Mapping[str, Any]], reports: Mapping[str, Mapping[str, Any]], now: float
+) -> Event | None:
+    """A launch whose end nobody recorded, but all of whose kernels were released: it needs no repetition."""
+    released = {
+        entry["kernel_id"]
+        for agent_id in session.agents
+        for entry in reports[agent_id]["kernels"]
+        if entry["released"] and entry["state"] in {"running", "exited"}
+    }
+    if all(kernel.id in seen and kernel.id in released for kernel in session.kernels):
         return transition(session, _S.RUNNING, "all kernels run", now, started_at=now, kernels=_changed(session, seen))
     return None
 

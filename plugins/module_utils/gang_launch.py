@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from .agent_manifest import Kernel, Manifest, Session
     from .agent_plan import Launch
 
-# Of an entrypoint that never got to its command. With any other exit code the command, if there is one, ran, and its
-# end is no failure to start: 126 and 127 are what a shell says of a user's own mistake.
-NEVER_RAN = 125
 _OWNER_LABELS = (agent_names.LABEL_CLUSTER, agent_names.LABEL_SESSION)
 _POLL_S = 0.01
 _NETWORK_POLL_S = 0.25
@@ -127,9 +124,14 @@ class GangLaunch:
         failures = [future.exception() for future in (self._network, *self._kernels)]
         told = [failure for failure in failures if failure is not None and not isinstance(failure, _GivenUpError)]
         if not told:
-            key_directory.mark_started(self._paths, self.session.id, self.session.generation)
+            for kernel in self.session.kernels:
+                if not self._is_released(kernel):
+                    key_directory.release(self._paths, self.session.id, kernel.name, self.session.generation)
             return None
         return _as_launch_error(told[0]) if isinstance(told[0], EngineError) else told[0]
+
+    def _is_released(self, kernel: Kernel) -> bool:
+        return key_directory.is_released(self._paths, self.session.id, kernel.name, self.session.generation)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
@@ -230,19 +232,21 @@ class GangLaunch:
             return
 
     def _await_present(self, kernel: Kernel, seen: agent_names.SeenContainer) -> None:
-        if key_directory.was_started(self._paths, self.session.id, self.session.generation):
+        if self._is_released(kernel):
             return
         self._await_sshd(kernel, seen.id, time.monotonic() + self._manifest.start_timeout_s)
 
     def _await_sshd(self, kernel: Kernel, container_id: str, give_up_at: float) -> None:
-        """Wait until the kernel's sshd greets, or its command has come to an end already."""
+        """Wait until the kernel's sshd greets; its command has not begun, so an end now is no end of that."""
         address, attempt = None, 0
         while True:
             if address is None or attempt % _INSPECT_EVERY == 0:
                 container = self._engine.container(container_id)
                 if container["State"]["Status"] in {"exited", "dead"}:
-                    self._check_ran(kernel, container)
-                    return
+                    message = (
+                        f"{kernel.name}: the container ended at once with exit code {container['State']['ExitCode']}"
+                    )
+                    raise LaunchError(message + self._last_line(container_id), permanent=False)
                 address = self._address_of(container)
             if address and _greets(address, self._manifest.sshd_port):
                 return
@@ -261,12 +265,6 @@ class GangLaunch:
         # A host cannot reach an overlay's addresses; each container on one is on this bridge as well.
         gateway = self._engine.network("docker_gwbridge")["Containers"].get(container["Id"])
         return gateway["IPv4Address"].partition("/")[0] if gateway else None
-
-    def _check_ran(self, kernel: Kernel, container: dict[str, Any]) -> None:
-        code = container["State"]["ExitCode"]
-        if code == NEVER_RAN or not kernel.spec["command"]:
-            message = f"{kernel.name}: the container ended at once with exit code {code}"
-            raise LaunchError(message + self._last_line(container["Id"]), permanent=False)
 
     def _last_line(self, container_id: str) -> str:
         lines = b"".join(self._engine.logs(container_id, tail="5")).decode(errors="replace").split("\n")

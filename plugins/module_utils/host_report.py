@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import agent_names, host_state, nvml
+from . import agent_names, host_state, key_directory, nvml
 from .agent_names import SeenContainer, SeenNetwork
 from .engine_api import API_VERSION, EngineError
 
@@ -39,7 +39,9 @@ def gather_report(
         images_read = pool.submit(engine.images)
         networks_read = pool.submit(engine.networks, cluster_label)
         containers = [SeenContainer.from_list(entry) for entry in engine.containers(cluster_label)]
-        kernels = list(pool.map(lambda seen: _kernel(engine, seen), (seen for seen in containers if seen.kernel_id)))
+        kernels = list(
+            pool.map(lambda seen: _kernel(engine, cluster, seen), (seen for seen in containers if seen.kernel_id))
+        )
         info, images, networks = info_read.result(), images_read.result(), networks_read.result()
     try:
         gpus = nvml.gpus()
@@ -85,7 +87,7 @@ def session_times(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kernel(engine: EngineApi, seen: SeenContainer) -> dict[str, Any] | None:
+def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, Any] | None:
     try:
         found = engine.container(seen.id)
     except EngineError as error:
@@ -103,6 +105,9 @@ def _kernel(engine: EngineApi, seen: SeenContainer) -> dict[str, Any] | None:
         "container_id": seen.id,
         "state": found["State"]["Status"],
         **session_times(found["State"]),
+        "released": key_directory.is_released(
+            agent_names.ClusterPaths(cluster), seen.session_id, seen.kernel_name, seen.generation
+        ),
         "address": next(filter(None, addresses), None),
         "ssh_port": int(bindings[0]["HostPort"]) if bindings else None,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from .agent_names import ClusterPaths
 
 _IN_MEMORY = {"tmpfs", "ramfs"}
-# In a session's directory, beside those of its kernels (whose names never begin with a dot).
-_STARTED = ".started"
+_GO = "go"
 
 
 class KeyDirectoryError(Exception):
@@ -50,6 +50,8 @@ def file_system_of(path: str, mountinfo: str) -> str:
 def write_keys(directory: Path, files: dict[str, dict[str, str]], uid: int, gid: int) -> None:
     """Write a kernel's files, each with its mode from the first byte on, owned by the session's user."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):  # of a launch that was given up
+        (directory / _GO).unlink()
     for name, entry in files.items():
         descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -63,22 +65,21 @@ def kernels_with_keys(paths: ClusterPaths) -> dict[str, set[str]]:
     """Return session id -> names of the kernels that have a key directory."""
     if not paths.keys.is_dir():
         return {}
-    return {
-        session.name: {kernel.name for kernel in session.iterdir() if kernel.name != _STARTED}
-        for session in paths.keys.iterdir()
-    }
+    return {session.name: {kernel.name for kernel in session.iterdir()} for session in paths.keys.iterdir()}
 
 
-def mark_started(paths: ClusterPaths, session_id: str, generation: str) -> None:
-    """Note that the whole gang answered: from here on a kernel that has ended is not one that failed to start."""
-    directory = paths.session_keys(session_id)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (directory / _STARTED).write_text(generation)
+def release(paths: ClusterPaths, session_id: str, kernel_name: str, generation: str) -> None:
+    """Let a kernel's command begin: its entrypoint waits for this file."""
+    directory = paths.kernel_keys(session_id, kernel_name)
+    partial = directory / f"{_GO}.new"
+    partial.write_text(generation)
+    partial.chmod(0o644)
+    partial.replace(directory / _GO)
 
 
-def was_started(paths: ClusterPaths, session_id: str, generation: str) -> bool:
+def is_released(paths: ClusterPaths, session_id: str, kernel_name: str, generation: str) -> bool:
     try:
-        return (paths.session_keys(session_id) / _STARTED).read_text() == generation
+        return (paths.kernel_keys(session_id, kernel_name) / _GO).read_text() == generation
     except FileNotFoundError:
         return False
 

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import docker
 import pytest
 
 from tests.control_node import NOTHING, SMALL, ControlNode
@@ -41,16 +42,20 @@ def busy_node(new_node) -> ControlNode:
     node = new_node()
     node.submit(*SMALL, "--name", "stays", "--cluster-size", "2")
     node.submit(*SMALL, "--name", "ends")
-    node.submit(*SMALL, "--name", "ended", "-c", "echo done")
-    settle_started(node)
+    node.submit(*SMALL, "--name", "ended", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done; echo done")
+    node.run("pass")
+    assert node.show("stays")["state"] == "RUNNING"
+    end_command(node)
     node.run("terminate", "ends")
     node.submit(*SMALL, "--name", "starts", "--cluster-size", "2")
     return node
 
 
-def settle_started(node: ControlNode) -> None:
-    node.run("pass")
-    assert node.show("stays")["state"] == "RUNNING"
+def end_command(node: ControlNode) -> None:
+    """The command of `ended` ends, and no pass has seen it yet."""
+    node.exec("ended", "touch", "/tmp/end")
+    container = docker.from_env().containers.get(node.show("ended")["kernels"][0]["container_id"])
+    assert container.wait(timeout=60)["StatusCode"] == 0
 
 
 def assert_all_is_well(node: ControlNode, container_of_stays: str) -> None:

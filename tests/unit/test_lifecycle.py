@@ -32,6 +32,7 @@ def kernel_entry(session: Session, name: str, **facts: object) -> dict[str, Any]
         "generation": session.generation,
         "container_id": f"c-{name}",
         "state": "running",
+        "released": True,
         "exit_code": None,
         "oom_killed": False,
         "started_at": "2026-01-01T00:00:00Z",
@@ -230,7 +231,7 @@ def test_a_launch_whose_end_nobody_recorded_is_adopted():
     assert event.kernels[session.main.id]["container_id"] == "c-main1"
 
 
-@pytest.mark.parametrize("facts", [None, {"state": "created"}, {"generation": 6}])
+@pytest.mark.parametrize("facts", [None, {"state": "created"}, {"generation": 6}, {"released": False}])
 def test_a_launch_that_was_cut_short_is_not_adopted(facts):
     session = placed_on(make_session(cluster_size=2), "a1", state=S.PREPARING)
     assert observed(session, sub1=facts) is None
