@@ -14,12 +14,13 @@ from muster.core.session import SessionState
 from muster.engine.agent_engine import watch_deaths
 from muster.service.control_node import locked_pass, opened
 from muster.service.queue_pass import PassDependencies
-from muster.service.wake import LOOK_AT_AGENTS, wake
+from muster.service.wake import LOOK, LOOK_AT_AGENTS, wake
 from muster.settings import Settings
 from muster.store.lock import exclusive
 
 log = logging.getLogger("muster.daemon")
 _STOP = b"stop"
+_TIME_IS_UP = b"time"
 
 
 def run_daemon(settings: Settings) -> None:
@@ -58,13 +59,14 @@ class _Loop:
     def run(self) -> None:
         next_observation = 0.0
         while True:
-            now = time.monotonic()
-            observe = now >= next_observation
+            observe = time.monotonic() >= next_observation
             if not observe:
-                message = self._next_nudge(self._next_event(next_observation - now))
+                due_s, look_at_agents = self._next_due()
+                message = self._next_nudge(min(due_s, max(0.0, next_observation - time.monotonic())))
                 if message == _STOP:
                     return
-                observe = message == LOOK_AT_AGENTS or time.monotonic() >= next_observation
+                observe = message == LOOK_AT_AGENTS or (message == _TIME_IS_UP and look_at_agents)
+                observe = observe or time.monotonic() >= next_observation
             if observe:
                 next_observation = time.monotonic() + self._settings.observe_interval_s
             self._pass(observe=observe)
@@ -91,15 +93,25 @@ class _Loop:
             wake(self._settings.wake_socket)
         self._watch_agents()
 
-    def _next_event(self, timeout_s: float) -> float:
-        """Seconds until the next thing that the clock alone brings: an observation, a retry."""
+    def _next_due(self) -> tuple[float, bool]:
+        """Seconds until the next thing that the clock alone brings, and whether agents must be looked at then.
+
+        A launch is to be repeated, or a time limit is reached. What is overdue waits for the next observation.
+        """
         snapshot = self._shell.store.snapshot(time.time())
-        retries = [s.retry_at - snapshot.now for s in snapshot.pending if s.retry_at is not None]
-        return max(0.01, min([timeout_s, *(retry for retry in retries if retry > 0)]))
+        retries = [(session.retry_at, False) for session in snapshot.pending if session.retry_at is not None]
+        limits = [
+            (session.started_at + session.spec.time_limit, True)
+            for session in snapshot.placed
+            if session.state is SessionState.RUNNING and session.started_at and session.spec.time_limit
+        ]
+        coming = [(at - snapshot.now, look) for at, look in [*retries, *limits] if at > snapshot.now]
+        # A moment later: a pass that begins too early would see nothing to do.
+        return min(((due_s + 0.05, look) for due_s, look in coming), default=(self._settings.observe_interval_s, True))
 
     def _next_nudge(self, timeout_s: float) -> bytes:
-        """The weightiest of the nudges that have come, or none when the time is up."""
-        self._nudges.settimeout(timeout_s)
+        """The weightiest of the nudges that have come, or that the time is up."""
+        self._nudges.settimeout(max(0.01, timeout_s))
         received = set()
         try:
             received.add(self._nudges.recv(64))
@@ -108,7 +120,7 @@ class _Loop:
                 received.add(self._nudges.recv(64))
         except (TimeoutError, BlockingIOError):
             pass
-        return _STOP if _STOP in received else LOOK_AT_AGENTS if LOOK_AT_AGENTS in received else b""
+        return next((message for message in (_STOP, LOOK_AT_AGENTS, LOOK) if message in received), _TIME_IS_UP)
 
     def _watch_agents(self) -> None:
         for agent in self._shell.store.snapshot(time.time()).agents:

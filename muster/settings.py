@@ -34,7 +34,7 @@ class Settings(BaseModel):
     default_image: str = Field(default="muster/default:latest", description="image of sessions that name none")
     folders_root: Path = Field(default=Path("/srv/muster/folders"), description="data root on the agents")
     observe_interval_s: float = Field(
-        default=10.0, gt=0, description="seconds between two full observations by the daemon"
+        default=30.0, gt=0, description="seconds between two full observations by the daemon"
     )
     master_port: int = Field(default=12345, ge=1, le=65535, description="MASTER_PORT of every session")
     work_uid: int = Field(default=1000, ge=1, description="uid of the kernels' processes")

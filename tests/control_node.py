@@ -60,7 +60,7 @@ class ControlNode:
                     "inventory": str(self.directory / "inventory.yml"),
                     "catalog": str(self.directory / "images.yml"),
                     "folders_root": str(self.folders),
-                    "observe_interval_s": 5,
+                    "observe_interval_s": 30,
                     "stop_grace_s": 1,
                     **self.settings,
                 }
