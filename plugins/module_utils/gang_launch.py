@@ -136,7 +136,7 @@ class GangLaunch:
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except BaseException:
+        except BaseException:  # whatever it was, the other kernels need not go on; it is raised again
             self._given_up.set()
             raise
 

@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from muster.core.spec import HOME
 from tests.modules.agent_code import engine_api, key_directory, last_words, mount_folders
 
 
@@ -68,6 +69,6 @@ def test_a_file_is_no_folder(tmp_path):
         mount_folders.resolve_folder(str(tmp_path), "file")
 
 
-@pytest.mark.parametrize("target", ["/data", "/home/work/data", "/mnt/etc", "/optional", "/runner"])
+@pytest.mark.parametrize("target", ["/data", f"{HOME}/data", "/mnt/etc", "/optional", "/runner"])
 def test_other_targets_are_free(target):
     mount_folders.check_target(target, "/opt/muster/runtime")

@@ -12,7 +12,7 @@ from muster.core.duration import format_duration, parse_duration
 from muster.core.errors import SpecError
 from muster.core.session import kernel_count, kernels_of
 from muster.core.slots import format_bytes, parse_bytes, parse_milli
-from muster.core.spec import MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
+from muster.core.spec import HOME, MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
 from muster.core.spec_errors import validated
 from tests.strategies import new_id, specs
 
@@ -151,9 +151,9 @@ def test_disagreements_between_fields_come_in_one_answer_too():
 @pytest.mark.parametrize(
     ("short", "folder", "target", "read_only"),
     [
-        ("datasets", "datasets", "/home/work/datasets", False),
-        ("datasets/mnist", "datasets/mnist", "/home/work/mnist", False),
-        ("datasets/mnist:ro", "datasets/mnist", "/home/work/mnist", True),
+        ("datasets", "datasets", f"{HOME}/datasets", False),
+        ("datasets/mnist", "datasets/mnist", f"{HOME}/mnist", False),
+        ("datasets/mnist:ro", "datasets/mnist", f"{HOME}/mnist", True),
         ("datasets:/data", "datasets", "/data", False),
         ("datasets:/data:ro", "datasets", "/data", True),
         ("datasets:/data:rw", "datasets", "/data", False),
