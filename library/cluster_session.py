@@ -84,7 +84,8 @@ kernels:
   elements: dict
 """
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.control_node_module import fail_without_muster
 
 
 def main() -> None:
@@ -104,11 +105,7 @@ def main() -> None:
         from muster.core.errors import MusterError  # noqa: PLC0415 - so that its absence gets a clear answer
         from muster.service.declared_session import DeclaredSession  # noqa: PLC0415
     except ImportError:
-        module.fail_json(
-            msg=missing_required_lib("muster")
-            + " This module runs on the control node: set ansible_python_interpreter to the Python that has Muster,"
-            " such as {{ ansible_playbook_python }}."
-        )
+        fail_without_muster(module)
     given = module.params
     try:
         with DeclaredSession.opened(given["config"]) as declared:
