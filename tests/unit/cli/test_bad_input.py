@@ -1,0 +1,190 @@
+"""Bad input gets one clear line each and exit code 2, and nothing is half done."""
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.command_line import muster, nothing_queued, write_settings
+
+
+def test_all_errors_of_a_spec_come_one_to_a_line_and_nothing_is_queued():
+    answer = muster("submit", "--name", "-x", "--cpu", "many", "--mem", "4X", "--gpu", "1.5", "--type", "bach")
+    assert answer.code == 2
+    assert [line.split(": ")[1] for line in answer.errors] == ["name", "type", "cpu", "mem", "gpu"]
+    assert all(line.startswith("muster: ") and "; " in line for line in answer.errors)
+    assert nothing_queued()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["submit", "--"], "nothing stands behind --"),
+        (["submit", "--count", "0"], "1 to 10000"),
+        (["submit", "--count", "many"], "--count"),
+        (["submit", "--nmae", "x"], "--name"),
+        (["submit", "-f", "nosuch.yml"], "nosuch.yml"),
+        (["submit", "-f", "/"], "cannot be read"),
+        (["submit", "nosuch.sh"], "a command goes behind --"),
+        (["submit", "--ssh-key", "nosuch.pub"], "--ssh-key"),
+        (["submit", "--command", ""], "command: it is empty"),
+        (["submit", "-e", "A"], "NAME=VALUE"),
+        (["show", "nosuch"], "there is no session 'nosuch'"),
+        (["why", "nosuch"], "there is no session"),
+        (["logs", "nosuch"], "there is no session"),
+        (["exec", "nosuch", "--", "true"], "there is no session"),
+        (["ssh", "nosuch"], "there is no session"),
+        (["terminate", "nosuch"], "there is no session"),
+        (["terminate"], "name one, or use --all"),
+        (["cancel", "nosuch"], "there is no session"),
+        (["cancel"], "SESSION"),
+        (["show"], "SESSION"),
+        (["ls", "--limit", "0"], "--limit"),
+        (["ls", "--state", "SLEEPING"], "pending"),
+        (["completion", "csh"], "bash"),
+        (["submti"], "Did you mean 'submit'?"),
+        (["frobnicate"], "No such command"),
+        (["--frobnicate"], "--frobnicate"),
+    ],
+)
+def test_bad_input_is_exit_code_2_with_a_reason(arguments, said):
+    answer = muster(*arguments)
+    assert answer.code == 2
+    assert said in answer.err
+    assert "Traceback" not in answer.err
+    assert answer.out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- a\n- b\n", "holds no mapping"),
+        ("", "holds no mapping"),
+        ("name: [", "is not YAML"),
+        ("\x00", "is not YAML"),
+        ("nmae: x\n", "nmae: there is no such field; did you mean name?"),
+        ("1: 2\n", "1: there is no such field"),
+        ("cluster_size: 0\ncpu: x\n", "cluster_size: 0 is too small; write 1 or more"),
+        ("roles: 5\n", "roles"),
+        ("mounts: [1]\n", "mounts[0]"),
+        ("env: [1]\n", "env: 1 has no ="),
+        ("name: 5\n", "put it in quotes"),
+        ("cpu: .inf\n", "cpu"),
+        ("image: null\n", "image"),
+        ("a: &a [*a]\n", ""),
+    ],
+)
+def test_a_session_file_that_is_wrong_is_refused(tmp_path, text, said):
+    path = tmp_path / "session.yml"
+    path.write_text(text, encoding="utf-8")
+    answer = muster("submit", "-f", str(path))
+    assert answer.code == 2
+    assert said in answer.err
+    assert nothing_queued()
+
+
+def test_a_session_file_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "session.yml"
+    path.write_bytes(b"name: \xff\xfe")
+    assert muster("submit", "-f", str(path)).code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("echo hi\n", "does not begin with #!"),
+        ("#!/bin/sh\n#MUSTER --nosuch 1\n", "--nosuch"),
+        ("#!/bin/sh\n#MUSTER --cpu '2\n", "job.sh:2"),
+        ("#!/bin/sh\n#MUSTER --wait\n", "no flag of the session spec"),
+        ("#!/bin/sh\n#MUSTER --cpu many\n", "cpu: 'many' is not a number"),
+        ("#!/bin/sh\n#MUSTER -- true\n", "#MUSTER"),
+    ],
+)
+def test_a_job_script_that_is_wrong_is_refused(script, text, said):
+    answer = muster("submit", script(text))
+    assert answer.code == 2
+    assert said in answer.err
+    assert nothing_queued()
+
+
+def test_a_script_and_a_command_are_one_too_many(script):
+    answer = muster("submit", script("#!/bin/sh\ntrue\n"), "--", "true")
+    assert answer.code == 2
+    assert "command and script are both given" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"clustre": "x"}, "clustre: there is no such field; did you mean cluster?"),
+        ({"master_port": 0}, "master_port: 0 is too small; write 1 or more"),
+        ({"cluster": "My Cluster"}, "cluster"),
+        ({"pids": "many"}, "pids: 'many' is not a whole number"),
+        ({"database": "nosuch://x"}, "database nosuch://x cannot be opened"),
+    ],
+)
+def test_wrong_settings_name_the_file_and_the_field(tmp_path, values, said):
+    path = write_settings(tmp_path, values)
+    answer = muster("ls")
+    assert answer.code == 2
+    assert said in answer.err
+    assert "database" in values or str(path) in answer.err
+
+
+def test_a_catalog_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "images.yml").write_bytes(b"\xff\xfe")
+    answer = muster("submit")
+    assert (answer.code, "images.yml" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("text", [None, "cluster: [", "- a", "5"])
+def test_a_settings_file_that_cannot_be_read_is_named(tmp_path, text):
+    path = tmp_path / "muster.yml"
+    path.unlink() if text is None else path.write_text(text, encoding="utf-8")
+    answer = muster("ls")
+    assert answer.code == 2
+    assert str(path) in answer.err
+
+
+def test_settings_that_are_no_text_are_refused(tmp_path):
+    (tmp_path / "muster.yml").write_bytes(b"\xff\xfe\x00")
+    assert muster("ls").code == 2
+
+
+def test_a_settings_path_that_is_a_directory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUSTER_CONFIG", str(tmp_path))
+    answer = muster("ls")
+    assert answer.code == 2
+    assert str(tmp_path) in answer.err
+
+
+WORDS = st.one_of(
+    st.sampled_from(
+        ["-n", "--name", "--cpu", "--mem", "--shm", "--gpu", "--fgpu", "-e", "-v", "--role", "--count", "-N", "-t"]
+    ),
+    st.sampled_from(["--json", "-q", "--priority", "--on", "--type", "-f", "--schema", "--", "-c", "-i", "-g", "-m"]),
+    st.sampled_from(
+        ["1", "0", "-1", "1e9", "9" * 30, "A=1", "ps:2", "sub:2", "data:/data", "all", "batch", "%s", "{}"]
+    ),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8),
+    st.sampled_from(["\udcff", "a\udcffb=c"]),
+)
+
+
+@settings(suppress_health_check=[*HealthCheck], max_examples=max(60, settings.default.max_examples))
+@example(command="submit", words=["-i", "\udcff"])
+@example(command="submit", words=["-n", "\udcff"])
+@example(command="show", words=["\udcff"])
+@example(command="submit", words=["-g", "g" * 300])
+@example(command="submit", words=["--owner", "\udcff"])
+@example(command="submit", words=["--count", "9" * 30])
+@example(command="submit", words=["-f", "x" * 5000])
+@example(command="submit", words=["x" * 5000])
+@given(
+    st.sampled_from(["submit", "submit", "submit", "ls", "show", "why", "cancel", "terminate"]),
+    st.lists(WORDS, max_size=6),
+)
+def test_whatever_is_typed_gets_an_answer_and_never_a_traceback(command, words):
+    answer = muster(command, *words)
+    assert answer.code in {0, 1, 2}
+    assert answer.code == 0 or answer.err
+    assert "Traceback" not in answer.err

@@ -1,0 +1,154 @@
+"""The commands that list, show and end sessions, and those that explain themselves."""
+
+import subprocess
+import sys
+
+import pytest
+
+from muster.cli.main import _COMMANDS
+from muster.core import lifecycle
+from muster.core.session import Session, SessionState
+from muster.store.store import Store
+from tests.command_line import muster, submitted
+from tests.strategies import NOW, make_agent, placed_on
+
+
+def test_ls_show_and_why_of_a_pending_session():
+    session = submitted("--name", "train", "--cluster-size", "2", "--", "true")
+    header, row = muster("ls").out.splitlines()
+    assert header.split() == ["ID", "NAME", "OWNER", "TYPE", "STATE", "SIZE", "RESOURCES", "AGENTS", "AGE", "REASON"]
+    assert row.split()[:6] == [session["id"][:8], "train", "ada", "batch", "PENDING", "2"]
+    shown = muster("show", "train").out
+    for part in (session["id"], "main1", "sub1", "submitted"):
+        assert part in shown
+    assert muster("show", session["id"][:8], "--json").json["story"][0]["to"] == "PENDING"
+    assert "the next pass looks at it" in muster("why", "train").out
+    assert muster("why", "train", "--json").json["wait"] is None
+
+
+def test_why_says_what_the_last_pass_found(store):
+    session = submitted("--name", "train", "--cpu", "3")
+    wait = {"code": "busy", "message": "busy: needs 1 cpu more", "position": 4, "agents_considered": 2,
+            "filtered": {"lost": 1}, "exhausted": {"cpu": 2}, "nearest": None}  # fmt: skip
+    store.save_waits({session["id"]: wait})
+    out = muster("why", "train").out
+    for part in ("busy: needs 1 cpu more", "place in the queue of group default: 4", "too little free now: cpu on 2"):
+        assert part in out
+    assert "1 lost" in out
+
+
+def test_ls_filters():
+    for name in ("a", "b", "c"):
+        submitted("--name", name)
+    muster("submit", "--name", "d", "--owner", "eve")
+    assert muster("cancel", "b").out == "b is CANCELLED\n"
+
+    def names(*arguments: str) -> list[str]:
+        return [session["name"] for session in muster("ls", "--json", *arguments).json]
+
+    assert names() == ["a", "c", "d"]
+    assert names("--all") == ["a", "b", "c", "d"]
+    assert names("--mine") == ["a", "c"]
+    assert names("--state", "cancelled") == ["b"]
+    assert names("--limit", "1") == ["d"]
+
+
+def test_cancel_and_terminate_of_pending_sessions():
+    for name in ("a", "b"):
+        submitted("--name", name)
+    assert muster("cancel", "a", "--json").json[0]["state"] == "CANCELLED"
+    assert muster("terminate", "b").out == "b is CANCELLED\n"
+    assert muster("terminate", "b").out == "b is CANCELLED\n"
+    assert muster("show", "b", "--json").json["reason"] == "ended by ada"
+
+
+def test_terminate_looks_every_name_up_before_it_ends_one():
+    submitted("--name", "a")
+    assert muster("terminate", "a", "nosuch").code == 2
+    assert muster("show", "a", "--json").json["state"] == "PENDING"
+
+
+def test_terminate_all_ends_mine_only():
+    submitted("--name", "a")
+    muster("submit", "--name", "d", "--owner", "eve")
+    assert muster("terminate", "--all").code == 0
+    assert [session["name"] for session in muster("ls", "--json").json] == ["d"]
+    assert muster("terminate", "--all").code == 0
+
+
+def running(store: Store, name: str) -> Session:
+    session = store.find(name)
+    store.apply(
+        [
+            lifecycle.Event(session.id, NOW, SessionState.PENDING, SessionState.SCHEDULED, "placed", {},
+                            {k.id: {"allocation": k.allocation} for k in placed_on(session, "a1").kernels})
+        ]
+    )  # fmt: skip
+    return store.find(name)
+
+
+def test_cancel_of_a_session_that_is_placed_points_to_terminate(store):
+    submitted("--name", "a")
+    running(store, "a")
+    answer = muster("cancel", "a")
+    assert (answer.code, "use `muster terminate a`" in answer.err) == (1, True)
+    assert muster("terminate", "a").out == "a is TERMINATING\n"
+
+
+@pytest.mark.parametrize("command", [["logs", "a"], ["exec", "a", "--", "true"], ["ssh", "a"]])
+def test_what_needs_containers_says_that_there_are_none(command):
+    submitted("--name", "a")
+    answer = muster(*command)
+    assert (answer.code, "PENDING" in answer.err) == (1, True)
+
+
+def test_a_kernel_that_does_not_exist_is_named():
+    submitted("--name", "a", "--cluster-size", "2")
+    answer = muster("logs", "a:sub2")
+    assert (answer.code, "has no kernel 'sub2'; it has main1, sub1" in answer.err) == (2, True)
+
+
+def test_tables_without_rows_are_a_header():
+    assert len(muster("ls").out.splitlines()) == 1
+    answer = muster("agents")
+    assert (answer.code, len(answer.out.splitlines())) == (0, 1)
+    assert "muster pass" in answer.err
+    assert muster("images").code == 0
+
+
+def test_agents_show_what_is_free(store):
+    store.save_agents([make_agent(cpus=4, mem_bytes=8 << 30, gpus=1, units_per_gpu=2)])
+    row = muster("agents").out.splitlines()[1].split()
+    assert row[:7] == ["a1", "default", "ALIVE", "4/4", "8G/8G", "1/1", "2/2"]
+    assert muster("agents", "--json").json[0]["free"] == {"cpu": 4000, "mem": 8 << 30, "fgpu": 2000, "gpu": 1}
+
+
+def test_version_names_muster_and_what_it_stands_on():
+    assert muster("version").out.splitlines()[0].startswith("muster ")
+    assert "ansible-core" in muster("version", "--json").json
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in _COMMANDS)])
+def test_every_command_explains_itself(command):
+    answer = muster(*command, "--help")
+    assert (answer.code, answer.out.startswith("Usage: muster")) == (0, True)
+
+
+def test_the_completion_script_is_bash():
+    text = muster("completion", "bash").out
+    assert "_MUSTER_COMPLETE" in text
+    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+    for shell in ("zsh", "fish"):
+        assert "_MUSTER_COMPLETE" in muster("completion", shell).out
+
+
+def test_a_reader_that_closes_the_pipe_gets_no_traceback():
+    muster("submit", "--count", "150", "-q")
+    code = "from muster.cli.main import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "ls", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode in {0, 141}

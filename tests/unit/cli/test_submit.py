@@ -1,0 +1,152 @@
+"""`muster submit`: flags, files, job scripts."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.command_line import muster, nothing_queued, submitted
+from tests.strategies import make_agent
+
+
+def test_submit_takes_every_flag():
+    session = submitted(
+        *("--name", "lab", "--image", "debian:12", "--cluster-size", "4", "--cluster-mode", "multi-node"),
+        *("--role", "ps:2,cpu=1", "--cpu", "2", "--mem", "4G", "--shm", "1G", "--fgpu", "0.5"),
+        *("-e", "A=1", "-e", "B=2"),
+        *("-v", "data:/data:ro", "--priority", "80", "--time-limit", "2h", "--resource-group", "gpu"),
+        *("--type", "batch", "--command", "python train.py", "--on", "all"),
+    )  # fmt: skip
+    assert (session["name"], session["owner"], session["state"], session["type"]) == ("lab", "ada", "PENDING", "batch")
+    assert [kernel["name"] for kernel in session["kernels"]] == ["main1", "ps1", "ps2", "sub1"]
+    spec = session["spec"]
+    assert (spec["cpu"], spec["mem"], spec["shm"], spec["fgpu"]) == ("2000m", 4 << 30, 1 << 30, "500m")
+    assert spec["env"] == {"A": "1", "B": "2"}
+    assert spec["mounts"] == [{"folder": "data", "target": "/data", "read_only": True}]
+    assert (spec["priority"], spec["time_limit"], spec["resource_group"]) == (80, "7200s", "gpu")
+    assert (spec["command"], spec["run_on"], spec["image"]) == ("python train.py", "all", "debian:12")
+
+
+def test_submit_without_anything_is_a_session_of_one():
+    session = submitted()
+    assert (session["cluster_size"], session["type"]) == (1, "interactive")
+    assert session["name"].startswith("session-")
+    assert session["id"] == session["kernels"][0]["id"]
+
+
+def test_submit_prints_name_and_id_or_with_quiet_the_id_alone():
+    out = muster("submit", "--name", "a").out
+    assert out == f"Submitted a {muster('show', 'a', '--json').json['id']}\n"
+    identity = muster("submit", "-q").out.strip()
+    assert muster("show", identity, "--json").json["id"] == identity
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["python", "train.py"], "python train.py"),
+        (["sh", "-c", "echo $HOME; exit 3"], "sh -c 'echo $HOME; exit 3'"),
+        (["echo one; echo two"], "echo one; echo two"),
+        (["prog", "--name", "x", "--", "-q"], "prog --name x -- -q"),
+    ],
+)
+def test_what_stands_behind_two_dashes_is_the_command(words, command):
+    session = submitted("--cpu", "2", "--", *words)
+    assert (session["spec"]["command"], session["type"]) == (command, "batch")
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_submit_reads_a_session_file_and_flags_win_over_it(tmp_path, form):
+    values = {"name": "filed", "cluster_size": 3, "env": {"A": 1}, "priority": 20, "distributed_env": False}
+    path = tmp_path / "session"
+    path.write_text(yaml.safe_dump(values) if form == "yaml" else json.dumps(values), encoding="utf-8")
+    session = submitted("-f", str(path), "--priority", "80")
+    assert (session["name"], session["cluster_size"], session["spec"]["priority"]) == ("filed", 3, 80)
+    assert session["spec"]["distributed_env"] is False
+
+
+def test_a_session_that_was_shown_can_be_submitted_again(tmp_path):
+    first = submitted("--cluster-size", "2", "--name", "one", "--mem", "2G", "--", "true")
+    path = tmp_path / "again.json"
+    path.write_text(json.dumps(first["spec"]), encoding="utf-8")
+    second = submitted("-f", str(path), "--name", "two")
+    assert {**first["spec"], "name": ""} == {**second["spec"], "name": "", "ssh_keys": first["spec"]["ssh_keys"]}
+
+
+def test_submit_reads_flags_from_the_lines_of_a_job_script(script):
+    path = script(
+        "#!/bin/sh\n#MUSTER --cluster-size 3 --cpu 2\n# a remark\n#MUSTER -e 'A=x y'\necho\n#MUSTER --gpu 9\n"
+    )
+    session = submitted(path)
+    assert (session["name"], session["cluster_size"], session["type"]) == ("job", 3, "batch")
+    assert (session["spec"]["cpu"], session["spec"]["env"], session["spec"]["gpu"]) == ("2000m", {"A": "x y"}, 0)
+    assert session["spec"]["script"] == Path(path).read_text(encoding="utf-8")
+
+
+def test_flags_win_over_script_lines_and_script_lines_over_the_file(tmp_path, script):
+    filed = tmp_path / "session.yml"
+    filed.write_text("priority: 10\ncpu: 1\nmem: 1G\n", encoding="utf-8")
+    path = script("#!/bin/sh\n#MUSTER --priority 20 --cpu 2\ntrue\n")
+    spec = submitted(path, "-f", str(filed), "--priority", "30")["spec"]
+    assert (spec["priority"], spec["cpu"], spec["mem"]) == (30, "2000m", 1 << 30)
+
+
+def test_variables_of_the_file_stay_where_a_flag_names_others(tmp_path, script):
+    filed = tmp_path / "session.yml"
+    filed.write_text("env: {A: file, B: file, C: 1}\n", encoding="utf-8")
+    path = script("#!/bin/sh\n#MUSTER --env B=script --env D=script\ntrue\n")
+    spec = submitted(path, "-f", str(filed), "--env", "D=flag")["spec"]
+    assert spec["env"] == {"A": "file", "B": "script", "C": "1", "D": "flag"}
+
+
+def test_more_kernels_at_once_than_the_queue_takes_are_refused():
+    answer = muster("submit", "--count", "10000", "--cluster-size", "1000")
+    assert answer.code == 2
+    assert answer.errors == [
+        "muster: count: 10000 sessions of 1000 kernels are too many at once; submit 100000 kernels at the most"
+    ]
+
+
+def test_count_queues_numbered_sessions_or_none():
+    assert [s["name"] for s in muster("submit", "--count", "3", "--name", "n", "--json").json] == ["n-1", "n-2", "n-3"]
+    assert len(muster("submit", "--count", "2", "-q").out.split()) == 2
+    answer = muster("submit", "--count", "4", "--name", "n")
+    assert answer.code == 2
+    assert len(muster("ls", "--json").json) == 5
+
+
+def test_the_public_keys_of_the_user_may_log_in(tmp_path):
+    directory = tmp_path / "home" / ".ssh"
+    directory.mkdir(parents=True)
+    (directory / "id_ed25519.pub").write_text("ssh-ed25519 AAAA me@laptop\n", encoding="utf-8")
+    (directory / "id_ed25519").write_text("PRIVATE", encoding="utf-8")
+    assert submitted()["spec"]["ssh_keys"][0] == "ssh-ed25519 AAAA me@laptop"
+    other = tmp_path / "other.pub"
+    other.write_text("ssh-rsa BBBB other\n", encoding="utf-8")
+    assert submitted("--ssh-key", str(other))["spec"]["ssh_keys"][0] == "ssh-rsa BBBB other"
+
+
+def test_an_image_may_be_given_by_its_name_in_the_catalog(tmp_path):
+    entry = {"name": "torch", "reference": "registry.example/torch:2", "aliases": ["pytorch"]}
+    (tmp_path / "images.yml").write_text(yaml.safe_dump({"images": [entry]}), encoding="utf-8")
+    assert submitted("-i", "pytorch")["kernels"][0]["image"] == "registry.example/torch:2"
+    assert submitted("-i", "debian:12")["kernels"][0]["image"] == "debian:12"
+
+
+def test_schema_prints_the_schema_and_queues_nothing():
+    assert "cluster_size" in muster("submit", "--schema").json["properties"]
+    assert nothing_queued()
+
+
+def test_a_session_that_never_fits_is_queued_and_said_so(store):
+    store.save_agents([make_agent(cpus=4)])
+    answer = muster("submit", "--cpu", "5", "--name", "giant")
+    assert answer.code == 0
+    assert answer.errors[0].startswith("muster: giant never fits")
+
+
+def test_waiting_ends_when_the_time_to_wait_is_over():
+    answer = muster("submit", "--name", "a", "--wait", "--wait-timeout", "0.01")
+    assert answer.code == 1
+    assert "still waiting for a (PENDING)" in answer.err
