@@ -6,12 +6,18 @@ They stand in for the Ansible gateway in tests of the pass. What they do with a 
 
 import base64
 import gzip
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from threading import Event
 from typing import Any
 
-from muster.ansible_gateway.gateway import Convergence, Observation
+from muster.ansible_gateway.gateway import Answer
+from muster.core.agent import Agent
+from muster.core.errors import AnsibleFailedError, ImageError
+from muster.core.image_names import familiar
+
+IMAGES = ("busybox:latest", "debian:12", "muster/default:latest", "registry.example:5000/team/image:1")
 
 
 class Failing(StrEnum):
@@ -33,6 +39,9 @@ class Container:
     env: Mapping[str, str]
     command: list[str]
     number: int
+    gpus: Sequence[Mapping[str, Any]] = ()
+    gpu_used_bytes: int | None = 0
+    released: bool = False
     state: str = "running"
     exit_code: int | None = None
     oom_killed: bool = False
@@ -46,11 +55,18 @@ def report_of(
     cpus: int = 8,
     mem_bytes: int = 16 << 30,
     gpus: int = 0,
-    units_per_gpu: int = 0,
+    units_per_gpu: int | Mapping[str, int] = 0,
     resource_group: str = "default",
+    swarm: str = "",
+    gpu_models: Sequence[str] = ("T",),
+    numa_nodes: int = 0,
     **attributes: object,
 ) -> dict[str, Any]:
-    """The report of a host on which nothing runs."""
+    """The report of a host on which nothing runs. `swarm` is manager, worker or, outside one, empty.
+
+    Its GPUs are of the models in turn. They, the cores and the memory are spread evenly over the NUMA nodes.
+    """
+    nodes = max(1, numa_nodes)
     return {
         "version": 1,
         "hostname": hostname,
@@ -59,17 +75,40 @@ def report_of(
         "kernel": "6.1.0",
         "architecture": "x86_64",
         "cpu_count": cpus,
-        "numa": [],
+        "numa": [
+            {
+                "node": node,
+                "cpus": f"{cpus * node // nodes}-{cpus * (node + 1) // nodes - 1}",
+                "mem_bytes": mem_bytes // nodes,
+            }
+            for node in range(numa_nodes)
+        ],
         "mem_bytes": mem_bytes,
         "mem_available_bytes": mem_bytes,
         "disk": {"path": "/var/lib/docker", "total_bytes": 1, "free_bytes": 1},
         "docker": {"version": "20.10.24", "api_version": "1.41", "storage_driver": "overlay2", "cgroup_version": "1"},
         "gpus": [
-            {"index": index, "uuid": f"GPU-{hostname}-{index}", "model": "T", "mem_bytes": 1 << 30, "numa_node": 0}
+            {
+                "index": index,
+                "uuid": f"GPU-{hostname}-{index}",
+                "model": gpu_models[index % len(gpu_models)],
+                "mem_bytes": 1 << 30,
+                "numa_node": index * nodes // gpus,
+                "mem_used_bytes": 0,
+                "parent_uuid": None,
+                "mig_profile": None,
+                "fraction": None,
+            }
             for index in range(gpus)
         ],
         "runtime": "1",
-        "images": [],
+        "fgpu": "1" if gpus else None,
+        "images": [{"id": f"sha256:{tag}", "tags": [tag], "size_bytes": 1} for tag in IMAGES],
+        "swarm": {
+            "state": "active" if swarm else "inactive",
+            "node_id": f"node-{hostname}" if swarm else None,
+            "manager": swarm == "manager",
+        },
         "generation": 0,
         "kernels": [],
         "networks": [],
@@ -88,21 +127,43 @@ class StaleGenerationError(Exception):
 
 
 @dataclass
+class Network:
+    """A network of one session."""
+
+    name: str
+    driver: str
+    generation: int
+    session_id: str = ""
+
+
+Overlays = dict[str, Network]
+
+
+@dataclass
 class SimulatedAgent:
-    """One host. `removed` is told of every container that a manifest, not a hand on the host, took away."""
+    """One host. Its callbacks are told what manifests, not a hand on the host, did to containers."""
 
     id: str
     hardware: dict[str, Any]
     reachable: bool = True
     answer_gets_lost: bool = False
+    hangs: bool = False
     module_fails: str = ""
+    pull_fails: ImageError | None = None
+    pull_hangs: bool = False
+    lists_what_it_pulled: bool = True
+    stops_fail: bool = False
+    resists: bool = False
     next_launches: list[Failing] = field(default_factory=list)
     containers: dict[str, Container] = field(default_factory=dict)
-    networks: dict[str, int] = field(default_factory=dict)
+    networks: dict[str, Network] = field(default_factory=dict)
     spool: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     generation: int = 0
     made: int = 0
-    removed: Callable[[Container], None] = lambda _container: None
+    visits: int = 0
+    was_made: Callable[[Container], None] = lambda _container: None
+    was_released: Callable[[Container], None] = lambda _container: None
+    was_removed: Callable[[Container], None] = lambda _container: None
 
     def report(self) -> dict[str, Any]:
         return {
@@ -110,45 +171,73 @@ class SimulatedAgent:
             "generation": self.generation,
             "kernels": [self._seen(container) for container in self.containers.values()],
             "networks": [
-                {"name": f"muster-{session_id.replace('-', '')[:12]}", "session_id": session_id}
-                for session_id in self.networks
+                {
+                    "name": network.name,
+                    "session_id": session_id,
+                    "driver": network.driver,
+                    "generation": network.generation,
+                }
+                for session_id, network in self.networks.items()
             ],
         }
 
     def of_session(self, session_id: str) -> list[Container]:
         return [container for container in self.containers.values() if container.session_id == session_id]
 
-    def converge(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    def converge(self, manifest: Mapping[str, Any], overlays: Overlays) -> dict[str, Any]:
         if manifest["generation"] < self.generation:
             raise StaleGenerationError
         self.generation = manifest["generation"]
+        self._keep_overlays(manifest, overlays)
         wanted = {session["id"]: session for session in manifest["sessions"]}
         for container in list(self.containers.values()):
             session = wanted.get(container.session_id, {"desired": "remove", "kernels": []})
             named = container.kernel_id in {kernel["id"] for kernel in session["kernels"]}
-            if not named and session["desired"] != "stop":
+            if not named and session["desired"] != "stop" and not self.resists:
                 self._remove(container)
-        for session_id in set(self.networks) - set(wanted):
-            del self.networks[session_id]
+        for session_id, network in list(self.networks.items()):
+            if network.driver == "bridge" and session_id not in wanted:
+                del self.networks[session_id]
         for session_id in set(self.spool) - set(wanted):
             del self.spool[session_id]
-        outcomes = [self._converge_session(session) for session in wanted.values()]
+        outcomes = [self._converge_session(session, overlays) for session in wanted.values()]
         words = [word for session in self.spool.values() for word in session.values()]
         return {"sessions": outcomes, "last_words": words, "report": self.report()}
 
-    def _converge_session(self, session: Mapping[str, Any]) -> dict[str, Any]:
-        steps = {"launch": self._launch, "keep": self._keep, "stop": self._stop}
-        return {"id": session["id"], "error": None, "permanent": False, **steps[session["desired"]](session)}
+    def _keep_overlays(self, manifest: Mapping[str, Any], overlays: Overlays) -> None:
+        if manifest["overlays"] is None:
+            return
+        wanted = {overlay["name"]: overlay for overlay in manifest["overlays"]}
+        for name, overlay in wanted.items():
+            overlays.setdefault(name, Network(name, "overlay", overlay["generation"], overlay["session_id"]))
+        for name, network in list(overlays.items()):
+            if name not in wanted and network.generation <= manifest["generation"]:
+                del overlays[name]
 
-    def _launch(self, session: Mapping[str, Any]) -> dict[str, Any]:
+    def _converge_session(self, session: Mapping[str, Any], overlays: Overlays) -> dict[str, Any]:
+        entry = {"id": session["id"], "error": None, "permanent": False}
+        match session["desired"]:
+            case "launch":
+                return {**entry, **self._launch(session, overlays)}
+            case "release":
+                return {**entry, **self._release(session)}
+            case "keep":
+                return {**entry, "outcome": "kept"}
+            case _:
+                return {**entry, **self._stop(session)}
+
+    def _launch(self, session: Mapping[str, Any], overlays: Overlays) -> dict[str, Any]:
         for container in self.of_session(session["id"]):
             if container.generation != session["generation"]:
                 self._remove(container)
+        if session["network"]["driver"] == "overlay" and session["network"]["name"] not in overlays:
+            return {"outcome": "failed", "error": "the overlay network is not there"}
         if self.next_launches:
             failing = self.next_launches.pop(0)
             self._forget(session["id"])
             return {"outcome": "failed", "error": f"it fails ({failing})", "permanent": failing is Failing.PERMANENT}
-        self.networks[session["id"]] = session["generation"]
+        if session["network"]["driver"] == "bridge":
+            self.networks[session["id"]] = Network(session["network"]["name"], "bridge", session["generation"])
         for kernel in session["kernels"]:
             if kernel["id"] not in self.containers:
                 self.made += 1
@@ -161,13 +250,28 @@ class SimulatedAgent:
                     kernel["env"],
                     kernel["command"],
                     self.made,
+                    kernel["gpus"],
                 )
-        return {"outcome": "started"}
+                self.was_made(self.containers[kernel["id"]])
+        return self._released(session) if session["release"] else {"outcome": "started"}
 
-    def _keep(self, _session: Mapping[str, Any]) -> dict[str, Any]:
-        return {"outcome": "kept"}
+    def _release(self, session: Mapping[str, Any]) -> dict[str, Any]:
+        for kernel in session["kernels"]:
+            container = self.containers.get(kernel["id"])
+            if container is None or (container.state != "running" and not container.released):
+                return {"outcome": "failed", "error": f"{kernel['name']} ended before it was released"}
+        return self._released(session)
+
+    def _released(self, session: Mapping[str, Any]) -> dict[str, Any]:
+        for container in self.of_session(session["id"]):
+            if not container.released:
+                container.released = True
+                self.was_released(container)
+        return {"outcome": "released"}
 
     def _stop(self, session: Mapping[str, Any]) -> dict[str, Any]:
+        if self.stops_fail:
+            return {"outcome": "failed", "error": "the engine does not stop main1"}
         spool = self.spool.setdefault(session["id"], {})
         for container in self.of_session(session["id"]):
             if container.state == "running":
@@ -192,7 +296,7 @@ class SimulatedAgent:
         self.networks.pop(session_id, None)
 
     def _remove(self, container: Container) -> None:
-        self.removed(container)
+        self.was_removed(container)
         del self.containers[container.kernel_id]
 
     @staticmethod
@@ -205,58 +309,113 @@ class SimulatedAgent:
             "generation": container.generation,
             "container_id": f"c{container.number}",
             "state": container.state,
-            "released": True,
+            "released": container.released,
             "exit_code": container.exit_code,
             "oom_killed": container.oom_killed,
             "started_at": "2026-01-01T00:00:00Z",
             "finished_at": "2026-01-01T00:01:00Z" if ended else None,
             "address": None if ended else "10.1.2.3",
             "ssh_port": 49153 if container.name == "main1" and not ended else None,
+            "gpus": [{**gpu, "used_bytes": container.gpu_used_bytes} for gpu in container.gpus],
         }
 
 
 class SimulatedGateway:
-    """The agents of one inventory. Counts what it was asked; `crash` raises before or after the agents act."""
+    """The agents of one inventory. Counts what it was asked; `crash` raises before or after the agents act.
+
+    An agent that hangs keeps its run waiting, once the others have answered, and one whose pulls hang its pulls, until
+    `let_go` is set.
+    """
 
     def __init__(self, *agents: SimulatedAgent) -> None:
         self.agents = {agent.id: agent for agent in agents}
-        self.observations = 0
+        self.overlays: Overlays = {}
+        self.observations: list[list[str]] = []
         self.manifests: list[dict[str, Mapping[str, Any]]] = []
         self.crash_before: BaseException | None = None
         self.crash_after: BaseException | None = None
+        self.fails: AnsibleFailedError | OSError | None = None
+        self.breaks_off_after: int | None = None
         self.meanwhile: Callable[[], None] = lambda: None
+        self.pulled: list[tuple[str, str]] = []
+        self.let_go = Event()
 
-    def observe(self) -> Observation:
-        self.observations += 1
-        reports = {agent.id: agent.report() for agent in self.agents.values() if agent.reachable}
-        problems = {agent.id: "it does not answer" for agent in self.agents.values() if not agent.reachable}
-        return Observation(reports, problems)
+    def observe(
+        self, agent_ids: Collection[str], answered: Callable[[Answer], None], without: Collection[str] = ()
+    ) -> None:
+        if self.fails:
+            raise self.fails
+        asked = [a for a in self.agents.values() if a.id in agent_ids or (not agent_ids and a.id not in without)]
+        self.observations.append([agent.id for agent in asked])
+        for agent in self._hanging_last(asked[: self.breaks_off_after]):
+            answered(self._refusal(agent) or Answer(agent.id, self._report(agent)))
+        if self.breaks_off_after is not None:
+            raise AnsibleFailedError("it was killed")
 
-    def converge(self, manifests: Mapping[str, Mapping[str, Any]]) -> Convergence:
+    def converge(self, manifests: Mapping[str, Mapping[str, Any]], answered: Callable[[Answer], None]) -> None:
         if self.crash_before is not None:
             raise self.crash_before
+        if self.fails:
+            raise self.fails
         self.manifests.append(dict(manifests))
         self.meanwhile()
-        reports: dict[str, dict[str, Any]] = {}
-        outcomes: dict[str, dict[str, dict[str, Any]]] = {}
-        refused: dict[str, str] = {}
-        unreachable: dict[str, str] = {}
-        for agent_id, manifest in manifests.items():
-            agent = self.agents[agent_id]
-            if not agent.reachable:
-                unreachable[agent_id] = "it does not answer"
-                continue
-            if agent.module_fails:
-                refused[agent_id] = agent.module_fails
-                continue
-            answer = agent.converge(manifest)
-            if agent.answer_gets_lost:
-                unreachable[agent_id] = "the connection broke"
-                continue
-            reports[agent_id] = answer["report"]
-            for outcome in answer["sessions"]:
-                words = [word for word in answer["last_words"] if word["session_id"] == outcome["id"]]
-                outcomes.setdefault(outcome["id"], {})[agent_id] = {**outcome, "last_words": words}
+        asked = [self.agents[agent_id] for agent_id in manifests if agent_id in self.agents]
+        # The one that makes the overlays comes first: on real hosts the others wait for them.
+        asked.sort(key=lambda agent: manifests[agent.id]["overlays"] is None)
+        answers = []
+        for agent in self._hanging_last(asked):
+            answer = self._refusal(agent) or self._converged(agent, manifests[agent.id])
+            if agent.hangs or self.crash_after is None:
+                answered(answer)
+            else:
+                answers.append(answer)
         if self.crash_after is not None:
             raise self.crash_after
-        return Convergence(reports, outcomes, refused, unreachable)
+
+    def pull(self, agent: Agent, reference: str, progressed: Callable[[int, int], None]) -> None:
+        host = self.agents[agent.id]
+        self.pulled.append((agent.id, reference))
+        progressed(1, 2)
+        self.meanwhile()
+        if host.pull_hangs:
+            self.let_go.wait(30)
+        if host.pull_fails:
+            raise host.pull_fails
+        if host.lists_what_it_pulled:
+            image = {"id": f"sha256:{reference}", "tags": [familiar(reference)], "size_bytes": 1}
+            host.hardware["images"] = [*host.hardware["images"], image]
+
+    def _hanging_last(self, agents: list[SimulatedAgent]) -> Any:
+        for agent in sorted(agents, key=lambda agent: agent.hangs):
+            if agent.hangs:
+                self.let_go.wait(30)
+            agent.visits += 1
+            yield agent
+
+    def _report(self, agent: SimulatedAgent) -> dict[str, Any]:
+        report = agent.report()
+        if report["swarm"]["manager"]:
+            report["networks"] += [
+                {"name": n.name, "session_id": n.session_id, "driver": n.driver, "generation": n.generation}
+                for n in self.overlays.values()
+            ]
+        return report
+
+    @staticmethod
+    def _refusal(agent: SimulatedAgent) -> Answer | None:
+        if not agent.reachable:
+            return Answer(agent.id, problem="it does not answer", reached=False)
+        return Answer(agent.id, problem=agent.module_fails) if agent.module_fails else None
+
+    def _converged(self, agent: SimulatedAgent, manifest: Mapping[str, Any]) -> Answer:
+        result = agent.converge(manifest, self.overlays)
+        if agent.answer_gets_lost:
+            return Answer(agent.id, problem="the connection broke", reached=False)
+        outcomes = {
+            outcome["id"]: {
+                **outcome,
+                "last_words": [word for word in result["last_words"] if word["session_id"] == outcome["id"]],
+            }
+            for outcome in result["sessions"]
+        }
+        return Answer(agent.id, self._report(agent), outcomes)

@@ -1,25 +1,29 @@
 """A control node with a real store and simulated agents, which can die at any commit."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import sqlalchemy as sa
 
 from muster.ansible_gateway.templates import Templates
 from muster.core import lifecycle
+from muster.core.agent import AgentState
 from muster.core.manifest import LaunchPolicy
 from muster.core.session import Session, SessionState
-from muster.service.logs import KeptLogs
-from muster.service.queue_pass import PassDependencies, PassSummary, run_pass
+from muster.service.queue_worker import News, QueueWorker, Work, WorkerDependencies
 from muster.store.store import Store
 from tests.simulated_agents import Container, SimulatedAgent, SimulatedGateway, report_of
 from tests.strategies import NOW, fake_key_pair, make_session
 
 S = SessionState
+LOST_AFTER_S = 300.0
+SLOW_AFTER_S = 15.0
 
 
 class Crash(BaseException):
@@ -55,21 +59,28 @@ class ControlNode:
         self.numbers = count(1)
         self.open()
         for agent in agents:
-            agent.removed = self._removed
+            agent.was_made, agent.was_released, agent.was_removed = self._made, self._released, self._removed
         self.wrongly_removed: list[Container] = []
+        self.wrongly_released: list[Container] = []
+        self._kernels_made: dict[tuple[str, int], set[str]] = {}
 
     def open(self) -> None:
         self.store = CrashingStore(f"sqlite:///{self.directory / 'muster.db'}")
-        self.logs = KeptLogs(self.directory / "logs")
-        self.shell = PassDependencies(
+        self.shell = WorkerDependencies(
             store=self.store,
             gateway=self.gateway,
-            logs=self.logs,
+            pull_image=self.gateway.pull,
             render=Templates().render,
             make_key_pair=fake_key_pair,
             launch_policy=LaunchPolicy(),
+            start=self._start,
+            with_policy=lambda snapshot: snapshot,
+            lost_after_s=LOST_AFTER_S,
+            slow_after_s=SLOW_AFTER_S,
             clock=lambda: self.now,
         )
+        self.news: SimpleQueue[News] = SimpleQueue()
+        self.worker = QueueWorker(self.shell, self.news.put)
 
     def restart(self) -> None:
         self.store.close()
@@ -90,12 +101,64 @@ class ControlNode:
     def state(self, session: Session) -> SessionState:
         return self.session(session).state
 
-    def run(self, *, observe: bool = True) -> PassSummary:
+    def run(self, *, observe: bool = True) -> Work:
+        """What a nudge sets off, or with `observe` the interval: until nothing more follows."""
         self.now += 1
-        return run_pass(self.shell, observe=observe)
+        self.worker.work = Work()
+        if observe:
+            self.worker.look_everywhere()
+        self.go_on()
+        failure, self.worker.failure = self.worker.failure, None
+        if failure is not None:
+            raise failure
+        return self.worker.work
+
+    def go_on(self) -> None:
+        """Until nothing more follows from what has been answered by now."""
+        self.worker.decide()
+        while not self.news.empty():
+            news = []
+            while not self.news.empty():
+                news.append(self.news.get())
+            self.worker.take(news)
+            self.worker.decide()
+
+    def go_on_until(self, reached: Callable[[], bool]) -> None:
+        """Until something follows from answers that other threads bring."""
+        self.worker.decide()
+        while not reached():
+            self.worker.take([self.news.get(timeout=30)])
+            self.worker.decide()
 
     def story(self, session: Session) -> list[str]:
         return [line.to_state for line in self.store.story(session.id)]
+
+    def _start(self, run: Callable[[], None]) -> None:
+        """Beside the worker where an agent hangs; otherwise at once, so that tests need no waiting."""
+        if any(agent.hangs or agent.pull_hangs for agent in self.gateway.agents.values()):
+            Thread(target=run, daemon=True).start()
+        else:
+            run()
+
+    def _made(self, container: Container) -> None:
+        self._kernels_made.setdefault((container.session_id, container.generation), set()).add(container.kernel_id)
+
+    def _released(self, container: Container) -> None:
+        """Wrongly, if part of the gang is not made yet, or if an earlier launch of it runs where it could be seen."""
+        session = self.store.get([container.session_id])[container.session_id]
+        made = self._kernels_made[container.session_id, container.generation]
+        seen = [agent for agent in self.store.snapshot(self.now).agents if agent.state is AgentState.ALIVE]
+        # What is visited just now is being cleaned.
+        visited = self.gateway.manifests[-1]
+        earlier = [
+            other
+            for agent in seen
+            if agent.id in self.gateway.agents and agent.id not in visited
+            for other in self.gateway.agents[agent.id].of_session(session.id)
+            if other.generation != container.generation and other.released and other.state == "running"
+        ]
+        if earlier or made != {kernel.id for kernel in session.kernels}:
+            self.wrongly_released.append(container)
 
     def _removed(self, container: Container) -> None:
         session = self.store.get([container.session_id]).get(container.session_id)

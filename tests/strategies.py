@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from muster.core.agent import Agent, AgentState, agent_from_report
 from muster.core.manifest import KeyPair
+from muster.core.policy import GroupPolicy, SchedulingPolicy
 from muster.core.session import (
     FINAL,
     PLACED,
     Allocation,
     GpuShare,
     Kernel,
+    LaunchStep,
     Result,
     Session,
     SessionState,
@@ -47,6 +49,16 @@ def make_session(number: int = 1, *, state: SessionState = SessionState.PENDING,
     return replace(session, **values)
 
 
+def make_array(number: int, indexes: Iterable[int], **values: object) -> list[Session]:
+    """The sessions of one array, as they are submitted."""
+    spec = {"name": f"s{number}", "array": ",".join(map(str, indexes)), **values}
+    made = [make_session(number + place, **spec) for place, _ in enumerate(indexes)]
+    return [
+        replace(s, name=f"{s.spec.name}-{index}", array_id=made[0].id, array_index=index, submitted_at=NOW + number)
+        for s, index in zip(made, indexes, strict=True)
+    ]
+
+
 def placed_on(session: Session, *agent_ids: str, state: SessionState = SessionState.RUNNING) -> Session:
     """The session with its kernels on the agents in turn, launched once."""
     kernels = tuple(
@@ -60,8 +72,8 @@ def placed_on(session: Session, *agent_ids: str, state: SessionState = SessionSt
         state=state,
         reason="all kernels run" if running else "placed",
         placed_mode="single-node" if len(agent_ids) == 1 else "multi-node",
+        step=LaunchStep.STARTING if state is SessionState.PREPARING else None,
         generation=7 if launched else 0,
-        attempts=1 if launched else 0,
         started_at=NOW if running else None,
     )
 
@@ -244,9 +256,33 @@ def specs(draw: st.DrawFn) -> SessionSpec:
             "time_limit": draw(st.none() | st.sampled_from((5, "90s", "1-12:00:00", "2h30m", "1:30:00"))),
             "resource_group": draw(st.sampled_from(GROUPS)),
             "distributed_env": draw(st.booleans()),
+            "requeue": draw(st.booleans()),
             "ssh_keys": draw(st.lists(st.just("ssh-ed25519 AAAA me@laptop"), max_size=1)),
+            **draw(what_is_asked_of_time_and_place()),
         }
     )
+
+
+@st.composite
+def what_is_asked_of_time_and_place(draw: st.DrawFn) -> dict[str, object]:
+    """Fields of a spec that say when and where it may start."""
+    ids = st.lists(st.integers(1, 9).map(new_id), max_size=2)
+    agents = st.lists(st.sampled_from(("a1", "a2", "a3")), max_size=2)
+    return {
+        "project": draw(st.sampled_from(("default", "vision"))),
+        "after": draw(ids),
+        "after_ok": draw(ids),
+        "after_any": draw(ids),
+        "begin": draw(st.none() | st.floats(NOW, NOW + 10**6)),
+        "hold": draw(st.booleans()),
+        "array": draw(st.sampled_from((None, "0-3", "1,3,5-9:2", "0-99%8"))),
+        "preemptible": draw(st.booleans()),
+        "gpu_models": draw(st.lists(st.sampled_from(("A100", "H100")), max_size=2)),
+        "labels": draw(st.dictionaries(st.sampled_from(("disk", "site/zone")), texts(), max_size=2)),
+        "agents": draw(agents),
+        "exclude_agents": draw(st.sampled_from(((), ("a4",)))),
+        "topology": draw(st.sampled_from(("any", "prefer-rack", "one-rack"))),
+    }
 
 
 @st.composite
@@ -275,6 +311,9 @@ def gang_specs(draw: st.DrawFn, *, never_spread: bool = False) -> SessionSpec:
             "cluster_size": 1 + sum(int(str(role["replicas"])) for role in roles) + extra,
             "cluster_mode": draw(st.sampled_from(modes)),
             "priority": draw(st.sampled_from((40, 50, 50, 60))),
+            "time_limit": draw(st.sampled_from((None, None, "10m", "1h"))),
+            "preemptible": draw(st.booleans()),
+            "requeue": draw(st.booleans()),
             "resource_group": draw(st.sampled_from(("default", "default", "gpu"))),
             **resources(),
         }
@@ -283,7 +322,7 @@ def gang_specs(draw: st.DrawFn, *, never_spread: bool = False) -> SessionSpec:
 
 @st.composite
 def agents(draw: st.DrawFn, *, min_size: int = 0, max_size: int = 3) -> tuple[Agent, ...]:
-    """Small agents with GPUs cut into units, now and then lost."""
+    """Small agents with GPUs cut into units, in a swarm or not, now and then away or drained."""
     return tuple(
         replace(
             make_agent(
@@ -293,8 +332,10 @@ def agents(draw: st.DrawFn, *, min_size: int = 0, max_size: int = 3) -> tuple[Ag
                 gpus=draw(st.integers(0, 3)),
                 units_per_gpu=draw(st.sampled_from((0, 1, 1, 2, 4))),
                 resource_group=draw(st.sampled_from(("default", "default", "gpu"))),
+                swarm=draw(st.sampled_from(("manager", "manager", "worker", ""))),
             ),
-            state=draw(st.sampled_from((AgentState.ALIVE, AgentState.ALIVE, AgentState.ALIVE, AgentState.LOST))),
+            state=draw(st.sampled_from((*[AgentState.ALIVE] * 4, AgentState.UNREACHABLE, AgentState.LOST))),
+            drain_reason=draw(st.sampled_from((None, None, None, None, "disks"))),
         )
         for number in range(1, draw(st.integers(min_size, max_size)) + 1)
     )
@@ -319,9 +360,21 @@ def _maybe_placed(draw: st.DrawFn, session: Session, known: Sequence[Agent], led
             return None
         kernels.append(placed)
     ledger.cpu, ledger.mem, ledger.gpus = trial.cpu, trial.mem, trial.gpus
-    placed = replace(session, kernels=tuple(kernels), generation=7, attempts=1)
+    placed = replace(session, kernels=tuple(kernels), generation=7)
     mode = "single-node" if len(placed.agents) == 1 else "multi-node"
-    return replace(placed, placed_mode=mode, state=draw(st.sampled_from(sorted(PLACED))), reason="placed")
+    state = draw(st.sampled_from(sorted(PLACED)))
+    step = draw(st.sampled_from(LaunchStep)) if state is SessionState.PREPARING else None
+    started_at = NOW - draw(st.integers(0, 500)) if state in {SessionState.RUNNING, SessionState.TERMINATING} else None
+    return replace(placed, placed_mode=mode, state=state, step=step, started_at=started_at, reason="placed")
+
+
+@st.composite
+def group_policies(draw: st.DrawFn) -> GroupPolicy:
+    return GroupPolicy(
+        backfill=draw(st.booleans()),
+        reserve_after_passes=draw(st.integers(1, 3)),
+        preemption=draw(st.booleans()),
+    )
 
 
 @st.composite
@@ -337,8 +390,11 @@ def snapshots(draw: st.DrawFn, *, max_sessions: int = 6, never_spread: bool = Fa
         session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), at)
         placed = _maybe_placed(draw, session, known, ledger) if draw(st.booleans()) else None
         retry_at = draw(st.sampled_from((None, None, None, None, NOW - 1, NOW + 5)))
-        sessions.append(placed or replace(session, retry_at=retry_at))
-    return Snapshot(known, tuple(sessions), NOW)
+        wait = draw(st.sampled_from(({}, {}, {"passes": 1}, {"passes": 3})))
+        sessions.append(placed or replace(session, retry_at=retry_at, wait=wait))
+    slow = draw(st.sets(st.sampled_from([agent.id for agent in known]), max_size=1)) if known else ()
+    policy = SchedulingPolicy(draw(group_policies()))
+    return Snapshot(known, tuple(sessions), NOW, frozenset(slow) if draw(st.booleans()) else frozenset(), policy)
 
 
 @st.composite
@@ -357,4 +413,11 @@ def sessions_in_any_state(draw: st.DrawFn, number: int = 1) -> Session:
         )
     if state in FINAL:
         session = replace(session, ended_at=NOW + 60)
-    return replace(session, state=state, wait={"message": "busy"} if state is SessionState.PENDING else {})
+    return replace(
+        session,
+        state=state,
+        held_by=draw(st.sampled_from((None, "eve"))),
+        array_id=draw(st.none() | st.just(new_id(number + 1))),
+        array_index=draw(st.none() | st.integers(0, 9999)),
+        stranded_on=draw(st.sampled_from(((), ("a1",), ("a1", "a2")))),
+    )

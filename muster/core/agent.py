@@ -1,39 +1,60 @@
 """Agents as the scheduler sees them, and what a host's report says of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from muster.core.slots import Slots, parse_bytes, parse_milli
+from muster.core.agent_attributes import FgpuChoice, agent_attributes
+from muster.core.gpu_providers import PROVIDERS, is_instance
+from muster.core.numa import NumaNode
+from muster.core.slots import Slots
 
 UNIT = 1000
 
 
 class AgentState(StrEnum):
+    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end."""
+
     ALIVE = "ALIVE"
+    UNREACHABLE = "UNREACHABLE"
     LOST = "LOST"
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One physical GPU. `units` says into how many fGPU units it is cut; 0: whole devices only."""
+    """One physical GPU, or a MIG instance of one. `units` says into how many fGPU units the physical one is cut; 0:
+    whole devices only.
+
+    The GPUs of one agent have the same units, but for those of different models. An instance is `exclusive`: a device
+    that one kernel takes whole, with the `fraction` of its GPU that it is in thousandths.
+    """
 
     uuid: str
     index: int
     model: str
     mem: int
     units: int = 0
+    numa_node: int | None = None
+    exclusive: bool = False
+    parent_uuid: str | None = None
+    mig_profile: str | None = None
+    fraction: int = UNIT
 
     @property
     def capacity(self) -> int:
-        """In thousandths of a unit; a GPU that is not cut counts as one unit."""
-        return max(self.units, 1) * UNIT
+        """In thousandths of a unit; a GPU that is not cut counts as one unit, an instance of it as its fraction."""
+        return max(self.units, 1) * self.fraction
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A Docker host that runs kernels."""
+    """A Docker host that runs kernels.
+
+    `labels`, `rack` and `zone` are what the site says of it, for sessions that ask for agents of a kind or for agents
+    near to each other; `rack` and `zone` are empty where it does not say. `fgpu_choice` says on which of its GPUs a
+    share lies; `fgpu_obstacle`, why they are not cut although the site wants it, is empty where all is well.
+    """
 
     id: str
     resource_group: str
@@ -43,27 +64,91 @@ class Agent:
     report: Mapping[str, Any] = field(default_factory=dict, compare=False)
     observed_at: float = 0.0
     problem: str = ""
+    unreachable_since: float | None = None
+    drain_reason: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    rack: str = ""
+    zone: str = ""
+    numa: tuple[NumaNode, ...] = ()
+    fgpu_choice: FgpuChoice = FgpuChoice.POLICY
+    fgpu_obstacle: str = ""
+
+    @property
+    def takes_sessions(self) -> bool:
+        return self.state is AgentState.ALIVE and self.drain_reason is None and not self.problem
+
+    @property
+    def most_cpu_of_a_kernel(self) -> int:
+        """In milli-cores: however far its cores are overcommitted, one container has no more than all of them."""
+        return int(self.report.get("cpu_count", 0)) * UNIT
+
+    @property
+    def on_overlay(self) -> bool:
+        """Whether overlay networks reach it."""
+        return self._swarm.get("state") == "active"
+
+    @property
+    def manages_overlays(self) -> bool:
+        return self.on_overlay and bool(self._swarm.get("manager"))
+
+    @property
+    def images(self) -> frozenset[str]:
+        """Tags and ids of the images that it holds."""
+        images = self.report.get("images", ())
+        return frozenset(name for image in images for name in (image["id"], *image["tags"]))
+
+    @property
+    def _swarm(self) -> Mapping[str, Any]:
+        swarm: Mapping[str, Any] = self.report.get("swarm") or {}
+        return swarm
+
+    def unanswered(self, problem: str, now: float, lost_after_s: float) -> "Agent":
+        """The agent after it gave no answer: UNREACHABLE, and LOST once that has lasted for `lost_after_s`."""
+        since = now if self.unreachable_since is None else self.unreachable_since
+        state = AgentState.LOST if now - since >= lost_after_s else AgentState.UNREACHABLE
+        return replace(self, state=state, problem=problem, unreachable_since=since)
 
 
 def agent_from_report(agent_id: str, report: Mapping[str, Any], now: float) -> Agent:
-    """The agent that a report describes; what the inventory reserves for the system is taken off its capacity."""
-    attributes = report["attributes"]
-    units = int(attributes.get("units_per_gpu", 0))
+    """The agent that a report describes; what the inventory reserves for the system is taken off its capacity.
+
+    What is wrong in the inventory is its `problem`: it gets no new sessions, those that it has go on.
+    """
+    attributes, errors = agent_attributes(report["attributes"])
+    provider = PROVIDERS[attributes.fgpu_provider]
     gpus = tuple(
-        Gpu(uuid=gpu["uuid"], index=gpu["index"], model=gpu["model"], mem=gpu["mem_bytes"], units=units)
+        Gpu(
+            uuid=gpu["uuid"],
+            index=gpu["index"],
+            model=gpu["model"],
+            mem=gpu["mem_bytes"],
+            units=attributes.units_of(gpu["model"]) if provider.cuts(report, gpu) else 0,
+            numa_node=gpu.get("numa_node"),
+            exclusive=is_instance(gpu),
+            parent_uuid=gpu.get("parent_uuid"),
+            mig_profile=gpu.get("mig_profile"),
+            fraction=gpu.get("fraction") or UNIT,
+        )
         for gpu in report["gpus"]
     )
-    cpu = int(report["cpu_count"] * UNIT * float(attributes.get("cpu_overcommit", 1)))
+    asks_units = any(attributes.units_of(gpu["model"]) for gpu in report["gpus"])
     return Agent(
         id=agent_id,
-        resource_group=str(attributes.get("resource_group", "default")),
+        resource_group=attributes.resource_group,
         capacity=Slots(
-            cpu=max(0, cpu - parse_milli(attributes.get("reserved_cpu", 0))),
-            mem=max(0, report["mem_bytes"] - parse_bytes(attributes.get("reserved_mem", 0))),
-            gpu=len(gpus),
-            fgpu=units * UNIT * len(gpus),
+            cpu=max(0, report["cpu_count"] * attributes.cpu_overcommit - attributes.reserved_cpu),
+            mem=max(0, report["mem_bytes"] - attributes.reserved_mem),
+            gpu=sum(not gpu.exclusive for gpu in gpus),
+            fgpu=sum(gpu.capacity for gpu in gpus if gpu.units),
         ),
         gpus=gpus,
         report=report,
         observed_at=now,
+        problem=f"inventory: {', and '.join(map(str, errors))}" if errors else "",
+        labels=attributes.labels,
+        rack=attributes.rack,
+        zone=attributes.zone,
+        numa=tuple(NumaNode(n["node"], n["cpus"] or "", n["mem_bytes"] or 0) for n in report.get("numa", ())),
+        fgpu_choice=attributes.fgpu_choice,
+        fgpu_obstacle=provider.obstacle(report) if asks_units else "",
     )

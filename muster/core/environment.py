@@ -24,6 +24,12 @@ def environment(session: Session, kernel: Kernel, master_port: int) -> dict[str,
         "BACKENDAI_CLUSTER_REPLICAS": replicas,
         "BACKENDAI_CLUSTER_LOCAL_RANK": str(kernel.rank),
     }
+    if session.array_id is not None:
+        variables |= {
+            "MUSTER_ARRAY_ID": session.array_id,
+            "MUSTER_ARRAY_INDEX": str(session.array_index),
+            "MUSTER_ARRAY_SIZE": str(len(session.spec.array_indexes)),
+        }
     if len(names) > 1 and session.spec.distributed_env:
         variables |= _distributed(session, kernel, names, master_port)
     return variables

@@ -39,6 +39,22 @@ class PassInProgressError(MusterError):
     """Another pass is at work on this queue."""
 
 
+class QueueLockLostError(MusterError):
+    """The lock on the queue is lost: the connection that held it is gone."""
+
+
+class StoreUnavailableError(MusterError):
+    """The database does not answer."""
+
+
+class ImageError(MusterError):
+    """An image cannot be brought to an agent. `permanent` says that trying again cannot help."""
+
+    def __init__(self, message: str, *, permanent: bool) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+
+
 class AgentUnreachableError(MusterError):
     """The agent does not answer."""
 

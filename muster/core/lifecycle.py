@@ -1,39 +1,53 @@
 """How a session changes: one transition table, events out, nothing done here.
 
 States in, events out (after dask.distributed's worker state machine and kubernetes' observe-and-reconcile): the store
-applies the events, and drops one whose `from_state` no longer holds, since the next pass reads again what is true.
+applies the events, and drops one whose `from_state` no longer holds, since the next decision reads again what is true.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from muster.core.agent import AgentState
-from muster.core.duration import format_duration
+from muster.core.agent import Agent, AgentState
 from muster.core.errors import IllegalTransitionError
 from muster.core.plan import Plan
-from muster.core.session import Kernel, Result, Session, SessionState
+from muster.core.session import Kernel, LaunchStep, Result, Session, SessionState
 from muster.core.snapshot import Snapshot
 
 _S = SessionState
 TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
-    _S.PENDING: frozenset({_S.SCHEDULED, _S.CANCELLED}),
+    _S.PENDING: frozenset({_S.PENDING, _S.SCHEDULED, _S.CANCELLED}),
     _S.SCHEDULED: frozenset({_S.PREPARING, _S.PENDING, _S.TERMINATING}),
     _S.PREPARING: frozenset({_S.PREPARING, _S.RUNNING, _S.PENDING, _S.ERROR, _S.TERMINATING}),
-    _S.RUNNING: frozenset({_S.TERMINATING}),
-    _S.TERMINATING: frozenset({_S.TERMINATED}),
+    _S.RUNNING: frozenset({_S.RUNNING, _S.TERMINATING}),
+    _S.TERMINATING: frozenset({_S.TERMINATING, _S.TERMINATED, _S.PENDING}),
     _S.TERMINATED: frozenset(),
     _S.CANCELLED: frozenset(),
     _S.ERROR: frozenset(),
 }
 MAX_LAUNCHES = 3
 RETRY_DELAY_S = 5.0
-_FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at")
+_NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": {}}
+_NO_CONTAINER: Mapping[str, Any] = {
+    "allocation": None,
+    "container_id": None,
+    "container_state": None,
+    "address": None,
+    "ssh_port": None,
+    "exit_code": None,
+    "oom_killed": False,
+    "started_at": None,
+    "finished_at": None,
+    "gpu_problem": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of one session. `to_state` equal to `from_state` without a reason only records facts."""
+    """A change of one session. `to_state` equal to `from_state` without a reason only records facts.
+
+    It is dropped where the session is no longer in `from_state`, or a field that it `expects` has another value.
+    """
 
     session_id: str
     at: float
@@ -42,6 +56,7 @@ class Event:
     reason: str = ""
     session: Mapping[str, Any] = field(default_factory=dict)
     kernels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    expects: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def in_story(self) -> bool:
@@ -80,28 +95,93 @@ def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
             placed_mode=placement.mode,
             wait={},
             retry_at=None,
+            stranded_on=(),
             kernels={kernel_id: {"allocation": a} for kernel_id, a in placement.allocations.items()},
         )
         for placement in plan.placements
     ]
 
 
+def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
+    """RUNNING → TERMINATING for every preemption of the plan; what may be requeued goes back to the queue after that.
+
+    What does not run any more has given its room already, or is about to.
+    """
+    running = {session.id: session for session in snapshot.placed if session.state is _S.RUNNING}
+    return [
+        _ends_or_is_requeued(running[preemption.session_id], preemption.message, snapshot.now)
+        for preemption in plan.preemptions
+        if preemption.session_id in running
+    ]
+
+
+def hold(session: Session, by: str, now: float) -> Event:
+    """It stays PENDING until it is released. Raises IllegalTransitionError when it is not PENDING."""
+    _must_be_pending(session, "held")
+    event = transition(session, _S.PENDING, f"held by {by}", now, held_by=by, wait={})
+    return replace(event, expects={"held_by": None})
+
+
+def release(session: Session, by: str, now: float) -> Event:
+    """It waits for its turn again. Raises IllegalTransitionError when it is not PENDING."""
+    _must_be_pending(session, "released")
+    event = transition(session, _S.PENDING, f"released by {by}", now, held_by=None, wait={})
+    return replace(event, expects={"held_by": session.held_by})
+
+
+def _must_be_pending(session: Session, what: str) -> None:
+    if session.state is not _S.PENDING:
+        raise IllegalTransitionError(f"session {session.name} is {session.state}; only a PENDING one can be {what}")
+
+
 def take_back(snapshot: Snapshot) -> list[Event]:
-    """SCHEDULED → PENDING for sessions one of whose agents was lost before the launch."""
-    alive = {agent.id for agent in snapshot.agents if agent.state is AgentState.ALIVE}
+    """→ PENDING for sessions that have no container yet and an agent that will not take them now."""
+    agents = {agent.id: agent for agent in snapshot.agents}
     events = []
     for session in snapshot.placed:
-        lost = [agent_id for agent_id in session.agents if agent_id not in alive]
-        if lost and session.state is _S.SCHEDULED:
-            reason = f"agent {lost[0]} was lost before the launch"
-            freed = _freed(session.kernels)
-            events.append(transition(session, _S.PENDING, reason, snapshot.now, placed_mode=None, kernels=freed))
+        if session.state is not _S.SCHEDULED and session.step is not LaunchStep.PULLING:
+            continue
+        for agent_id in session.agents:
+            obstacle = _obstacle(session, agent_id, agents.get(agent_id), snapshot)
+            if obstacle:
+                events.append(back_to_the_queue(session, f"agent {agent_id} {obstacle}", snapshot.now))
+                break
     return events
 
 
+def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Snapshot) -> str:
+    if agent is None or agent.state is not AgentState.ALIVE:
+        return "does not answer any more"
+    if agent.drain_reason is not None:
+        return "is being drained"
+    if agent_id in snapshot.slow:
+        return "is slow to answer"
+    return "" if _has_the_gpus(session, agent) else "has not the GPUs any more, or does not cut them"
+
+
+def _has_the_gpus(session: Session, agent: Agent) -> bool:
+    """A part of a GPU that nothing could cap would be all of it."""
+    there = {gpu.uuid: gpu.units > 0 for gpu in agent.gpus}
+    allocations = [kernel.allocation for kernel in session.kernels if kernel.allocation]
+    shares = [share for a in allocations if a.agent_id == agent.id for share in a.gpus]
+    return all(share.uuid in there and (share.whole or there[share.uuid]) for share in shares)
+
+
+def back_to_the_queue(session: Session, reason: str, now: float) -> Event:
+    """PENDING again through no fault of the session's, at its old place in the queue."""
+    kernels = {kernel.id: {"allocation": None} for kernel in session.kernels}
+    return transition(session, _S.PENDING, reason, now, **_NOT_PLACED, kernels=kernels)
+
+
+def pull(session: Session, missing: Mapping[str, Iterable[str]], now: float) -> Event:
+    """SCHEDULED → PREPARING while images come; `missing` holds, by image, the agents that lack it."""
+    images = "; ".join(f"{image} on {', '.join(sorted(agents))}" for image, agents in sorted(missing.items()))
+    return transition(session, _S.PREPARING, f"pulling {images}", now, step=LaunchStep.PULLING)
+
+
 def launch(session: Session, generation: int, public_key: str, now: float) -> Event:
-    """SCHEDULED → PREPARING; also PREPARING again, when a launch was cut short and must be repeated with new keys."""
-    again = session.state is _S.PREPARING
+    """→ PREPARING; also from STARTING, when a launch was cut short and must be repeated with new keys."""
+    again = session.step is LaunchStep.STARTING
     return transition(
         session,
         _S.PREPARING,
@@ -109,15 +189,40 @@ def launch(session: Session, generation: int, public_key: str, now: float) -> Ev
         now,
         generation=generation,
         public_key=public_key,
-        attempts=session.attempts + (0 if again else 1),
+        step=LaunchStep.STARTING,
+        progress={},
     )
 
 
+def all_started(session: Session, now: float) -> Event:
+    """Every kernel on every agent answers: their commands may begin."""
+    return transition(session, _S.PREPARING, "all kernels answer", now, step=LaunchStep.RELEASING)
+
+
+def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
+    return transition(session, _S.RUNNING, "all kernels run", now, started_at=now, step=None, kernels=kernels)
+
+
+def launch_failed(session: Session, error: str, now: float, *, permanent: bool) -> Event:
+    """→ PENDING with a delay that doubles each time; ERROR when trying again cannot help, or has not."""
+    attempts = session.attempts + 1
+    if permanent or attempts >= MAX_LAUNCHES:
+        freed = {kernel.id: {"allocation": None} for kernel in session.kernels}
+        changes: dict[str, Any] = {"result": Result.FAILURE, "step": None, "progress": {}, "attempts": attempts}
+        return transition(session, _S.ERROR, error, now, kernels=freed, **changes)
+    event = back_to_the_queue(session, error, now)
+    retry_at = now + RETRY_DELAY_S * 2 ** (attempts - 1)
+    return replace(event, session={**event.session, "attempts": attempts, "retry_at": retry_at})
+
+
 def terminate(session: Session, reason: str, result: Result, now: float, exit_code: int | None = None) -> Event:
-    """Ends a session that has not ended: CANCELLED from PENDING, otherwise TERMINATING."""
+    """CANCELLED from PENDING, otherwise TERMINATING; a session that was to be queued again is not any more."""
     if session.state is _S.PENDING:
         return transition(session, _S.CANCELLED, reason, now, wait={})
-    return transition(session, _S.TERMINATING, reason, now, result=result, exit_code=exit_code)
+    if session.state is _S.TERMINATING and not session.requeue_after_end:
+        raise IllegalTransitionError(f"session {session.name} ({session.id}) is being ended already: {session.reason}")
+    changes: dict[str, Any] = {"result": result, "exit_code": exit_code, "requeue_after_end": False}
+    return transition(session, _S.TERMINATING, reason, now, step=None, progress={}, **changes)
 
 
 def end_by_user(session: Session, owner: str, now: float) -> Event:
@@ -126,170 +231,56 @@ def end_by_user(session: Session, owner: str, now: float) -> Event:
     return terminate(session, f"ended by {owner}", result, now)
 
 
-def observe(snapshot: Snapshot, reports: Mapping[str, Mapping[str, Any]]) -> list[Event]:
-    """What the agents' reports, by agent id, mean for the sessions; an agent without a report says nothing."""
+def lose(snapshot: Snapshot) -> list[Event]:
+    """Sessions on a LOST agent: a launch goes back to the queue; what runs ends, or is queued again if it may be.
+
+    Of a gang that is being released some commands may have begun: it counts as running.
+    """
+    lost = {agent.id for agent in snapshot.agents if agent.state is AgentState.LOST}
     events = []
     for session in snapshot.placed:
-        if not session.agents or any(agent_id not in reports for agent_id in session.agents):
+        gone = [agent_id for agent_id in session.agents if agent_id in lost]
+        if not gone:
             continue
-        seen = _seen(session, reports)
-        event = None
-        if session.state is _S.PREPARING:
-            event = _adopted(session, seen, reports, snapshot.now)
-        elif session.state is _S.RUNNING:
-            event = _ended(session, seen, snapshot.now) or _facts_only(session, seen, snapshot.now)
-        if event:
-            events.append(event)
+        if session.state is _S.RUNNING or session.step is LaunchStep.RELEASING:
+            events.append(_loses_an_agent(session, gone[0], snapshot.now))
+        elif session.state is _S.PREPARING:
+            events.append(back_to_the_queue(session, f"agent {gone[0]} was lost during the launch", snapshot.now))
+        elif session.state is _S.TERMINATING and lost.issuperset(session.agents):
+            events.append(ended(session, {}, snapshot.now))
     return events
 
 
-def record(
-    session: Session, outcomes: Mapping[str, Mapping[str, Any]], reports: Mapping[str, Mapping[str, Any]], now: float
-) -> list[Event]:
-    """What the agents made of the session; `outcomes` by agent id, without those that did not answer."""
-    if any(agent_id not in outcomes for agent_id in session.agents):
-        return []
-    if session.state is _S.PREPARING:
-        return [_launched(session, outcomes, reports, now)]
-    if session.state is _S.TERMINATING and all(o["outcome"] == "stopped" for o in outcomes.values()):
-        return [_terminated(session, outcomes, now)]
-    return []
+def _loses_an_agent(session: Session, agent_id: str, now: float) -> Event:
+    event = _ends_or_is_requeued(session, f"agent {agent_id} was lost", now)
+    if not session.spec.requeue:
+        return event
+    return replace(event, session={**event.session, "stranded_on": session.agents})
 
 
-def _seen(session: Session, reports: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The facts of this session's present launch, by kernel id."""
-    return {
-        entry["kernel_id"]: {**{name: entry[name] for name in _FACTS}, "container_state": entry["state"]}
-        for agent_id in session.agents
-        for entry in reports[agent_id]["kernels"]
-        if entry["session_id"] == session.id and entry["generation"] == session.generation
-    }
+def _ends_or_is_requeued(session: Session, reason: str, now: float) -> Event:
+    if not session.spec.requeue:
+        return terminate(session, reason, Result.FAILURE, now)
+    reason = f"{reason}; the session is queued again"
+    return transition(session, _S.TERMINATING, reason, now, step=None, requeue_after_end=True)
 
 
-def _changed(session: Session, seen: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def ended(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
+    """TERMINATING → TERMINATED when nothing of it runs any more, or → PENDING if it is to be queued again."""
+    if not session.requeue_after_end:
+        return transition(session, _S.TERMINATED, session.reason, now, kernels=kernels)
+    kernels = {kernel.id: _NO_CONTAINER for kernel in session.kernels}
+    again = {"requeue_after_end": False, "requeues": session.requeues + 1, "attempts": 0, "started_at": None}
+    event = transition(session, _S.PENDING, session.reason, now, **_NOT_PLACED, **again, kernels=kernels)
+    # A user may have ended it for good since it was read.
+    return replace(event, expects={"requeue_after_end": True})
+
+
+def changed_facts(kernels: Iterable[Kernel], seen: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By kernel id, those of the seen facts that differ from the recorded ones."""
     changes = {}
-    for kernel in session.kernels:
-        facts = seen.get(kernel.id, {})
-        new = {name: value for name, value in facts.items() if getattr(kernel, name) != value}
+    for kernel in kernels:
+        new = {name: value for name, value in seen.get(kernel.id, {}).items() if getattr(kernel, name) != value}
         if new:
             changes[kernel.id] = new
     return changes
-
-
-def _facts_only(session: Session, seen: Mapping[str, Mapping[str, Any]], now: float) -> Event | None:
-    changes = _changed(session, seen)
-    return Event(session.id, now, session.state, session.state, kernels=changes) if changes else None
-
-
-def _adopted(
-    session: Session, seen: Mapping[str, Mapping[str, Any]], reports: Mapping[str, Mapping[str, Any]], now: float
-) -> Event | None:
-    """A launch whose end nobody recorded, but all of whose kernels were released: it needs no repetition."""
-    released = {
-        entry["kernel_id"]
-        for agent_id in session.agents
-        for entry in reports[agent_id]["kernels"]
-        if entry["released"] and entry["state"] in {"running", "exited"}
-    }
-    if all(kernel.id in seen and kernel.id in released for kernel in session.kernels):
-        return transition(session, _S.RUNNING, "all kernels run", now, started_at=now, kernels=_changed(session, seen))
-    return None
-
-
-def _launched(
-    session: Session, outcomes: Mapping[str, Mapping[str, Any]], reports: Mapping[str, Mapping[str, Any]], now: float
-) -> Event:
-    failures = [outcome for outcome in outcomes.values() if outcome["outcome"] == "failed"]
-    if not failures:
-        kernels = _changed(session, _seen(session, reports))
-        return transition(session, _S.RUNNING, "all kernels run", now, started_at=now, kernels=kernels)
-    error = str(failures[0]["error"])
-    if any(outcome["permanent"] for outcome in failures) or session.attempts >= MAX_LAUNCHES:
-        return transition(session, _S.ERROR, error, now, result=Result.FAILURE, kernels=_freed(session.kernels))
-    return transition(
-        session,
-        _S.PENDING,
-        error,
-        now,
-        placed_mode=None,
-        retry_at=now + RETRY_DELAY_S * 2 ** (session.attempts - 1),
-        kernels=_freed(session.kernels),
-    )
-
-
-def _freed(kernels: Iterable[Kernel]) -> dict[str, dict[str, Any]]:
-    return {kernel.id: {"allocation": None} for kernel in kernels}
-
-
-def _terminated(session: Session, outcomes: Mapping[str, Mapping[str, Any]], now: float) -> Event:
-    kernels: dict[str, dict[str, Any]] = {}
-    for outcome in outcomes.values():
-        for word in outcome.get("last_words", ()):
-            facts = {name: word[name] for name in ("exit_code", "oom_killed", "started_at", "finished_at")}
-            kernels[word["kernel_id"]] = {**facts, "container_state": "exited"}
-    return transition(session, _S.TERMINATED, session.reason, now, kernels=kernels)
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    reason: str
-    result: Result
-    exit_code: int | None = None
-
-
-def _ended(session: Session, seen: Mapping[str, Mapping[str, Any]], now: float) -> Event | None:
-    """RUNNING → TERMINATING when the command ended, a kernel died or vanished, or the time is up."""
-    end = _failure(session, seen) or _success(session, seen) or _time_is_up(session, now)
-    if end is None:
-        return None
-    return transition(
-        session,
-        _S.TERMINATING,
-        end.reason,
-        now,
-        result=end.result,
-        exit_code=end.exit_code,
-        kernels=_changed(session, seen),
-    )
-
-
-def _decides(session: Session, kernel: Kernel) -> bool:
-    """Whether it runs the session's command; a role with a command of its own serves the others."""
-    runs_it = kernel.rank == 0 or (session.spec.run_on == "all" and kernel.command == session.main.command)
-    return session.spec.is_batch and runs_it
-
-
-def _has_ended(facts: Mapping[str, Any]) -> bool:
-    return facts["container_state"] in {"exited", "dead"}
-
-
-def _failure(session: Session, seen: Mapping[str, Mapping[str, Any]]) -> _End | None:
-    """Of the first kernel in rank order that failed: the others often fail because of it."""
-    for kernel in session.kernels:
-        facts = seen.get(kernel.id)
-        if facts is None:
-            return _End(f"the container of {kernel.name} has vanished from its agent", Result.FAILURE)
-        if not _has_ended(facts):
-            continue
-        code = int(facts["exit_code"] or 0)
-        if facts["oom_killed"]:
-            return _End(f"{kernel.name} ran out of memory", Result.FAILURE, code)
-        if _decides(session, kernel) and code:
-            return _End(f"the command ended with exit code {code} in {kernel.name}", Result.FAILURE, code)
-        if code or kernel.command is None:
-            return _End(f"{kernel.name} ended unexpectedly with exit code {code}", Result.FAILURE, code)
-    return None
-
-
-def _success(session: Session, seen: Mapping[str, Mapping[str, Any]]) -> _End | None:
-    deciding = [kernel for kernel in session.kernels if _decides(session, kernel)]
-    if deciding and all(_has_ended(seen[kernel.id]) for kernel in deciding):
-        return _End("the command ended with exit code 0", Result.SUCCESS, 0)
-    return None
-
-
-def _time_is_up(session: Session, now: float) -> _End | None:
-    limit = session.spec.time_limit
-    if limit is None or session.started_at is None or now < session.started_at + limit:
-        return None
-    return _End(f"its time limit of {format_duration(limit)} is reached", Result.FAILURE)

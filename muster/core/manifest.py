@@ -1,20 +1,17 @@
 """Everything that one agent should run: the writer's side of docs/agent-contract.md."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from muster.core.agent import Agent
 from muster.core.environment import environment
-from muster.core.session import Kernel, Session, SessionState
+from muster.core.gpu_access import gpu_access
+from muster.core.numa import cpuset, promised_by_node
+from muster.core.session import Kernel, LaunchStep, Session, SessionState
 from muster.core.spec import HOME
 
 Render = Callable[[str, Mapping[str, Any]], str]
-_DESIRED = {
-    SessionState.PREPARING: "launch",
-    SessionState.RUNNING: "keep",
-    SessionState.TERMINATING: "stop",
-}
 _TEMPLATES = {
     "authorized_keys": "0644",
     "known_hosts": "0644",
@@ -40,6 +37,7 @@ class LaunchPolicy:
     runtime_path: str = "/opt/muster/runtime"
     folders_root: str = "/srv/muster/folders"
     sshd_port: int = 2200
+    ssh_port_range: str = "30000-32767"
     master_port: int = 12345
     start_timeout_s: int = 60
     stop_grace_s: int = 10
@@ -54,17 +52,22 @@ class LaunchPolicy:
 
 def manifest(
     agent: Agent,
-    sessions: Iterable[Session],
+    sessions: Sequence[Session],
     keys: Mapping[str, KeyPair],
     generation: int,
     policy: LaunchPolicy,
     render: Render,
+    *,
+    keeps_overlays: bool = False,
 ) -> dict[str, Any]:
     """`sessions` are those placed on any agent; `keys` by session id for those to be launched now.
 
-    `render(template, variables)` gives the text of one of muster/templates.
+    `render(template, variables)` gives the text of one of muster/templates. With `keeps_overlays` the agent makes and
+    removes the overlay networks of all sessions.
     """
-    here = [s for s in sessions if s.state in _DESIRED and agent.id in s.agents]
+    present = [session for session in sessions if _desired(session, keys)]
+    here = [session for session in present if agent.id in session.agents]
+    cpusets = _cpusets(agent, here)
     return {
         "version": 1,
         "cluster": policy.cluster,
@@ -75,33 +78,84 @@ def manifest(
         "start_timeout_s": policy.start_timeout_s,
         "stop_grace_s": policy.stop_grace_s,
         "log_max_bytes": policy.log_max_bytes,
-        "sessions": [_session(session, agent, keys.get(session.id), policy, render) for session in here],
+        "overlays": [_overlay(s, agent) for s in present if s.spans_agents and s.generation]
+        if keeps_overlays
+        else None,
+        "sessions": [_session(s, agent, keys, policy, render, cpusets) for s in here],
+    }
+
+
+def _cpusets(agent: Agent, sessions: Sequence[Session]) -> dict[str, str | None]:
+    """By kernel id, the CPUs that it may run on; None: any.
+
+    No memory nodes: what cores write lies on their own node as long as it has room, and where it has none, a kernel
+    bound to that node would be killed within its promised memory.
+    """
+    kernels = {kernel.id: kernel for session in sessions for kernel in _kernels_on(agent, session)}
+    nodes = {id_: kernel.allocation.numa_nodes for id_, kernel in kernels.items() if kernel.allocation}
+    promised = promised_by_node((nodes[id_], kernel.slots.cpu) for id_, kernel in kernels.items())
+    return {id_: cpuset(agent.numa, chosen, promised, agent.most_cpu_of_a_kernel) for id_, chosen in nodes.items()}
+
+
+def _kernels_on(agent: Agent, session: Session) -> list[Kernel]:
+    return [kernel for kernel in session.kernels if kernel.allocation and kernel.allocation.agent_id == agent.id]
+
+
+def _desired(session: Session, keys: Mapping[str, KeyPair]) -> str:
+    """Empty for a session that has nothing on any agent yet."""
+    if session.step is LaunchStep.STARTING:
+        return "launch" if session.id in keys else "keep"
+    if session.step is LaunchStep.RELEASING:
+        return "release"
+    return {SessionState.RUNNING: "keep", SessionState.TERMINATING: "stop"}.get(session.state, "")
+
+
+def _overlay(session: Session, keeper: Agent) -> dict[str, Any]:
+    attributes = keeper.report.get("attributes", {})
+    return {
+        "session_id": session.id,
+        "name": session.network,
+        "generation": session.generation,
+        "mtu": int(attributes["overlay_mtu"]) if attributes.get("overlay_mtu") else None,
+        "encrypted": bool(attributes.get("overlay_encrypted")),
     }
 
 
 def _session(
-    session: Session, agent: Agent, keys: KeyPair | None, policy: LaunchPolicy, render: Render
+    session: Session,
+    agent: Agent,
+    keys: Mapping[str, KeyPair],
+    policy: LaunchPolicy,
+    render: Render,
+    cpusets: Mapping[str, str | None],
 ) -> dict[str, Any]:
-    kernels = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent.id]
+    kernels = _kernels_on(agent, session)
+    desired = _desired(session, keys)
     entry = {
         "id": session.id,
         "name": session.name,
         "generation": session.generation,
-        "desired": _DESIRED[session.state],
-        "network": {"name": session.network, "driver": "bridge"},
+        "desired": desired,
+        "network": {"name": session.network, "driver": "overlay" if session.spans_agents else "bridge"},
     }
-    if session.state is not SessionState.PREPARING:
+    if desired != "launch":
         return {**entry, "kernels": [{"id": kernel.id, "name": kernel.name} for kernel in kernels]}
-    if keys is None:
-        raise ValueError(f"session {session.id} is to be launched without keys")
-    return {**entry, "kernels": [_kernel(session, kernel, agent, keys, policy, render) for kernel in kernels]}
+    pair = keys[session.id]
+    launched = [_kernel(session, kernel, agent, pair, policy, render, cpusets[kernel.id]) for kernel in kernels]
+    return {**entry, "release": not session.spans_agents, "kernels": launched}
 
 
 def _kernel(
-    session: Session, kernel: Kernel, agent: Agent, keys: KeyPair, policy: LaunchPolicy, render: Render
+    session: Session,
+    kernel: Kernel,
+    agent: Agent,
+    keys: KeyPair,
+    policy: LaunchPolicy,
+    render: Render,
+    cpus: str | None,
 ) -> dict[str, Any]:
     uid = policy.uid_of(session.owner)
-    shares = kernel.allocation.gpus if kernel.allocation else ()
+    gpus = gpu_access(agent, kernel)
     host_ip = str(agent.report.get("attributes", {}).get("publish_address", "127.0.0.1"))
     return {
         "id": kernel.id,
@@ -115,14 +169,18 @@ def _kernel(
             "mem_bytes": kernel.slots.mem,
             "shm_bytes": kernel.shm,
             "pids": policy.pids,
-            "cpuset": None,
-            "gpu_uuids": [share.uuid for share in shares],
+            "cpuset": cpus,
         },
+        "gpus": [asdict(gpu) for gpu in gpus.gpus],
+        "gpu_access": gpus.access,
         "mounts": [mount.model_dump() for mount in session.spec.mounts],
-        "publish": [{"container_port": policy.sshd_port, "host_ip": host_ip, "host_port": 0}]
+        "publish": [{"container_port": policy.sshd_port, "host_ip": host_ip, "host_port": policy.ssh_port_range}]
         if kernel.rank == 0
         else [],
-        "files": _files(session, kernel, keys, policy, render),
+        "files": {
+            **_files(session, kernel, keys, policy, render),
+            **{name: {"content": content, "mode": "0444"} for name, content in gpus.files.items()},
+        },
     }
 
 

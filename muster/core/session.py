@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from muster.core.slots import Slots, total
 from muster.core.spec import SessionSpec
@@ -22,6 +23,14 @@ FINAL = frozenset({SessionState.TERMINATED, SessionState.CANCELLED, SessionState
 PLACED = frozenset({SessionState.SCHEDULED, SessionState.PREPARING, SessionState.RUNNING, SessionState.TERMINATING})
 
 
+class LaunchStep(StrEnum):
+    """How far a session that is PREPARING has come."""
+
+    PULLING = "PULLING"
+    STARTING = "STARTING"
+    RELEASING = "RELEASING"
+
+
 class Result(StrEnum):
     SUCCESS = "SUCCESS"
     FAILURE = "FAILURE"
@@ -38,15 +47,22 @@ class GpuShare:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A committed kernel → agent, with the kernel's share of each GPU that it uses."""
+    """A committed kernel → agent, with the kernel's share of each GPU that it uses.
+
+    It runs on the cores of `numa_nodes`, those of its GPUs; on any where none is named.
+    """
 
     agent_id: str
     gpus: tuple[GpuShare, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One container of a session. `rank` is 0-based over the session, `index` 1-based within the role."""
+    """One container of a session. `rank` is 0-based over the session, `index` 1-based within the role.
+
+    `gpu_problem` says how it does not keep to its share of GPUs, as it was when that began.
+    """
 
     id: str
     role: str
@@ -65,6 +81,7 @@ class Kernel:
     oom_killed: bool = False
     started_at: str | None = None
     finished_at: str | None = None
+    gpu_problem: str | None = None
 
     @property
     def name(self) -> str:
@@ -75,9 +92,19 @@ class Kernel:
         return self.container_state in {"exited", "dead"}
 
 
+class Held(NamedTuple):
+    """What a kernel has, without the kernel."""
+
+    slots: Slots
+    allocation: Allocation
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as the store holds it. Times are seconds since the epoch."""
+    """A session as the store holds it. Times are seconds since the epoch.
+
+    The sessions of one array share an `array_id`. `stranded_on` names the agents that it ran on when it lost one.
+    """
 
     id: str
     name: str
@@ -97,10 +124,23 @@ class Session:
     ended_at: float | None = None
     public_key: str | None = None
     wait: dict[str, object] = field(default_factory=dict)
+    step: LaunchStep | None = None
+    progress: dict[str, object] = field(default_factory=dict)
+    requeue_after_end: bool = False
+    requeues: int = 0
+    held_by: str | None = None
+    array_id: str | None = None
+    array_index: int | None = None
+    stranded_on: tuple[str, ...] = ()
 
     @property
     def main(self) -> Kernel:
         return self.kernels[0]
+
+    @property
+    def array_name(self) -> str | None:
+        """What the sessions of its array are called without their indexes."""
+        return None if self.array_index is None else self.name.removesuffix(f"-{self.array_index}")
 
     @property
     def slots(self) -> Slots:
@@ -112,8 +152,14 @@ class Session:
         return tuple(dict.fromkeys(k.allocation.agent_id for k in self.kernels if k.allocation))
 
     @property
+    def spans_agents(self) -> bool:
+        return self.placed_mode == "multi-node"
+
+    @property
     def network(self) -> str:
-        return f"muster-{self.id.replace('-', '')[:12]}"
+        """An overlay is one launch's alone: an earlier one's may still join kernels on a host out of reach."""
+        name = f"muster-{self.id.replace('-', '')[:12]}"
+        return f"{name}-{self.generation}" if self.spans_agents else name
 
 
 def kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: str) -> tuple[Kernel, ...]:

@@ -1,20 +1,34 @@
 """All that a decision may know."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from muster.core.agent import Agent
+from muster.core.agent import Agent, AgentState
+from muster.core.policy import SchedulingPolicy
+from muster.core.reservation import Reservation
 from muster.core.room import Room
-from muster.core.session import PLACED, Kernel, Session, SessionState
+from muster.core.session import PLACED, Kernel, LaunchStep, Session, SessionState
+
+_PULLING = LaunchStep.PULLING
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Agents, the sessions that have not ended, and the time. `now` is in seconds since the epoch."""
+    """Agents, the sessions that have not ended, and the time. `now` is in seconds since the epoch.
+
+    `slow` holds ids of agents whose visit under way has lasted too long to count on them. `ended` holds, by id, those
+    ended sessions that a pending one depends on; `usage` what each owner has used (`QueueView.usage`).
+    """
 
     agents: tuple[Agent, ...]
     sessions: tuple[Session, ...]
     now: float
+    slow: frozenset[str] = frozenset()
+    policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    reservations: tuple[Reservation, ...] = ()
+    ended: Mapping[str, Session] = field(default_factory=dict)
+    usage: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def pending(self) -> tuple[Session, ...]:
@@ -23,6 +37,17 @@ class Snapshot:
     @cached_property
     def placed(self) -> tuple[Session, ...]:
         return tuple(s for s in self.sessions if s.state in PLACED)
+
+    @cached_property
+    def on_agents(self) -> dict[str, Session]:
+        """By id, the sessions that have something on their agents, or may have."""
+        return {s.id: s for s in self.placed if s.state is not SessionState.SCHEDULED and s.step is not _PULLING}
+
+    @cached_property
+    def overlay_keeper(self) -> Agent | None:
+        """The agent that makes and removes overlay networks: the first swarm manager that answers."""
+        managers = (a for a in self.agents if a.manages_overlays and a.state is AgentState.ALIVE)
+        return next((agent for agent in managers if agent.id not in self.slow), None)
 
     @cached_property
     def rooms(self) -> tuple[Room, ...]:

@@ -6,83 +6,32 @@ Each field carries its help text and, where the command line has it, its flag; `
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from muster.core.duration import parse_duration
 from muster.core.errors import FieldError
-from muster.core.slots import Slots, parse_bytes, parse_milli
+from muster.core.slots import Slots
+from muster.core.spec_model import SpecModel, flag
+from muster.core.spec_scheduling import SchedulingFields
+from muster.core.spec_values import Bytes, Milli, assignments, invalid
 
 MAX_KERNELS = 1000
+MAX_IMAGE = 1024
 HOME = "/home/work"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 ROLE_PATTERN = re.compile(r"[a-z](?:[a-z-]{0,30}[a-z])?")
 ENV_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED_TARGETS = ("/", "/proc", "/sys", "/dev", "/etc", "/run", "/opt/muster", "/bin", "/sbin", "/lib", "/usr", HOME)
+_RESERVED_TARGETS = (
+    *("/", "/proc", "/sys", "/dev", "/etc", "/run", "/run/muster", "/run/fgpu", "/opt/muster"),
+    *("/bin", "/sbin", "/lib", "/usr", "/usr/lib", "/usr/lib64", HOME),
+)
+_RESERVED_TREES = ("/run/muster/", "/run/fgpu/", "/opt/muster/")
 
 
-def invalid(problem: str, remedy: str) -> PydanticCustomError:
-    return PydanticCustomError("invalid", "{problem}", {"problem": problem, "remedy": remedy})
-
-
-def _milli(value: object) -> int:
-    try:
-        return parse_milli(value)
-    except ValueError as error:
-        raise invalid(str(error), "write a number such as 2, 0.5 or 500m") from None
-
-
-def _bytes(value: object) -> int:
-    try:
-        return parse_bytes(value)
-    except ValueError as error:
-        raise invalid(str(error), "write bytes such as 512M, 4G or 1.5G") from None
-
-
-def _seconds(value: object) -> int:
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise invalid(str(error), "write minutes, 90s, 30m, 2h, 1-12:00:00 or hours:minutes:seconds") from None
-
-
-_AMOUNT = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
-Milli = Annotated[
-    int,
-    BeforeValidator(_milli),
-    PlainSerializer(lambda milli: f"{milli}m"),
-    WithJsonSchema({**_AMOUNT, "examples": [2, 0.5, "500m"]}),
-]
-Bytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema({**_AMOUNT, "examples": ["512M", "4G"]})]
-Seconds = Annotated[
-    int,
-    BeforeValidator(_seconds),
-    PlainSerializer(lambda seconds: f"{seconds}s"),
-    WithJsonSchema({**_AMOUNT, "examples": ["30m", "2h", "1-12:00:00"]}),
-]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _flag(*names: str, metavar: str | None = None, multiple: bool = False) -> dict[str, Any]:
-    return {"flags": list(names), "metavar": metavar, "multiple": multiple}
-
-
-class MountSpec(_Model):
+class MountSpec(SpecModel):
     """A data folder in every kernel. Short form: `FOLDER[:TARGET][:ro]`."""
 
     folder: str = Field(description="folder below the data root, such as datasets/mnist")
@@ -114,18 +63,20 @@ class MountSpec(_Model):
         path = "/" + posixpath.normpath(target).lstrip("/")
         if not target.startswith("/") or ".." in target.split("/"):
             raise invalid(f"target {target!r} is not an absolute path", "write a path such as /data")
-        if path in _RESERVED_TARGETS or f"{path}/".startswith(("/run/muster/", "/opt/muster/")):
+        if path in _RESERVED_TARGETS or f"{path}/".startswith(_RESERVED_TREES):
             raise invalid(f"target {target!r} would hide what a kernel needs", "choose another path, such as /data")
         object.__setattr__(self, "target", path)
         return self
 
 
-class RoleSpec(_Model):
+class RoleSpec(SpecModel):
     """A named group of kernels. Short form: `NAME:REPLICAS[,cpu=…][,mem=…][,image=…][,command=…]`."""
 
     name: str = Field(description="such as ps or worker; kernels are called ps1, ps2, …")
     replicas: int = Field(default=1, ge=1, le=MAX_KERNELS, description="how many kernels the role has")
-    image: str | None = Field(default=None, description="image of this role; the session's by default")
+    image: str | None = Field(
+        default=None, max_length=MAX_IMAGE, description="image of this role; the session's by default"
+    )
     command: str | None = Field(default=None, description="shell command of this role; none by default")
     cpu: Milli | None = Field(default=None, description="CPU cores of each kernel of this role")
     mem: Bytes | None = Field(default=None, description="memory of each kernel of this role")
@@ -156,7 +107,7 @@ class RoleSpec(_Model):
         return value
 
 
-class SessionSpec(_Model):
+class SessionSpec(SchedulingFields):
     """What a user submits."""
 
     NAMELESS: ClassVar[str] = ""
@@ -164,89 +115,77 @@ class SessionSpec(_Model):
     name: str = Field(
         default=NAMELESS,
         description="name of the session; made up if not given",
-        json_schema_extra=_flag("--name", "-n", metavar="NAME"),
+        json_schema_extra=flag("--name", "-n", metavar="NAME"),
     )
     image: str = Field(
         default="",
+        max_length=MAX_IMAGE,
         description="image of every kernel, by catalog name or reference; the site's default if not given",
-        json_schema_extra=_flag("--image", "-i", metavar="IMAGE"),
+        json_schema_extra=flag("--image", "-i", metavar="IMAGE"),
     )
     type: Literal["interactive", "batch"] | None = Field(
         default=None,
         description="interactive runs until it is ended, batch until its command ends; batch if there is a command",
-        json_schema_extra=_flag("--type"),
+        json_schema_extra=flag("--type"),
     )
     command: str | None = Field(
         default=None,
         description="shell command of a batch session",
-        json_schema_extra=_flag("--command", "-c", metavar="COMMAND"),
+        json_schema_extra=flag("--command", "-c", metavar="COMMAND"),
     )
     script: str | None = Field(default=None, description="text of a job script, run instead of a command")
     run_on: Literal["main", "all"] = Field(
-        default="main", description="kernels that run the command", json_schema_extra=_flag("--on")
+        default="main", description="kernels that run the command", json_schema_extra=flag("--on")
     )
     cluster_size: int | None = Field(
         default=None,
         ge=1,
         le=MAX_KERNELS,
         description="number of kernels",
-        json_schema_extra=_flag("--cluster-size", "-N", metavar="N"),
+        json_schema_extra=flag("--cluster-size", "-N", metavar="N"),
     )
     cluster_mode: Literal["single-node", "multi-node"] = Field(
         default="single-node",
         description="all kernels on one agent, or over several where one cannot hold them",
-        json_schema_extra=_flag("--cluster-mode", "-m"),
+        json_schema_extra=flag("--cluster-mode", "-m"),
     )
     roles: tuple[RoleSpec, ...] = Field(
         default=(),
         max_length=20,
         description="roles beside main: NAME:REPLICAS[,cpu=…,mem=…,image=…,command=…]",
-        json_schema_extra=_flag("--role", metavar="ROLE", multiple=True),
+        json_schema_extra=flag("--role", metavar="ROLE", multiple=True),
     )
     cpu: Milli = Field(
-        default=1000, description="CPU cores of each kernel", json_schema_extra=_flag("--cpu", metavar="CORES")
+        default=1000, description="CPU cores of each kernel", json_schema_extra=flag("--cpu", metavar="CORES")
     )
     mem: Bytes = Field(
-        default=1 << 30, description="memory of each kernel", json_schema_extra=_flag("--mem", metavar="BYTES")
+        default=1 << 30, description="memory of each kernel", json_schema_extra=flag("--mem", metavar="BYTES")
     )
     shm: Bytes = Field(
         default=64 << 20,
         description="shared memory of each kernel, a part of its memory",
-        json_schema_extra=_flag("--shm", metavar="BYTES"),
+        json_schema_extra=flag("--shm", metavar="BYTES"),
     )
     gpu: int = Field(
-        default=0, ge=0, le=64, description="whole GPUs of each kernel", json_schema_extra=_flag("--gpu", metavar="N")
+        default=0, ge=0, le=64, description="whole GPUs of each kernel", json_schema_extra=flag("--gpu", metavar="N")
     )
     fgpu: Milli = Field(
-        default=0, description="fGPU units of each kernel", json_schema_extra=_flag("--fgpu", metavar="UNITS")
+        default=0, description="fGPU units of each kernel", json_schema_extra=flag("--fgpu", metavar="UNITS")
     )
     env: dict[str, str] = Field(
         default_factory=dict,
         description="environment variable NAME=VALUE",
-        json_schema_extra=_flag("--env", "-e", metavar="NAME=VALUE", multiple=True),
+        json_schema_extra=flag("--env", "-e", metavar="NAME=VALUE", multiple=True),
     )
     mounts: tuple[MountSpec, ...] = Field(
         default=(),
         description="data folder in every kernel: FOLDER[:TARGET][:ro]",
-        json_schema_extra=_flag("--mount", "-v", metavar="FOLDER", multiple=True),
+        json_schema_extra=flag("--mount", "-v", metavar="FOLDER", multiple=True),
     )
-    priority: int = Field(
-        default=50,
-        ge=0,
-        le=100,
-        description="0 to 100; higher goes first",
-        json_schema_extra=_flag("--priority", metavar="0-100"),
-    )
-    time_limit: Seconds | None = Field(
-        default=None,
-        description="the session ends after this time: minutes, 30m, 2h, 1-12:00:00",
-        json_schema_extra=_flag("--time-limit", "-t", metavar="TIME"),
-    )
-    resource_group: str = Field(
-        default="default",
-        min_length=1,
-        description="agents that may run it",
-        json_schema_extra=_flag("--resource-group", "-g", metavar="GROUP"),
+    requeue: bool = Field(
+        default=False,
+        description="queue it again when an agent of it is lost or it is preempted, instead of ending it",
+        json_schema_extra=flag("--requeue"),
     )
     distributed_env: bool = Field(
         default=True, description="set WORLD_SIZE, MASTER_ADDR, TF_CONFIG, … in sessions of two kernels or more"
@@ -265,18 +204,7 @@ class SessionSpec(_Model):
     @field_validator("env", mode="before")
     @classmethod
     def _environment(cls, value: object) -> object:
-        if isinstance(value, list | tuple):
-            value = dict(_assignment(item) for item in value)
-        if not isinstance(value, Mapping):
-            return value
-        for name, content in value.items():
-            if not ENV_PATTERN.fullmatch(str(name)):
-                raise invalid(
-                    f"{name!r} is not a variable name", "use letters, digits and underscores, as in BATCH_SIZE=64"
-                )
-            if "\0" in str(content):
-                raise invalid(f"{name} holds a NUL byte", "remove it")
-        return {name: content if isinstance(content, str) else _scalar(content) for name, content in value.items()}
+        return assignments(value, _check_variable)
 
     @field_validator("mounts")
     @classmethod
@@ -307,7 +235,12 @@ class SessionSpec(_Model):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        errors = [*self._command_errors(), *self._size_errors(), *self._resource_errors()]
+        errors = [
+            *self._command_errors(),
+            *self._size_errors(),
+            *self._resource_errors(),
+            *self._constraint_errors(),
+        ]
         if errors:
             raise PydanticCustomError("disagreements", "the fields do not agree", {"errors": errors})
         return self
@@ -397,7 +330,7 @@ class SessionSpec(_Model):
         )
 
 
-class KernelRole(_Model):
+class KernelRole(SpecModel):
     """A role with nothing left to fill in."""
 
     name: str
@@ -421,17 +354,10 @@ def _resource_errors_of(role: KernelRole) -> Iterator[FieldError]:
         yield FieldError("gpu", "gpu and fgpu are both asked for", "ask for one of them: 1 gpu is a whole card")
 
 
-def _assignment(item: object) -> tuple[str, str]:
-    name, equals, content = str(item).partition("=")
-    if not equals:
-        raise invalid(f"{item!r} has no =", "write NAME=VALUE")
-    return name, content
-
-
-def _scalar(content: object) -> object:
-    if isinstance(content, bool):
-        return "true" if content else "false"
-    return str(content) if isinstance(content, int | float) else content
+def _check_variable(name: str, content: object) -> None:
+    del content
+    if not ENV_PATTERN.fullmatch(name):
+        raise invalid(f"{name!r} is not a variable name", "use letters, digits and underscores, as in BATCH_SIZE=64")
 
 
 def _repeated(values: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -19,6 +20,8 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "greater_than_equal": ("is too small", "write {ge} or more"),
     "greater_than": ("is too small", "write more than {gt}"),
     "less_than_equal": ("is too large", "write {le} or less"),
+    "string_too_short": ("is empty", "write a name"),
+    "string_too_long": ("is too long", "write {max_length} characters at most"),
     "string_type": ("is not text", "put it in quotes"),
     "int_parsing": _WHOLE,
     "int_type": _WHOLE,
@@ -33,10 +36,13 @@ _KINDS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def validated(model: type[_Model], values: Mapping[str, Any]) -> _Model:
-    """`values` as `model`. Raises SpecError with every error that they have."""
+def validated(model: type[_Model], values: Mapping[str, Any], now: datetime | None = None) -> _Model:
+    """`values` as `model`; `now` is what times such as 08:00 and now+1h are seen from.
+
+    Raises SpecError with every error that they have.
+    """
     try:
-        return model.model_validate(dict(values))
+        return model.model_validate(dict(values), context=None if now is None else {"now": now})
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise SpecError([item for detail in details for item in _field_errors(model, detail)]) from None

@@ -43,6 +43,16 @@ def test_a_lone_kernel_does_not_look_like_a_distributed_job():
     }
 
 
+def test_a_session_of_an_array_knows_which_one_it_is():
+    session = running(array="0-9:3%2", array_id="1a2b", array_index=6)
+    variables = environments(session)["main1"]
+    assert {name: value for name, value in variables.items() if name.startswith("MUSTER_")} == {
+        "MUSTER_ARRAY_ID": "1a2b",
+        "MUSTER_ARRAY_INDEX": "6",
+        "MUSTER_ARRAY_SIZE": "4",
+    }
+
+
 def test_a_gang_of_three_on_one_agent():
     session = running(cluster_size=3)
     assert environments(session)["sub2"] == {

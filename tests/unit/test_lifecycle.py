@@ -1,82 +1,24 @@
-"""How a session changes: what the table allows, and what reports and outcomes mean."""
+"""How a session changes: what the table allows, and what each change brings with it."""
 
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import pytest
 from hypothesis import given
 
 from muster.core import lifecycle
-from muster.core.agent import AgentState
+from muster.core.agent import Agent, AgentState
 from muster.core.errors import IllegalTransitionError
-from muster.core.lifecycle import MAX_LAUNCHES, RETRY_DELAY_S, TRANSITIONS, Event, transition
-from muster.core.placement import Policy
+from muster.core.lifecycle import MAX_LAUNCHES, RETRY_DELAY_S, TRANSITIONS, transition
+from muster.core.plan import Plan, Preemption, Waits
 from muster.core.schedule import schedule
-from muster.core.session import FINAL, Result, Session, SessionState
+from muster.core.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.snapshot import Snapshot
-from tests.simulated_agents import report_of
-from tests.strategies import NOW, STATES, make_agent, make_session, placed_on, sessions_in_any_state, snapshots
+from tests.strategies import NOW, STATES, make_agent, make_session, placed_on, snapshots
 
 S = SessionState
 ALLOWED = sorted((a, b) for a in STATES for b in TRANSITIONS[a])
 FORBIDDEN = sorted(set(product(STATES, STATES)) - set(ALLOWED))
-
-
-def kernel_entry(session: Session, name: str, **facts: object) -> dict[str, Any]:
-    kernel = next(kernel for kernel in session.kernels if kernel.name == name)
-    return {
-        "kernel_id": kernel.id,
-        "session_id": session.id,
-        "name": name,
-        "generation": session.generation,
-        "container_id": f"c-{name}",
-        "state": "running",
-        "released": True,
-        "exit_code": None,
-        "oom_killed": False,
-        "started_at": "2026-01-01T00:00:00Z",
-        "finished_at": None,
-        "address": "10.1.2.3",
-        "ssh_port": None,
-        **facts,
-    }
-
-
-def reports_of(session: Session, **differing: dict[str, object] | None) -> dict[str, dict[str, Any]]:
-    """Every agent's report: all kernels run, but for those named; None means that the container is gone."""
-    reports = {agent_id: report_of(agent_id) for agent_id in session.agents}
-    for kernel in session.kernels:
-        facts = differing.get(kernel.name, {})
-        if facts is not None and kernel.allocation is not None:
-            reports[kernel.allocation.agent_id]["kernels"].append(kernel_entry(session, kernel.name, **facts))
-    return reports
-
-
-def exited(code: int, **facts: object) -> dict[str, object]:
-    return {"state": "exited", "exit_code": code, **facts}
-
-
-def observed(session: Session, now: float = NOW + 1, **differing: dict[str, object] | None) -> Event | None:
-    snapshot = Snapshot((), (session,), now)
-    events = lifecycle.observe(snapshot, reports_of(session, **differing))
-    return events[0] if events else None
-
-
-def launched(session: Session, now: float = NOW, **by_agent: dict[str, object]) -> list[Event]:
-    """What `record` makes of outcomes by agent: `a1={"outcome": "started"}`."""
-    outcomes = {
-        agent_id: {"outcome": "started", "error": None, "permanent": False, "last_words": [], **outcome}
-        for agent_id, outcome in by_agent.items()
-    }
-    return lifecycle.record(session, outcomes, reports_of(session), now)
-
-
-def batch(**values: object) -> Session:
-    return placed_on(make_session(command="python train.py", **values), "a1")
-
-
-# The table
 
 
 @pytest.mark.parametrize(("before", "after"), ALLOWED)
@@ -137,208 +79,221 @@ def test_what_has_ended_cannot_be_ended_again(state):
         lifecycle.end_by_user(make_session(state=state), "ada", NOW)
 
 
-# What a report means
+def test_a_session_that_is_to_be_queued_again_can_still_be_ended():
+    session = replace(placed_on(make_session(), "a1", state=S.TERMINATING), requeue_after_end=True)
+    event = lifecycle.end_by_user(session, "ada", NOW)
+    assert (event.to_state, event.session["requeue_after_end"]) == (S.TERMINATING, False)
 
 
-@pytest.mark.parametrize(
-    ("values", "differing", "result", "exit_code", "said"),
-    [
-        ({}, {"main1": exited(0)}, Result.SUCCESS, 0, "exit code 0"),
-        ({}, {"main1": exited(3)}, Result.FAILURE, 3, "exit code 3 in main1"),
-        ({"cluster_size": 3}, {"main1": exited(0)}, Result.SUCCESS, 0, "exit code 0"),
-        ({"cluster_size": 2}, {"sub1": exited(1)}, Result.FAILURE, 1, "sub1 ended unexpectedly"),
-        ({"cluster_size": 2}, {"sub1": exited(0)}, Result.FAILURE, 0, "sub1 ended unexpectedly"),
-        ({"cluster_size": 3, "run_on": "all"}, {"main1": exited(0), "sub1": exited(0), "sub2": exited(0)},
-         Result.SUCCESS, 0, "exit code 0"),
-        ({"cluster_size": 3, "run_on": "all"}, {"main1": exited(0), "sub2": exited(9)}, Result.FAILURE, 9, "in sub2"),
-        ({"cluster_size": 3, "run_on": "all"}, {"sub1": exited(1), "sub2": exited(2)}, Result.FAILURE, 1, "in sub1"),
-        ({}, {"main1": exited(137, oom_killed=True)}, Result.FAILURE, 137, "main1 ran out of memory"),
-        ({"cluster_size": 2}, {"sub1": exited(137, oom_killed=True)}, Result.FAILURE, 137, "sub1 ran out of memory"),
-        ({}, {"main1": None}, Result.FAILURE, None, "main1 has vanished"),
-        ({"cluster_size": 2}, {"sub1": None}, Result.FAILURE, None, "sub1 has vanished"),
-        ({"cluster_size": 2}, {"main1": exited(0), "sub1": exited(1)}, Result.FAILURE, 1, "sub1"),
-        ({"roles": ["ps:1,command=serve"]}, {"main1": exited(0)}, Result.SUCCESS, 0, "exit code 0"),
-        ({"roles": ["ps:1,command=serve"], "run_on": "all"}, {"main1": exited(0)}, Result.SUCCESS, 0, "exit code 0"),
-        ({"roles": ["ps:1,command=serve"]}, {"ps1": exited(2)}, Result.FAILURE, 2, "ps1"),
-    ],
-)  # fmt: skip
-def test_a_running_batch_session_ends(values, differing, result, exit_code, said):
-    event = observed(batch(**values), **differing)
-    assert event.to_state is S.TERMINATING
-    assert (event.session["result"], event.session["exit_code"]) == (result, exit_code)
-    assert said in event.reason
+# Held and released
 
 
-@pytest.mark.parametrize(
-    ("values", "differing"),
-    [
-        ({"cluster_size": 3, "run_on": "all"}, {"main1": exited(0), "sub1": exited(0)}),
-        ({"roles": ["ps:1,command=prepare"]}, {"ps1": exited(0)}),
-        ({}, {"main1": {"state": "paused"}}),
-    ],
-)
-def test_a_running_batch_session_goes_on(values, differing):
-    assert observed(batch(**values), **differing).to_state is S.RUNNING
+def test_a_pending_session_is_held_and_released_by_name_and_both_are_told():
+    session = make_session(wait={"code": "busy"})
+    held = lifecycle.hold(session, "eve", NOW)
+    assert (held.from_state, held.to_state, held.reason) == (S.PENDING, S.PENDING, "held by eve")
+    assert held.in_story
+    assert (held.session, held.expects) == ({"held_by": "eve", "wait": {}}, {"held_by": None})
+    released = lifecycle.release(replace(session, held_by="eve"), "ada", NOW)
+    assert (released.to_state, released.reason) == (S.PENDING, "released by ada")
+    assert (released.session, released.expects) == ({"held_by": None, "wait": {}}, {"held_by": "eve"})
 
 
-@pytest.mark.parametrize("code", [0, 1, 143])
-def test_a_kernel_of_an_interactive_session_that_ends_has_failed_it(code):
-    event = observed(placed_on(make_session(cluster_size=2), "a1"), sub1=exited(code))
-    assert (event.to_state, event.session["result"]) == (S.TERMINATING, Result.FAILURE)
-    assert "sub1" in event.reason
+@pytest.mark.parametrize("state", sorted(set(S) - {S.PENDING}))
+def test_only_a_pending_session_is_held_or_released(state):
+    for change in (lifecycle.hold, lifecycle.release):
+        with pytest.raises(IllegalTransitionError, match=f"s1 is {state}; only a PENDING one"):
+            change(make_session(state=state), "ada", NOW)
 
 
-def test_a_container_of_an_earlier_launch_is_not_this_session():
-    assert "vanished" in observed(batch(), main1={"generation": 6}).reason
+# Preempted
 
 
-@pytest.mark.parametrize(("later", "ends"), [(59, False), (60, True), (3600, True)])
-def test_a_session_ends_when_its_time_limit_is_reached(later, ends):
-    session = replace(batch(time_limit="60s"), started_at=NOW)
-    event = observed(session, now=NOW + later)
-    assert (event.to_state is S.TERMINATING) == ends
-    if ends:
-        assert event.session["result"] is Result.FAILURE
-        assert "time limit of 1m" in event.reason
+def preempted(*sessions: Session) -> list[lifecycle.Event]:
+    waiting = make_session(9)
+    plan = Plan((), Waits(()), tuple(Preemption(s.id, waiting.id, "preempted for s9") for s in sessions))
+    return lifecycle.preempt(plan, Snapshot((make_agent("a1"),), (*sessions, waiting), NOW))
 
 
-def test_a_command_that_ended_in_time_has_not_failed_for_the_time():
-    session = replace(batch(time_limit="60s"), started_at=NOW)
-    assert observed(session, now=NOW + 61, main1=exited(0)).session["result"] is Result.SUCCESS
+def test_a_preempted_session_ends_or_is_queued_again_where_it_may_be():
+    ends, again = placed_on(make_session(1), "a1"), placed_on(make_session(2, requeue=True), "a1")
+    first, second = preempted(ends, again)
+    assert (first.session_id, first.to_state, first.reason) == (ends.id, S.TERMINATING, "preempted for s9")
+    assert (first.session["result"], first.session["requeue_after_end"]) == (Result.FAILURE, False)
+    assert (second.session_id, second.to_state) == (again.id, S.TERMINATING)
+    assert second.reason == "preempted for s9; the session is queued again"
+    assert second.session == {"step": None, "requeue_after_end": True}
 
 
-def test_an_agent_without_a_report_says_nothing():
-    gang = placed_on(make_session(cluster_size=2), "a1", "a2")
-    reports = reports_of(gang, main1=None, sub1=None)
-    del reports["a2"]
-    assert lifecycle.observe(Snapshot((), (gang,), NOW), reports) == []
+@pytest.mark.parametrize("state", sorted(set(S) - {S.RUNNING}))
+def test_what_does_not_run_is_not_preempted(state):
+    assert preempted(placed_on(make_session(1), "a1", state=state)) == []
 
 
-def test_facts_are_recorded_once_and_leave_no_line_in_the_story():
-    session = placed_on(make_session(), "a1")
-    event = observed(session, main1={"ssh_port": 49153})
-    assert (event.to_state, event.in_story) == (S.RUNNING, False)
-    changes = event.kernels[session.main.id]
-    assert (changes["ssh_port"], changes["container_state"]) == (49153, "running")
-    known = replace(session, kernels=(replace(session.main, **changes),))
-    assert observed(known, main1={"ssh_port": 49153}) is None
+# Launches
 
 
-def test_a_launch_whose_end_nobody_recorded_is_adopted():
-    session = placed_on(make_session(cluster_size=2), "a1", state=S.PREPARING)
-    event = observed(session)
-    assert (event.to_state, event.session["started_at"]) == (S.RUNNING, NOW + 1)
-    assert event.kernels[session.main.id]["container_id"] == "c-main1"
-
-
-@pytest.mark.parametrize("facts", [None, {"state": "created"}, {"generation": 6}, {"released": False}])
-def test_a_launch_that_was_cut_short_is_not_adopted(facts):
-    session = placed_on(make_session(cluster_size=2), "a1", state=S.PREPARING)
-    assert observed(session, sub1=facts) is None
-
-
-@pytest.mark.parametrize("state", [S.SCHEDULED, S.TERMINATING])
-def test_reports_change_nothing_of_a_session_that_does_not_run(state):
-    assert observed(placed_on(make_session(), "a1", state=state), main1=None) is None
-
-
-# What an outcome means
-
-
-def preparing(attempts: int = 1, *agent_ids: str) -> Session:
+def preparing(step: LaunchStep, *agent_ids: str, attempts: int = 0) -> Session:
     session = placed_on(make_session(cluster_size=2), *(agent_ids or ("a1",)), state=S.PREPARING)
-    return replace(session, attempts=attempts)
-
-
-def test_a_gang_that_started_runs():
-    (event,) = launched(preparing(), a1={})
-    assert (event.to_state, event.session["started_at"]) == (S.RUNNING, NOW)
-
-
-@pytest.mark.parametrize("attempts", range(1, MAX_LAUNCHES))
-def test_a_launch_that_failed_is_tried_again_later_each_time(attempts):
-    session = preparing(attempts)
-    (event,) = launched(session, a1={"outcome": "failed", "error": "no room on the disk"})
-    assert (event.to_state, event.reason) == (S.PENDING, "no room on the disk")
-    assert event.session["retry_at"] == NOW + RETRY_DELAY_S * 2 ** (attempts - 1)
-    assert all(event.kernels[kernel.id]["allocation"] is None for kernel in session.kernels)
-
-
-@pytest.mark.parametrize(("attempts", "permanent"), [(1, True), (MAX_LAUNCHES, False)])
-def test_a_launch_that_cannot_succeed_is_an_error(attempts, permanent):
-    (event,) = launched(preparing(attempts), a1={"outcome": "failed", "error": "no such image", "permanent": permanent})
-    assert (event.to_state, event.reason, event.session["result"]) == (S.ERROR, "no such image", Result.FAILURE)
-    assert {"allocation": None} in event.kernels.values()
-
-
-def test_a_gang_of_which_one_agent_failed_has_failed():
-    (event,) = launched(preparing(1, "a1", "a2"), a1={}, a2={"outcome": "failed", "error": "it broke"})
-    assert event.to_state is S.PENDING
-
-
-def test_a_gang_of_which_one_agent_did_not_answer_is_left_as_it_is():
-    assert launched(preparing(1, "a1", "a2"), a1={}) == []
-
-
-def test_a_session_has_ended_when_every_agent_says_stopped():
-    session = placed_on(make_session(cluster_size=2), "a1", "a2", state=S.TERMINATING)
-    session = replace(session, reason="ended by ada")
-    words = {"kernel_id": session.main.id, "exit_code": 143, "oom_killed": False, "started_at": "1", "finished_at": "2"}
-    stopped: dict[str, object] = {"outcome": "stopped"}
-    assert launched(session, a1=stopped) == []
-    assert launched(session, a1=stopped, a2={"outcome": "failed", "error": "busy"}) == []
-    (event,) = launched(session, a1={**stopped, "last_words": [words]}, a2=stopped)
-    assert (event.to_state, event.reason, event.session["ended_at"]) == (S.TERMINATED, "ended by ada", NOW)
-    assert event.kernels[session.main.id]["exit_code"] == 143
-
-
-@pytest.mark.parametrize("outcome", ["started", "kept"])
-def test_a_session_that_was_ended_during_its_launch_is_not_over_yet(outcome):
-    assert launched(placed_on(make_session(), "a1", state=S.TERMINATING), a1={"outcome": outcome}) == []
-
-
-def test_a_repeated_launch_is_no_new_attempt():
-    first = lifecycle.launch(placed_on(make_session(), "a1", state=S.SCHEDULED), 8, "key", NOW)
-    assert (first.session["attempts"], first.session["generation"]) == (1, 8)
-    again = lifecycle.launch(placed_on(make_session(), "a1", state=S.PREPARING), 9, "key", NOW)
-    assert (again.session["attempts"], again.session["generation"]) == (1, 9)
-    assert "cut short" in again.reason
+    return replace(session, step=step, attempts=attempts)
 
 
 @given(snapshots())
 def test_each_placement_of_a_plan_becomes_one_event(snapshot):
-    plan = schedule(snapshot, Policy())
+    plan = schedule(snapshot)
     events = lifecycle.place(plan, snapshot)
     assert [event.session_id for event in events] == [placement.session_id for placement in plan.placements]
     for event, placement in zip(events, plan.placements, strict=True):
         assert (event.from_state, event.to_state) == (S.PENDING, S.SCHEDULED)
         assert {key: change["allocation"] for key, change in event.kernels.items()} == dict(placement.allocations)
+        assert event.session["stranded_on"] == ()
 
 
-@given(sessions_in_any_state())
-def test_whatever_agents_report_the_next_state_is_legal(session):
-    for differing in ({}, {"main1": None}, {"main1": exited(0)}, {"main1": exited(1)}):
-        event = observed(session, **differing) if session.agents else None
-        if event is not None and event.to_state is not event.from_state:
-            assert event.to_state in TRANSITIONS[session.state]
+@pytest.mark.parametrize(
+    ("session", "said"),
+    [
+        (placed_on(make_session(), "a1", state=S.SCHEDULED), "launching"),
+        (preparing(LaunchStep.PULLING), "launching"),
+        (preparing(LaunchStep.STARTING), "the launch was cut short and is repeated"),
+    ],
+)
+def test_a_launch_has_its_own_generation_and_is_no_attempt_yet(session, said):
+    event = lifecycle.launch(session, 8, "key", NOW)
+    assert (event.to_state, event.reason) == (S.PREPARING, said)
+    assert event.session == {"generation": 8, "public_key": "key", "step": LaunchStep.STARTING, "progress": {}}
 
 
-def test_an_agent_made_of_a_report_keeps_back_what_is_reserved():
-    agent = make_agent(cpus=8, mem_bytes=16 << 30, gpus=2, units_per_gpu=2, reserved_cpu=1.5, reserved_mem="2G")
-    assert (agent.capacity.cpu, agent.capacity.mem) == (6500, 14 << 30)
-    assert (agent.capacity.gpu, agent.capacity.fgpu) == (2, 4000)
+def test_a_pull_names_the_images_and_the_agents_that_lack_them():
+    session = placed_on(make_session(), "a1", state=S.SCHEDULED)
+    event = lifecycle.pull(session, {"debian:13": {"a2", "a1"}, "b": {"a1"}}, NOW)
+    assert (event.to_state, event.session["step"]) == (S.PREPARING, LaunchStep.PULLING)
+    assert event.reason == "pulling b on a1; debian:13 on a1, a2"
 
 
-def test_a_place_on_an_agent_that_was_lost_before_the_launch_is_given_back():
-    scheduled = placed_on(make_session(cluster_size=2), "a1", "a2", state=S.SCHEDULED)
-    running = placed_on(make_session(2), "a2")
-    lost = replace(make_agent("a2"), state=AgentState.LOST)
-    (event,) = lifecycle.take_back(Snapshot((make_agent("a1"), lost), (scheduled, running), NOW))
-    assert (event.session_id, event.to_state) == (scheduled.id, S.PENDING)
-    assert event.reason == "agent a2 was lost before the launch"
-    assert event.kernels == {kernel.id: {"allocation": None} for kernel in scheduled.kernels}
+@pytest.mark.parametrize("attempts", range(MAX_LAUNCHES - 1))
+def test_a_launch_that_failed_is_tried_again_later_each_time(attempts):
+    session = preparing(LaunchStep.STARTING, attempts=attempts)
+    event = lifecycle.launch_failed(session, "no room on the disk", NOW, permanent=False)
+    assert (event.to_state, event.reason) == (S.PENDING, "no room on the disk")
+    assert (event.session["attempts"], event.session["retry_at"]) == (attempts + 1, NOW + RETRY_DELAY_S * 2**attempts)
+    assert (event.session["step"], event.session["placed_mode"]) == (None, None)
+    assert event.kernels == {kernel.id: {"allocation": None} for kernel in session.kernels}
 
 
-def test_a_place_on_agents_that_answer_is_kept():
-    scheduled = placed_on(make_session(), "a1", state=S.SCHEDULED)
-    assert lifecycle.take_back(Snapshot((make_agent("a1"),), (scheduled,), NOW)) == []
+@pytest.mark.parametrize(("attempts", "permanent"), [(0, True), (MAX_LAUNCHES - 1, False)])
+def test_a_launch_that_cannot_succeed_is_an_error(attempts, permanent):
+    session = preparing(LaunchStep.STARTING, attempts=attempts)
+    event = lifecycle.launch_failed(session, "no such image", NOW, permanent=permanent)
+    assert (event.to_state, event.reason, event.session["result"]) == (S.ERROR, "no such image", Result.FAILURE)
+    assert {"allocation": None} in event.kernels.values()
+
+
+# Agents that will not take what was placed on them
+
+
+def answers(**changes: object) -> Agent:
+    return replace(make_agent("a2"), **changes)
+
+
+@pytest.mark.parametrize("session", [
+    placed_on(make_session(cluster_size=2), "a1", "a2", state=S.SCHEDULED), preparing(LaunchStep.PULLING, "a1", "a2"),
+])  # fmt: skip
+@pytest.mark.parametrize(
+    ("agents", "slow", "reason"),
+    [
+        ((answers(state=AgentState.UNREACHABLE),), (), "agent a2 does not answer any more"),
+        ((answers(state=AgentState.LOST),), (), "agent a2 does not answer any more"),
+        ((), (), "agent a2 does not answer any more"),
+        ((answers(drain_reason="disks"),), (), "agent a2 is being drained"),
+        ((answers(),), ("a2",), "agent a2 is slow to answer"),
+    ],
+)
+def test_a_place_that_an_agent_will_not_give_is_given_back(session, agents, slow, reason):
+    snapshot = Snapshot((make_agent("a1"), *agents), (session, placed_on(make_session(2), "a2")), NOW, frozenset(slow))
+    (event,) = lifecycle.take_back(snapshot)
+    assert (event.session_id, event.to_state, event.reason) == (session.id, S.PENDING, reason)
+    assert (event.session["placed_mode"], event.session["step"]) == (None, None)
+    assert "attempts" not in event.session
+    assert event.kernels == {kernel.id: {"allocation": None} for kernel in session.kernels}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "share", "kept"),
+    [
+        ({"gpus": 1, "units_per_gpu": 2}, GpuShare("GPU-a1-0", 500, whole=False), True),
+        ({"gpus": 1, "units_per_gpu": 0}, GpuShare("GPU-a1-0", 500, whole=False), False),
+        ({"gpus": 1, "units_per_gpu": 2, "fgpu_provider": "whole"}, GpuShare("GPU-a1-0", 500, whole=False), False),
+        ({"gpus": 1, "units_per_gpu": 0}, GpuShare("GPU-a1-0", 1000, whole=True), True),
+        ({"gpus": 1, "units_per_gpu": 0}, GpuShare("GPU-a1-7", 1000, whole=True), False),
+    ],
+)
+def test_a_place_on_a_gpu_that_is_gone_or_no_longer_cut_is_given_back(hardware, share, kept):
+    session = placed_on(make_session(), "a1", state=S.SCHEDULED)
+    session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", (share,))),))
+    events = lifecycle.take_back(Snapshot((make_agent("a1", **hardware),), (session,), NOW))
+    assert [event.to_state for event in events] == ([] if kept else [S.PENDING])
+
+
+@pytest.mark.parametrize("session", [placed_on(make_session(), "a1", state=S.SCHEDULED), *(
+    preparing(step, "a2") for step in (LaunchStep.STARTING, LaunchStep.RELEASING)
+)])  # fmt: skip
+def test_a_place_on_agents_that_answer_and_what_has_begun_is_kept(session):
+    snapshot = Snapshot((make_agent("a1"), answers(drain_reason="disks")), (session,), NOW)
+    assert lifecycle.take_back(snapshot) == []
+
+
+# LOST agents
+
+
+def lost(session: Session, *, also: str = "") -> list[lifecycle.Event]:
+    """a2 is LOST, and so is the other one named."""
+    agents = [replace(make_agent(a), state=AgentState.LOST if a in {"a2", also} else AgentState.ALIVE) for a in AGENTS]
+    return lifecycle.lose(Snapshot(tuple(agents), (session,), NOW))
+
+
+AGENTS = ("a1", "a2")
+
+
+@pytest.mark.parametrize("step", [LaunchStep.PULLING, LaunchStep.STARTING])
+def test_a_launch_on_a_lost_agent_goes_back_to_the_queue(step):
+    (event,) = lost(preparing(step, *AGENTS))
+    assert (event.to_state, event.reason) == (S.PENDING, "agent a2 was lost during the launch")
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        placed_on(make_session(cluster_size=2), *AGENTS),
+        replace(placed_on(make_session(cluster_size=2), *AGENTS, state=S.PREPARING), step=LaunchStep.RELEASING),
+    ],
+)
+def test_a_session_on_a_lost_agent_whose_commands_may_have_begun_ends(session):
+    (event,) = lost(session)
+    assert (event.to_state, event.reason) == (S.TERMINATING, "agent a2 was lost")
+    assert (event.session["result"], event.session["requeue_after_end"]) == (Result.FAILURE, False)
+
+
+def test_a_session_that_may_is_queued_again_once_it_has_ended():
+    session = placed_on(make_session(cluster_size=2, requeue=True), *AGENTS)
+    (event,) = lost(session)
+    assert (event.to_state, event.reason) == (S.TERMINATING, "agent a2 was lost; the session is queued again")
+    assert event.session == {"step": None, "requeue_after_end": True, "stranded_on": AGENTS}
+    ending = replace(session, state=S.TERMINATING, requeue_after_end=True, attempts=2)
+    assert lost(ending) == []
+    (event,) = lost(ending, also="a1")
+    assert (event.to_state, event.session["requeues"], event.session["attempts"]) == (S.PENDING, 1, 0)
+    assert (event.session["requeue_after_end"], event.session["started_at"]) == (False, None)
+    assert "stranded_on" not in event.session
+    assert all(facts["allocation"] is facts["container_id"] is None for facts in event.kernels.values())
+
+
+def test_what_is_being_ended_has_ended_when_all_its_agents_are_lost():
+    session = replace(placed_on(make_session(cluster_size=2), *AGENTS, state=S.TERMINATING), reason="ended by ada")
+    assert lost(session) == []
+    (event,) = lost(session, also="a1")
+    assert (event.to_state, event.reason, event.session["ended_at"]) == (S.TERMINATED, "ended by ada", NOW)
+
+
+def test_sessions_on_agents_that_are_only_unreachable_stay():
+    away = replace(make_agent("a1"), state=AgentState.UNREACHABLE)
+    assert lifecycle.lose(Snapshot((away,), (placed_on(make_session(), "a1"),), NOW)) == []

@@ -16,8 +16,8 @@ def _facts(**paths):
     return account_files.ImageFacts("root:x:0:0::/root:/bin/sh\n", "root:x:0:\n", "Host *\n", {**PATHS, **paths})
 
 
-def _entries(facts, mounts=()):
-    packed = account_files.account_tar(facts, USER, ENVIRONMENT, list(mounts))
+def _entries(facts, mounts=(), links=()):
+    packed = account_files.account_tar(facts, USER, ENVIRONMENT, list(mounts), list(links))
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         return {member.name: (member, archive.extractfile(member)) for member in archive}
 
@@ -89,6 +89,11 @@ def test_directories_that_exist_are_not_named():
     assert "etc/ssh" not in entries
     assert entries["etc/profile.d/muster.sh"][1].read() == b"PATH='/my bin:/rt/bin'\nexport PATH\n"
     assert "etc/ssh" in _entries(_facts())
+
+
+def test_a_link_where_a_bind_shall_lie_becomes_a_file():
+    library, content = _entries(_facts(), links=["/usr/lib64/libcuda.so.1"])["usr/lib64/libcuda.so.1"]
+    assert (library.isfile(), library.mode, content.read()) == (True, 0o644, b"")
 
 
 def test_the_login_shell_is_the_best_that_there_is():

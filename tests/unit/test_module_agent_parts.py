@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from muster.core.spec import HOME
-from tests.modules.agent_code import engine_api, key_directory, last_words, mount_folders
+from tests.modules.agent_code import engine_api, last_words, mount_folders, tmpfs
 
 
 class _Trickle(io.BytesIO):
@@ -44,9 +44,9 @@ def test_a_path_lies_on_the_deepest_and_latest_mount_over_it():
 3 2 0:21 / /run/must rw - ext4 /dev/sdb rw
 4 2 0:22 / /run rw - xfs /dev/sdc rw
 """
-    assert key_directory.file_system_of("/run/muster", table) == "xfs"
-    assert key_directory.file_system_of("/var", table) == "ext4"
-    assert key_directory.file_system_of("/run/must/x", table) == "ext4"
+    assert tmpfs.file_system_of("/run/muster", table) == "xfs"
+    assert tmpfs.file_system_of("/var", table) == "ext4"
+    assert tmpfs.file_system_of("/run/must/x", table) == "ext4"
 
 
 def test_a_folder_may_be_reached_by_links_that_stay_inside(tmp_path):

@@ -2,19 +2,24 @@
 
 import pytest
 
-from tests.modules.agent_code import agent_manifest, agent_names, agent_plan
+from tests.modules.agent_code import agent_manifest, agent_names, agent_plan, plan_differences
 
 ONE, TWO = "11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000"
 
 
-def _session(session_id=ONE, desired="launch", generation="1", kernels=("main1", "sub1"), driver="bridge"):
+def _session(
+    session_id=ONE, desired="launch", generation="1", kernels=("main1", "sub1"), driver="bridge", *, release=True
+):
     return agent_manifest.Session(
         id=session_id,
         name="s",
         generation=generation,
         desired=desired,
+        release=release,
         network={"name": agent_names.network_name(session_id), "driver": driver},
-        kernels=[agent_manifest.Kernel(f"{session_id}-{name}", name, {}) for name in kernels],
+        kernels=[
+            agent_manifest.Kernel(f"{session_id}-{name}", name, {"resources": {}, "gpus": []}) for name in kernels
+        ],
     )
 
 
@@ -30,15 +35,22 @@ def _container(name="main1", session_id=ONE, generation="1", state="running"):
     )
 
 
-def _network(session_id=ONE, generation="1", driver="bridge", swarm_node=""):
+def _network(session_id=ONE, generation="1", driver="bridge"):
     name = agent_names.network_name(session_id)
-    return agent_names.SeenNetwork(f"id-{name}", name, session_id, generation, driver, swarm_node)
+    return agent_names.SeenNetwork(f"id-{name}", name, session_id, generation, driver)
 
 
-def _plan(*sessions, containers=(), networks=(), keys=None, spools=(), swarm_node=""):
-    manifest = agent_manifest.Manifest("c", 1, "/rt", 2200, "/f", 60, 10, 1000, list(sessions))
-    observed = agent_plan.Observed(list(containers), list(networks), keys or {}, set(spools), swarm_node)
-    return agent_plan.plan_for(manifest, observed)
+def _overlay(session_id=ONE, generation="1"):
+    return agent_manifest.Overlay(session_id, agent_names.network_name(session_id), generation, None, False)
+
+
+def _observed(*, containers=(), networks=(), keys=None, spools=(), is_manager=False, overlay_obstacle=""):
+    return agent_plan.Observed(list(containers), list(networks), keys or {}, set(spools), is_manager, overlay_obstacle)
+
+
+def _plan(*sessions, overlays=None, generation=1, **observed):
+    manifest = agent_manifest.Manifest("c", generation, "/rt", 2200, "/f", 60, 10, 1000, overlays, list(sessions))
+    return agent_plan.plan_for(manifest, _observed(**observed))
 
 
 def _names(kernels):
@@ -75,12 +87,12 @@ def test_a_launch_of_another_generation_goes_with_its_network():
 def test_keep_leaves_any_state_and_any_generation():
     containers = [_container(state="created", generation="0"), _container("sub1", state="exited")]
     plan = _plan(_session(desired="keep"), containers=containers, networks=[_network()])
-    assert plan == agent_plan.Plan([], [], [], [], [], [])
+    assert plan == agent_plan.Plan([], [], [], [], [], [], [], [], [])
 
 
 def test_stop_takes_all_of_the_session_named_or_not():
     containers = [_container(), _container("sub9", generation="0")]
-    plan = _plan(_session(desired="stop"), containers=containers, networks=[_network()], keys={ONE: {"main1"}})
+    plan = _plan(_session(desired="stop"), containers=containers, networks=[_network()], keys={ONE: {"main1": "1"}})
     (stop,) = plan.stops
     assert (stop.containers, stop.networks) == (containers, [_network()])
     assert plan.discarded_containers == []
@@ -92,7 +104,7 @@ def test_what_the_manifest_does_not_name_is_discarded():
         _session(desired="keep"),
         containers=[_container(), *strangers],
         networks=[_network(), _network(TWO)],
-        keys={ONE: {"main1", "sub9"}, TWO: {"main1"}},
+        keys={ONE: {"main1": "1", "sub9": ""}, TWO: {"main1": ""}},
         spools=[ONE, TWO],
     )
     assert plan.discarded_containers == strangers
@@ -105,28 +117,78 @@ def test_the_last_words_of_a_stopped_session_stay():
     assert _plan(_session(desired="stop"), spools=[ONE]).discarded_spools == []
 
 
-def test_an_overlay_is_a_leftover_only_for_the_manager_that_made_it():
-    overlay = _network(TWO, driver="overlay", swarm_node="a")
-    assert _plan(networks=[overlay], swarm_node="a").discarded_networks == [overlay]
-    assert _plan(networks=[overlay], swarm_node="b").discarded_networks == []
+def test_the_keeper_makes_missing_overlays_and_discards_the_others():
+    overlay = _network(TWO, driver="overlay")
+    plan = _plan(overlays=[_overlay(ONE)], networks=[overlay], is_manager=True)
+    assert (plan.missing_overlays, plan.discarded_overlays) == ([_overlay(ONE)], [overlay])
+    plan = _plan(overlays=[_overlay(TWO)], networks=[overlay], is_manager=True)
+    assert (plan.missing_overlays, plan.discarded_overlays) == ([], [])
 
 
-def test_an_overlay_of_an_earlier_launch_is_used_again():
-    overlay = _network(driver="overlay")
-    plan = _plan(_session(generation="2", driver="overlay"), networks=[overlay], swarm_node="a")
-    assert plan.discarded_networks == []
+@pytest.mark.parametrize(("overlays", "is_manager"), [(None, True), ([_overlay(ONE)], False)])
+def test_nobody_else_touches_overlays(overlays, is_manager):
+    networks = [_network(TWO, driver="overlay")]
+    stop = _session(TWO, desired="stop", driver="overlay")
+    plan = _plan(stop, overlays=overlays, networks=networks, is_manager=is_manager)
+    assert (plan.missing_overlays, plan.discarded_overlays, plan.discarded_networks) == ([], [], [])
+    assert plan.stops[0].networks == []
+
+
+@pytest.mark.parametrize(("generation", "discarded"), [("4", True), ("5", True), ("6", False), ("", True)])
+def test_an_overlay_newer_than_the_manifest_is_another_keepers(generation, discarded):
+    overlay = _network(TWO, generation, driver="overlay")
+    plan = _plan(overlays=[], generation=5, networks=[overlay], is_manager=True)
+    assert plan.discarded_overlays == ([overlay] if discarded else [])
+
+
+def test_a_launch_into_an_overlay_makes_no_network():
+    plan = _plan(_session(driver="overlay"), is_manager=True)
     assert not plan.launches[0].network_missing
 
 
-@pytest.mark.parametrize(("swarm_node", "missing"), [("a", True), ("", False)])
-def test_an_overlay_is_made_by_a_manager(swarm_node, missing):
-    assert _plan(_session(driver="overlay"), swarm_node=swarm_node).launches[0].network_missing is missing
+def test_only_what_must_start_on_an_overlay_is_held_up_by_an_obstacle():
+    on_bridge = _session(TWO)
+    plan = _plan(_session(driver="overlay"), on_bridge, overlay_obstacle="none here")
+    assert [launch.obstacle for launch in plan.launches] == ["none here", ""]
+    containers = [_container(), _container("sub1")]
+    assert not _plan(_session(driver="overlay"), containers=containers, overlay_obstacle="x").launches[0].obstacle
 
 
-def test_a_launch_that_failed_leaves_no_difference():
-    plan = _plan(_session())
-    observed = agent_plan.Observed([], [], {}, set(), "")
-    differences = agent_plan.differences_of(plan, observed)
+def test_a_release_waits_for_kernels_that_were_not_released_in_this_launch():
+    containers = [_container(), _container("sub1"), _container("sub2", generation="0")]
+    keys = {ONE: {"main1": "1", "sub1": "0", "sub2": ""}}
+    session = _session(desired="release", kernels=("main1", "sub1", "sub2", "sub3"))
+    (release,) = _plan(session, containers=containers, keys=keys).releases
+    assert [(kernel.name, seen) for kernel, seen in release.waiting] == [
+        ("sub1", containers[1]),
+        ("sub2", None),
+        ("sub3", None),
+    ]
+
+
+def test_a_release_discards_nothing_that_its_session_names():
+    containers = [_container(state="created"), _container("sub1", generation="0")]
+    plan = _plan(_session(desired="release"), containers=containers, networks=[_network()])
+    assert (plan.discarded_containers, plan.discarded_networks) == ([], [])
+
+
+@pytest.mark.parametrize("release", [True, False])
+def test_a_launch_that_failed_leaves_no_difference(release):
+    plan = _plan(_session(release=release))
+    differences = plan_differences.differences_of(plan, _observed())
     assert differences.changed
-    agent_plan.retract_launch(differences, plan.launches[0])
+    plan_differences.retract_launch(differences, plan.launches[0])
+    assert not differences.changed
+
+
+def test_a_release_that_failed_leaves_no_difference():
+    containers = [_container(), _container("sub1")]
+    keys = {ONE: {"main1": "", "sub1": "0"}}
+    plan = _plan(_session(desired="release"), containers=containers, keys=keys)
+    differences = plan_differences.differences_of(plan, _observed(containers=containers, keys=keys))
+    assert sorted(change[2:] for change in differences.changes) == [
+        ("absent", "generation 1"),
+        ("generation 0", "generation 1"),
+    ]
+    plan_differences.retract_release(differences, plan.releases[0])
     assert not differences.changed

@@ -1,8 +1,10 @@
 """From a manifest's kernel to the engine's container: pure functions."""
 
+import json
+
 import pytest
 
-from tests.modules.agent_code import agent_manifest, container_spec
+from tests.modules.agent_code import agent_manifest, container_spec, gpu_access
 
 SESSION_ID = "6f1c0000-0000-4000-8000-000000000000"
 KERNEL = {
@@ -18,12 +20,14 @@ KERNEL = {
         "shm_bytes": 1 << 26,
         "pids": 99,
         "cpuset": None,
-        "gpu_uuids": [],
     },
+    "gpus": [],
+    "gpu_access": None,
     "mounts": [{"folder": "mnist", "target": "/data", "read_only": True}],
     "publish": [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}],
     "files": {},
 }
+ACCESS = {"devices": None, "libraries": {}, "mounts": [], "env": {}, "usage": False, "leases": []}
 
 
 def _manifest(**kernel):
@@ -38,12 +42,14 @@ def _manifest(**kernel):
             "start_timeout_s": 60,
             "stop_grace_s": 10,
             "log_max_bytes": 1 << 20,
+            "overlays": None,
             "sessions": [
                 {
                     "id": SESSION_ID,
                     "name": "train",
                     "generation": 7,
                     "desired": "launch",
+                    "release": True,
                     "network": {"name": "muster-6f1c00000000", "driver": "bridge"},
                     "kernels": [{**KERNEL, **kernel}],
                 }
@@ -56,7 +62,10 @@ def _body(**kernel):
     manifest = _manifest(**kernel)
     (session,) = manifest.sessions
     environment = {"RANK": "0", "EMPTY": ""}
-    return container_spec.container_body(manifest, session, session.kernels[0], environment, {"mnist": "/srv/real"})
+    binds = [gpu_access.Bind("/opt/muster/fgpu", "/opt/muster/fgpu", read_only=True)]
+    return container_spec.container_body(
+        manifest, session, session.kernels[0], environment, {"mnist": "/srv/real"}, binds
+    )
 
 
 def _environment(image_environment=(), **kernel):
@@ -104,15 +113,25 @@ def test_labels_say_whose_it_is():
         "muster.kernel-name": "main1",
         "muster.generation": "7",
         "muster.sshd-port": "2200",
+        "muster.gpus": "[]",
     }
 
 
-def test_mounts_are_keys_runtime_and_folders_as_resolved():
+def test_a_label_tells_the_gpus_so_that_the_host_alone_knows_who_has_what():
+    gpus = [
+        {"uuid": "GPU-a", "mem_bytes": 2 << 30, "compute": 250},
+        {"uuid": "GPU-b", "mem_bytes": None, "compute": None},
+    ]
+    assert json.loads(_body(gpus=gpus)["Labels"]["muster.gpus"]) == gpus
+
+
+def test_mounts_are_keys_runtime_folders_as_resolved_and_what_gpus_need():
     mounts = [(mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in _body()["HostConfig"]["Mounts"]]
     assert mounts == [
         (f"/run/muster/muster/{SESSION_ID}/main1", "/run/muster", True),
         ("/opt/muster/runtime", "/opt/muster/runtime", True),
         ("/srv/real", "/data", True),
+        ("/opt/muster/fgpu", "/opt/muster/fgpu", True),
     ]
 
 
@@ -120,19 +139,32 @@ def test_ports_are_published_as_asked():
     publish = [
         {"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0},
         {"container_port": 8888, "host_ip": "", "host_port": 8080},
+        {"container_port": 9999, "host_ip": "", "host_port": "30000-32767"},
     ]
     assert _body(publish=publish)["HostConfig"]["PortBindings"] == {
         "2200/tcp": [{"HostIp": "127.0.0.1", "HostPort": ""}],
         "8888/tcp": [{"HostIp": "", "HostPort": "8080"}],
+        "9999/tcp": [{"HostIp": "", "HostPort": "30000-32767"}],
     }
     assert _body(publish=[])["HostConfig"]["PortBindings"] == {}
 
 
 def test_gpus_are_requested_by_uuid():
-    body = _body(resources={**KERNEL["resources"], "gpu_uuids": ["GPU-a", "GPU-b"]})
-    (request,) = body["HostConfig"]["DeviceRequests"]
-    assert request["DeviceIDs"] == ["GPU-a", "GPU-b"]
-    assert request["Capabilities"] == [["gpu", "compute", "utility"]]
+    access = {**ACCESS, "devices": {"driver": "nvidia", "ids": ["GPU-a", "GPU-b"]}}
+    assert _body(gpu_access=access)["HostConfig"]["DeviceRequests"] == [
+        {"Driver": "nvidia", "DeviceIDs": ["GPU-a", "GPU-b"], "Capabilities": [["gpu", "compute", "utility"]]}
+    ]
+
+
+def test_gpus_are_requested_by_cdi_where_the_manifest_says_so():
+    access = {**ACCESS, "devices": {"driver": "cdi", "ids": ["nvidia.com/gpu=GPU-a"]}}
+    assert _body(gpu_access=access)["HostConfig"]["DeviceRequests"] == [
+        {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=GPU-a"]}
+    ]
+
+
+def test_a_kernel_may_have_all_but_devices():
+    assert "DeviceRequests" not in _body(gpu_access=ACCESS)["HostConfig"]
 
 
 def test_the_manifests_environment_wins_over_the_images():
@@ -147,16 +179,23 @@ def test_an_image_without_a_path_gets_the_usual_one():
 
 
 @pytest.mark.parametrize(
-    ("image", "uuids", "visible"),
+    ("image", "devices", "visible"),
     [
-        ([], [], None),
-        (["NVIDIA_VISIBLE_DEVICES=all"], [], "void"),
-        (["NVIDIA_VISIBLE_DEVICES=all"], ["GPU-a"], "GPU-a"),
+        ([], None, None),
+        (["NVIDIA_VISIBLE_DEVICES=all"], None, "void"),
+        (["NVIDIA_VISIBLE_DEVICES=all"], {"driver": "nvidia", "ids": ["GPU-a", "GPU-b"]}, "GPU-a,GPU-b"),
+        (["NVIDIA_VISIBLE_DEVICES=all"], {"driver": "cdi", "ids": ["nvidia.com/gpu=GPU-a"]}, "void"),
     ],
 )
-def test_an_image_cannot_ask_for_more_gpus_than_were_given(image, uuids, visible):
-    environment = _environment(image, resources={**KERNEL["resources"], "gpu_uuids": uuids})
-    assert environment.get("NVIDIA_VISIBLE_DEVICES") == visible
+def test_an_image_cannot_ask_for_more_gpus_than_were_given(image, devices, visible):
+    access = {**ACCESS, "devices": devices} if devices else None
+    assert _environment(image, gpu_access=access).get("NVIDIA_VISIBLE_DEVICES") == visible
+
+
+def test_what_a_share_of_a_gpu_needs_wins_over_the_users_environment():
+    access = {**ACCESS, "env": {"CUDA_MPS_PIPE_DIRECTORY": "/run/pipe"}}
+    environment = _environment(env={"CUDA_MPS_PIPE_DIRECTORY": "/mine", "RANK": "0"}, gpu_access=access)
+    assert (environment["CUDA_MPS_PIPE_DIRECTORY"], environment["RANK"]) == ("/run/pipe", "0")
 
 
 def test_sshd_gets_the_environment_in_one_line_quoted():
@@ -164,10 +203,18 @@ def test_sshd_gets_the_environment_in_one_line_quoted():
     assert config == 'SetEnv "A=1 \\"2\\" \\\\3" "C="\nPort 2200\n'
 
 
-def test_an_overlay_can_be_attached_to_and_says_which_manager_made_it():
-    (session,) = _manifest().sessions
-    overlay = session._replace(network={"name": "n", "driver": "overlay"})
-    body = container_spec.network_body("muster", overlay, "node-1")
+def test_an_overlay_spans_the_swarm_and_can_be_attached_to():
+    overlay = agent_manifest.Overlay(SESSION_ID, "muster-6f1c00000000", "7", None, False)
+    body = container_spec.overlay_body("muster", overlay)
+    assert (body["Name"], body["Driver"], body["Scope"]) == ("muster-6f1c00000000", "overlay", "swarm")
     assert body["Attachable"] is True
-    assert body["Labels"]["muster.swarm-node"] == "node-1"
-    assert "Attachable" not in container_spec.network_body("muster", session)
+    assert body["Options"] == {}
+    assert body["Labels"] == {"muster.cluster": "muster", "muster.session": SESSION_ID, "muster.generation": "7"}
+
+
+def test_an_overlay_has_the_mtu_and_the_encryption_that_were_asked_for():
+    overlay = agent_manifest.Overlay(SESSION_ID, "n", "7", 1400, True)
+    assert container_spec.overlay_body("muster", overlay)["Options"] == {
+        "com.docker.network.driver.mtu": "1400",
+        "encrypted": "",
+    }

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from muster.core.errors import AnsibleFailedError, ImageError
 from muster.core.lifecycle import TRANSITIONS
 from muster.core.session import FINAL, Session, SessionState
 from tests.simulated_agents import Failing
@@ -38,7 +39,11 @@ class Cluster(RuleBasedStateMachine):
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="muster-machine-"))
         shutil.copy(SHARED.empty_database, self.directory / "muster.db")
-        agents = [an_agent("a1", cpus=4, gpus=2, units_per_gpu=1), an_agent("a2", cpus=2)]
+        agents = [
+            an_agent("a1", cpus=4, gpus=2, units_per_gpu=1, swarm="manager"),
+            an_agent("a2", cpus=2, swarm="manager"),
+            an_agent("a3", cpus=2, swarm="worker"),
+        ]
         self.node = ControlNode(self.directory, *agents)
         self.agents = agents
         self.sessions: list[Session] = []
@@ -53,8 +58,11 @@ class Cluster(RuleBasedStateMachine):
     # What users do
 
     @rule(
-        size=st.integers(1, 3),
+        size=st.integers(1, 4),
+        cluster_mode=st.sampled_from(["single-node", "multi-node"]),
         cpu=st.sampled_from(["250m", "1", "2", "5"]),
+        image=st.sampled_from(["busybox", "busybox", "debian:13"]),
+        requeue=st.booleans(),
         command=st.sampled_from([None, "true"]),
         run_on=st.sampled_from(["main", "all"]),
         fgpu=st.sampled_from([0, 0, "0.5", "1.5"]),
@@ -68,7 +76,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
         session = self.node.session(data.draw(st.sampled_from(self.sessions)))
-        if session.state not in FINAL | {S.TERMINATING}:
+        if session.state not in FINAL and (session.state is not S.TERMINATING or session.requeue_after_end):
             self.node.end(session)
 
     @rule(data=st.data())
@@ -105,7 +113,22 @@ class Cluster(RuleBasedStateMachine):
         else:
             setattr(agent, what, not getattr(agent, what))
 
-    @rule(seconds=st.sampled_from([5, 60]))
+    @rule(data=st.data(), error=st.sampled_from([None, False, True]))
+    def pulls_change(self, data: st.DataObject, error: bool | None) -> None:
+        agent = data.draw(st.sampled_from(self.agents))
+        agent.pull_fails = None if error is None else ImageError("no such image", permanent=error)
+
+    @rule(data=st.data())
+    def an_agent_is_drained_or_resumed(self, data: st.DataObject) -> None:
+        known = self.node.store.snapshot(NOW).agents
+        if known:
+            agent = data.draw(st.sampled_from(known))
+            if agent.drain_reason is None:
+                self.node.store.drain_agent(agent.id, "disks")
+            else:
+                self.node.store.resume_agent(agent.id)
+
+    @rule(seconds=st.sampled_from([5, 60, 400]))
     def time_passes(self, seconds: int) -> None:
         self.node.now += seconds
 
@@ -115,7 +138,7 @@ class Cluster(RuleBasedStateMachine):
     def a_pass(self, *, observe: bool) -> None:
         self._pass(observe=observe)
 
-    @rule(commit=st.integers(1, 8), after_commit=st.booleans())
+    @rule(commit=st.integers(1, 12), after_commit=st.booleans())
     def a_pass_that_crashes_at_a_commit(self, commit: int, *, after_commit: bool) -> None:
         self.node.store.crash_in, self.node.store.after_commit = commit, after_commit
         with suppress(Crash):
@@ -129,6 +152,17 @@ class Cluster(RuleBasedStateMachine):
             self._pass()
         self.node.restart()
 
+    @rule()
+    def a_pass_in_which_ansible_fails(self) -> None:
+        self.node.gateway.fails = AnsibleFailedError("the inventory cannot be read")
+        with suppress(AnsibleFailedError):
+            self._pass()
+        self.node.gateway.fails = None
+
+    @rule()
+    def a_fresh_worker(self) -> None:
+        self.node.restart()
+
     def _pass(self, *, observe: bool = True, meanwhile: Callable[[], None] | None = None) -> None:
         self.node.gateway.meanwhile = meanwhile or (lambda: None)
         try:
@@ -136,7 +170,8 @@ class Cluster(RuleBasedStateMachine):
         finally:
             self.node.gateway.meanwhile = lambda: None
         well = all(a.reachable and not a.module_fails and not a.answer_gets_lost for a in self.agents)
-        if observe and well and meanwhile is None:
+        paused = self.node.worker.paused_until > self.node.now
+        if observe and well and meanwhile is None and not paused:
             self._gangs_are_whole()
 
     # What must hold
@@ -145,7 +180,9 @@ class Cluster(RuleBasedStateMachine):
         for session in self.node.store.get([session.id for session in self.sessions]).values():
             there = [c for agent in self.agents for c in agent.of_session(session.id)]
             assert len(there) == (len(session.kernels) if session.state is S.RUNNING else 0), session
-            assert {c.generation for c in there} <= {session.generation}
+            assert {(c.generation, c.released) for c in there} <= {(session.generation, True)}
+        overlays = [s.network for s in self.node.store.search() if s.state is S.RUNNING and s.spans_agents]
+        assert sorted(self.node.gateway.overlays) == sorted(overlays)
 
     @invariant()
     def every_story_is_a_path_through_the_table_that_ends_in_the_present_state(self) -> None:
@@ -162,6 +199,10 @@ class Cluster(RuleBasedStateMachine):
         assert self.node.wrongly_removed == []
 
     @invariant()
+    def commands_begin_when_the_whole_gang_is_there_and_no_earlier_launch_runs(self) -> None:
+        assert self.node.wrongly_released == []
+
+    @invariant()
     def agents_hold_no_more_than_they_have(self) -> None:
         for agent in self.agents:
             used = sum(c.resources["cpu_milli"] for c in agent.containers.values())
@@ -175,14 +216,16 @@ class Cluster(RuleBasedStateMachine):
     def everything_ends_and_nothing_is_left(self) -> None:
         for agent in self.agents:
             agent.reachable, agent.answer_gets_lost, agent.module_fails, agent.next_launches = True, False, "", []
+        self.node.now += 60
         for session in self.node.store.search():
-            if session.state is not S.TERMINATING:
+            if session.state is not S.TERMINATING or session.requeue_after_end:
                 self.node.end(session)
         self.node.run()
         assert self.node.store.search() == []
         self.node.run()
         for agent in self.agents:
             assert (agent.containers, agent.networks) == ({}, {})
+        assert self.node.gateway.overlays == {}
 
 
 TestCluster = Cluster.TestCase

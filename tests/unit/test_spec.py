@@ -1,6 +1,7 @@
 """The session spec: what it takes, what it says of what it does not take."""
 
 import json
+from datetime import UTC, datetime
 
 import click
 import pytest
@@ -20,8 +21,11 @@ GI = 1 << 30
 BIG = "9" * 400
 
 
+EVENING = datetime(2026, 11, 21, 18, 30, tzinfo=UTC)
+
+
 def spec(**values: object) -> SessionSpec:
-    return validated(SessionSpec, values)
+    return validated(SessionSpec, values, EVENING)
 
 
 def errors_of(**values: object) -> dict[str, str]:
@@ -61,6 +65,19 @@ WRONG = {
     "env": (["NOEQUALS"], "NAME=VALUE"),
     "priority": (101, "100 or less"),
     "time_limit": ("soon", "90s"),
+    "begin": ("soon", "now+2h"),
+    "hold": ("perhaps", "true or false"),
+    "array": ("0-", "0-99%8"),
+    "after": ("a,,b", "with a comma between two"),
+    "after_ok": ([""], "with a comma between two"),
+    "after_any": ({"a": 1}, "write a list"),
+    "preemptible": ("maybe", "true or false"),
+    "gpu_models": ("A100,", "with a comma between two"),
+    "labels": (["disk"], "NAME=VALUE"),
+    "agents": (5, "write a list"),
+    "exclude_agents": (", ", "with a comma between two"),
+    "topology": ("rack", "'one-rack'"),
+    "project": ("", "is empty; write a name"),
     "nmae": ("x", "did you mean name?"),
 }
 
@@ -126,6 +143,20 @@ def test_each_error_names_its_field_and_its_remedy(field):
         ({"ssh_keys": ["-----BEGIN PRIVATE KEY-----"]}, "ssh_keys", "ssh-ed25519"),
         ({"time_limit": 0}, "time_limit", "90s"),
         ({"priority": -1}, "priority", "0 or more"),
+        ({"begin": "25:00"}, "begin", "2026-11-22T08:00"),
+        ({"begin": 750}, "begin", "quotes"),
+        ({"begin": True}, "begin", "08:00"),
+        ({"array": "0-10000"}, "array", "more than 10000 indexes"),
+        ({"array": "5-1"}, "array", "ends before it begins"),
+        ({"array": "-1"}, "array", "0-99"),
+        ({"array": "1%0"}, "array", "8 at a time"),
+        ({"array": True}, "array", "quotes"),
+        ({"labels": {"a b": "1"}}, "labels", "disk=ssd"),
+        ({"labels": {"": "1"}}, "labels", "disk=ssd"),
+        ({"labels": {"a": "x\0y"}}, "labels", "remove it"),
+        ({"labels": {"a": {"b": "1"}}}, "labels", "disk=ssd"),
+        ({"labels": "disk=ssd"}, "labels", "NAME: value"),
+        ({"agents": ["a1"], "exclude_agents": "a2,a1"}, "exclude_agents", "one of the two"),
         ({"cpu": BIG}, "cpu", "500m"),
         ({"cpu": "1e99999999"}, "cpu", "500m"),
         ({"mem": BIG}, "mem", "4G"),
@@ -208,6 +239,54 @@ def test_the_command_runs_where_it_is_asked_for(run_on, commands):
 )
 def test_environments_are_taken_as_mappings_and_as_assignments(given_env, taken):
     assert spec(env=given_env).env == taken
+
+
+@pytest.mark.parametrize(
+    ("given_labels", "taken"),
+    [
+        ({"disk": "ssd", "cores": 64}, {"disk": "ssd", "cores": "64"}),
+        (["disk=ssd", "site/zone=a=b"], {"disk": "ssd", "site/zone": "a=b"}),
+    ],
+)
+def test_labels_are_taken_as_mappings_and_as_assignments(given_labels, taken):
+    assert spec(labels=given_labels).labels == taken
+
+
+@pytest.mark.parametrize("field", ["after", "after_ok", "after_any", "gpu_models", "agents", "exclude_agents"])
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [("a", ("a",)), ("a, b,a", ("a", "b")), (["a,b", "c"], ("a", "b", "c")), ([], ()), (("b", "a"), ("b", "a"))],
+)
+def test_names_are_taken_one_by_one_or_with_commas_and_each_once(field, names, taken):
+    assert getattr(spec(**{field: names}), field) == taken
+
+
+@pytest.mark.parametrize(
+    ("begin", "seconds"),
+    [
+        ("19:00", 1800),
+        ("now+1h", 3600),
+        ("2026-11-21T20:30:00+01:00", 3600),
+        (int(EVENING.timestamp()) + 5, 5),
+        (EVENING, 0),
+    ],
+)
+def test_a_begin_is_kept_in_seconds_since_the_epoch(begin, seconds):
+    assert spec(begin=begin).begin == EVENING.timestamp() + seconds
+
+
+def test_without_a_clock_a_begin_is_a_number_only():
+    assert validated(SessionSpec, {"begin": EVENING.timestamp()}).begin == EVENING.timestamp()
+    with pytest.raises(SpecError, match="begin: 'now' is not in seconds since the epoch; write a number"):
+        validated(SessionSpec, {"begin": "now"})
+
+
+@pytest.mark.parametrize(
+    ("array", "indexes", "most"), [(None, (), None), ("0-4:2", (0, 2, 4), None), (7, (7,), None), ("0-1%3", (0, 1), 3)]
+)
+def test_an_array_tells_its_indexes_and_how_many_may_be_placed_at_once(array, indexes, most):
+    found = spec(array=array)
+    assert (found.array_indexes, found.array_most) == (indexes, most)
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ def test_ls_show_and_why_of_a_pending_session():
 
 def test_why_says_what_the_last_pass_found(store):
     session = submitted("--name", "train", "--cpu", "3")
-    wait = {"code": "busy", "message": "busy: needs 1 cpu more", "position": 4, "agents_considered": 2,
+    wait = {"code": "busy", "message": "busy: needs 1 cpu more", "agents_considered": 2,
             "filtered": {"lost": 1}, "exhausted": {"cpu": 2}, "nearest": None}  # fmt: skip
     store.save_waits({session["id"]: wait})
     out = muster("why", "train").out
-    for part in ("busy: needs 1 cpu more", "place in the queue of group default: 4", "too little free now: cpu on 2"):
+    for part in ("busy: needs 1 cpu more", "place in the queue of group default: 1", "too little free now: cpu on 2"):
         assert part in out
     assert "1 lost" in out
 
@@ -74,6 +74,106 @@ def test_terminate_all_ends_mine_only():
     assert muster("terminate", "--all").code == 0
     assert [session["name"] for session in muster("ls", "--json").json] == ["d"]
     assert muster("terminate", "--all").code == 0
+
+
+# Arrays
+
+
+def queued(name: str, indexes: str) -> None:
+    assert muster("submit", "--name", name, "--array", indexes).code == 0
+
+
+def lines(*arguments: str) -> list[tuple[str, str]]:
+    """Name and state of each line of `muster ls`."""
+    return [(row.split()[1], row.split()[4]) for row in muster("ls", *arguments).out.splitlines()[1:]]
+
+
+def test_sessions_of_an_array_that_are_alike_share_a_line(store):
+    queued("train", "0-9")
+    submitted("--name", "other")
+    running(store, "train-3")
+    muster("terminate", "train-5", "train-6")
+    expected = [("train-[0-2,4,7-9]", "PENDING"), ("train-3", "SCHEDULED"), ("other", "PENDING")]
+    assert lines() == expected
+    assert lines("--all") == [*expected[:2], ("train-[5-6]", "CANCELLED"), *expected[2:]]
+    assert len(muster("ls", "--json").json) == 9
+    assert lines("--state", "cancelled") == [("train-[5-6]", "CANCELLED")]
+
+
+def test_show_tells_of_which_array_a_session_is_and_what_it_starts_after():
+    queued("train", "0-9%2")
+    submitted("--name", "last", "--after-ok", "train", "--begin", "2026-11-22T08:00Z", "--project", "vision")
+    assert "Array:      index 4 of train, 0-9%2" in muster("show", "train-4").out
+    shown = muster("show", "last").out
+    for part in ("project vision", "2026-11-22T08:00:00.000+00:00", "After ok:   train-"):
+        assert part in shown
+
+
+def test_terminate_ends_all_of_an_array_and_says_how_many(store):
+    queued("train", "0-3")
+    running(store, "train-2")
+    muster("cancel", "train-0")
+    out = muster("terminate", "train").out
+    assert out.splitlines() == ["train-[0-1,3]: 3 are CANCELLED", "train-2 is TERMINATING"]
+    assert muster("show", "train", "--json").code == 2
+
+
+def test_cancel_of_an_array_cancels_what_is_pending_and_leaves_the_rest(store):
+    queued("train", "0-3")
+    running(store, "train-2")
+    assert muster("cancel", "train").out == "train-[0-1,3]: 3 are CANCELLED\n"
+    assert muster("show", "train-2", "--json").json["state"] == "SCHEDULED"
+    answer = muster("cancel", "train")
+    assert (answer.code, "session train-2 is SCHEDULED" in answer.err) == (1, True)
+
+
+def test_commands_for_one_session_say_how_to_name_one_of_an_array():
+    queued("train", "0-3")
+    for command in (["show", "train"], ["logs", "train"], ["exec", "train", "--", "true"]):
+        answer = muster(*command)
+        said = "muster: 'train' is an array of 4 sessions; name one of them, such as train-0"
+        assert (answer.code, answer.errors) == (2, [said])
+
+
+# Held and released
+
+
+def test_a_held_session_says_so_until_it_is_released():
+    submitted("--name", "a")
+    assert muster("hold", "a").out == "a is PENDING, held by ada\n"
+    assert "held by ada" in muster("ls").out
+    assert muster("hold", "a").out == "a is PENDING, held by ada\n"
+    assert muster("release", "a").out == "a is PENDING\n"
+    assert muster("release", "a").out == "a is PENDING\n"
+    story = [line["reason"] for line in muster("show", "a", "--json").json["story"]]
+    assert story == ["submitted", "held by ada", "released by ada"]
+
+
+def test_a_session_can_be_submitted_held():
+    assert submitted("--name", "a", "--hold")["held_by"] == "ada"
+    assert "held by ada" in muster("ls").out
+    assert muster("release", "a", "--json").json[0]["held_by"] is None
+
+
+def test_an_array_is_held_and_released_as_far_as_it_is_pending(store):
+    queued("train", "0-3")
+    running(store, "train-0")
+    assert muster("hold", "train").out == "train-[1-3]: 3 are PENDING, held by ada\n"
+    assert muster("release", "train-2").out == "train-2 is PENDING\n"
+    assert muster("release", "train").out == "train-[1-3]: 3 are PENDING\n"
+
+
+@pytest.mark.parametrize("command", ["hold", "release"])
+def test_only_pending_sessions_are_held_and_released(store, command):
+    submitted("--name", "a")
+    submitted("--name", "b")
+    running(store, "b")
+    answer = muster(command, "a", "b")
+    assert answer.code == 1
+    assert "session b is SCHEDULED; only a PENDING session can be" in answer.err
+    assert muster("show", "a", "--json").json["held_by"] is None
+    muster("terminate", "a")
+    assert "session a is CANCELLED; only a PENDING session" in muster(command, "a").err
 
 
 def running(store: Store, name: str) -> Session:

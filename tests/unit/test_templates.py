@@ -1,33 +1,17 @@
-"""What the control node keeps of a kernel, and the files that it writes for one."""
+"""The files that the control node writes for a kernel."""
 
-import base64
-import gzip
+from dataclasses import replace
 
 import jinja2
 import pytest
 
 from muster.ansible_gateway.templates import Templates
 from muster.core.manifest import LaunchPolicy, manifest
-from muster.core.session import Session, SessionState
+from muster.core.session import LaunchStep, Session, SessionState
 from muster.keys import make_key_pair
-from muster.service.logs import KeptLogs
 from tests.strategies import make_agent, make_session, placed_on
 
 NAMES = ("authorized_keys", "known_hosts", "ssh_config", "sshd_config", "hostfile")
-
-
-def last_words(text: bytes) -> dict[str, str]:
-    return {"session_id": "s", "name": "main1", "log_gz_b64": base64.b64encode(gzip.compress(text)).decode()}
-
-
-def test_a_log_is_kept_byte_by_byte_and_for_its_owner_only(tmp_path):
-    logs = KeptLogs(tmp_path / "logs")
-    logs.keep(last_words(b"first"))
-    logs.keep(last_words(b"\xff\x00last\r\n"))
-    assert logs.read("s", "main1") == b"\xff\x00last\r\n"
-    assert logs.read("s", "sub1") is None
-    (file,) = (tmp_path / "logs" / "s").iterdir()
-    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 def files_of(session: Session, templates: Templates) -> dict[str, str]:
@@ -39,7 +23,7 @@ def files_of(session: Session, templates: Templates) -> dict[str, str]:
 @pytest.fixture
 def session() -> Session:
     made = make_session(cluster_size=2, gpu=2, ssh_keys=["ssh-ed25519 AAAA me@laptop", "ssh-rsa BBBB other"])
-    return placed_on(made, "a1", state=SessionState.PREPARING)
+    return replace(placed_on(made, "a1", state=SessionState.PREPARING), step=LaunchStep.STARTING)
 
 
 def test_the_files_let_every_kernel_into_every_other_without_a_question(session):

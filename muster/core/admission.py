@@ -1,0 +1,171 @@
+"""Which pending sessions may be tried now: holds, begin, dependencies, arrays, limits; and on which agents.
+
+What keeps a session out here keeps out no session behind it. A whole queue goes through this in each pass: what several
+sessions have in common is worked out once, and they share one `Wait`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+
+from muster.core.closures import Closures
+from muster.core.duration import format_duration
+from muster.core.limits import RunningLimits
+from muster.core.plan import LimitHit, Wait, WaitCode
+from muster.core.policy import Limits
+from muster.core.session import FINAL, Result, Session, SessionState
+from muster.core.snapshot import Snapshot
+from muster.core.spec import SessionSpec
+
+_STARTED = FINAL | {SessionState.RUNNING, SessionState.TERMINATING}
+_NAMED = 3
+_Dependencies = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+class Admission:
+    """One pass's, for all resource groups: a user's limits hold across them."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._now = snapshot.now
+        limits = snapshot.policy.limits
+        self._limits = RunningLimits(limits, snapshot.placed) if limits != Limits() else None
+        self._closures = Closures(snapshot, lambda session: self.refusal(session) is None)
+        self._shared: dict[tuple[object, ...], Wait] = {}
+        self._of_arrays: dict[tuple[str, int], Wait | None] = {}
+        self._of_dependencies: dict[_Dependencies, Wait | None] = {}
+
+    def refusal(self, session: Session) -> Wait | None:
+        """Why the session may not be tried now. To be asked in queue order, with `admit` for each that is placed."""
+        spec = session.spec
+        if session.held_by is not None:
+            return self._held(session.held_by)
+        if session.retry_at is not None and session.retry_at > self._now:
+            return self._retry(session, session.retry_at)
+        if spec.begin is not None and spec.begin > self._now:
+            return self._begin(spec.begin)
+        if spec.after or spec.after_ok or spec.after_any:
+            refused = self._dependency(spec)
+            if refused is not None:
+                return refused
+        if session.array_id is not None:
+            refused = self._array(session, session.array_id)
+            if refused is not None:
+                return refused
+        return self._limits.refusal(session) if self._limits is not None else None
+
+    def admit(self, session: Session) -> None:
+        """It was placed in this pass."""
+        if self._limits is not None:
+            self._limits.add(session)
+        if session.array_id is not None:
+            self._placed_of_arrays[session.array_id] += 1
+
+    def closed_agents(self, session: Session) -> frozenset[str]:
+        """Agents that take no such session now, for a reservation or for a gang whose room was repaired."""
+        return self._closures.agents(session)
+
+    def window(self, session: Session) -> Wait:
+        """Why it waits, where it would start if no agent were closed to it."""
+        return self._closures.wait(session)
+
+    def _held(self, by: str) -> Wait:
+        key = "held", by
+        if key not in self._shared:
+            self._shared[key] = Wait(WaitCode.HELD, f"held by {by}; `muster release` lets it go")
+        return self._shared[key]
+
+    def _retry(self, session: Session, retry_at: float) -> Wait:
+        delay = format_duration(retry_at - self._now + 1)
+        message = f"the last launch failed ({session.reason}); it is tried again in {delay}"
+        return Wait(WaitCode.RETRY, message, until=retry_at)
+
+    def _begin(self, begin: float) -> Wait:
+        key = "begin", begin
+        if key not in self._shared:
+            message = f"does not start before {datetime.fromtimestamp(begin, UTC):%Y-%m-%d %H:%M:%S} UTC"
+            self._shared[key] = Wait(WaitCode.BEGIN, message, until=begin)
+        return self._shared[key]
+
+    def _array(self, session: Session, array_id: str) -> Wait | None:
+        placed = self._placed_of_arrays[array_id]
+        key = array_id, placed
+        if key not in self._of_arrays:
+            most = session.spec.array_most
+            self._of_arrays[key] = None if most is None or placed < most else _array_is_full(placed, most)
+        return self._of_arrays[key]
+
+    @cached_property
+    def _placed_of_arrays(self) -> Counter[str]:
+        return Counter(session.array_id for session in self._snapshot.placed if session.array_id is not None)
+
+    @cached_property
+    def _by_id(self) -> Mapping[str, Session]:
+        return {**self._snapshot.ended, **{session.id: session for session in self._snapshot.sessions}}
+
+    def _dependency(self, spec: SessionSpec) -> Wait | None:
+        key = spec.after, spec.after_ok, spec.after_any
+        if key not in self._of_dependencies:
+            self._of_dependencies[key] = self._impossible(key) or self._unmet(key)
+        return self._of_dependencies[key]
+
+    def _impossible(self, dependencies: _Dependencies) -> Wait | None:
+        """A dependency that can never come true."""
+        _, after_ok, _ = dependencies
+        unknown = [session_id for ids in dependencies for session_id in ids if session_id not in self._by_id]
+        if unknown:
+            message = f"never runs: it waits for session {unknown[0]}, which does not exist; submit it anew"
+            return Wait(WaitCode.NEVER_RUNS, message, waits_for=tuple(unknown))
+        failed = [s for s in map(self._by_id.__getitem__, after_ok) if s.state in FINAL and not _ended_well(s)]
+        if not failed:
+            return None
+        how = "was cancelled" if failed[0].state is SessionState.CANCELLED else "failed"
+        message = f"never runs: it starts once {failed[0].name} has ended well, which {how}; submit it anew"
+        return Wait(WaitCode.NEVER_RUNS, message, waits_for=tuple(session.id for session in failed))
+
+    def _unmet(self, dependencies: _Dependencies) -> Wait | None:
+        after, after_ok, after_any = (list(map(self._by_id.__getitem__, ids)) for ids in dependencies)
+        unmet = (
+            ("have started", "has started", [session for session in after if session.state not in _STARTED]),
+            ("have ended well", "has ended well", [session for session in after_ok if session.state not in FINAL]),
+            ("have ended", "has ended", [session for session in after_any if session.state not in FINAL]),
+        )
+        clauses = [
+            f"{_names(sessions)} {several if len(sessions) > 1 else one}"
+            for several, one, sessions in unmet
+            if sessions
+        ]
+        if not clauses:
+            return None
+        waits_for = tuple(dict.fromkeys(session.id for _, _, sessions in unmet for session in sessions))
+        return Wait(WaitCode.DEPENDENCY, f"starts once {' and '.join(clauses)}", waits_for=waits_for)
+
+
+def moments(snapshot: Snapshot) -> Iterator[float]:
+    """Later times at which the clock alone admits what is not admitted now, or no longer admits it."""
+    times = [
+        *(session.retry_at for session in snapshot.pending),
+        *(session.spec.begin for session in snapshot.pending),
+        *(edge for window in snapshot.reservations for edge in (window.begins_at, window.ends_at)),
+    ]
+    if any(session.stranded_on for session in snapshot.pending):
+        silent = [agent.unreachable_since for agent in snapshot.agents]
+        times += [since + snapshot.policy.hold_repaired_s for since in silent if since is not None]
+    return (time for time in times if time is not None and time > snapshot.now)
+
+
+def _array_is_full(placed: int, most: int) -> Wait:
+    hit = LimitHit("its array", "running sessions", most, placed, 1)
+    message = f"array: {placed} of its sessions are placed, and {most} may be at a time"
+    return Wait(WaitCode.ARRAY, message, limit=hit)
+
+
+def _ended_well(session: Session) -> bool:
+    return session.state is SessionState.TERMINATED and session.result is Result.SUCCESS
+
+
+def _names(sessions: Sequence[Session]) -> str:
+    names = ", ".join(session.name for session in sessions[:_NAMED])
+    more = len(sessions) - _NAMED
+    return f"{names} and {more} others" if more > 0 else names

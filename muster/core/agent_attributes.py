@@ -1,0 +1,180 @@
+"""What the inventory says of an agent, as its report hands it back."""
+
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from muster.core.errors import FieldError, SpecError
+from muster.core.gpu_model import is_of_model
+from muster.core.slots import parse_milli
+from muster.core.spec_errors import validated
+from muster.core.spec_model import SpecModel
+from muster.core.spec_scheduling import LABEL_PATTERN
+from muster.core.spec_values import Bytes, Milli, invalid
+
+DEFAULT = "default"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
+_PLACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:-]{0,254}")
+_NAME_REMEDY = "write letters, digits, `_`, `.` and `-`, beginning with a letter or a digit"
+_PLACE_REMEDY = "write letters, digits and `_./:-`, beginning with a letter or a digit"
+_LABEL_REMEDY = "write letters, digits and `_./-`, beginning and ending with a letter or a digit, 63 at the most"
+_MOST_UNITS = 1000
+
+
+class FgpuProvider(StrEnum):
+    """By what means a host's GPUs are cut."""
+
+    SHIM = "shim"
+    MPS = "mps"
+    MIG = "mig"
+    WHOLE = "whole"
+
+
+class FgpuCompute(StrEnum):
+    """FAIR lets a kernel use what others leave, HARD never more than its share; NONE limits memory only."""
+
+    FAIR = "fair"
+    HARD = "hard"
+    NONE = "none"
+
+
+class FgpuChoice(StrEnum):
+    """On which GPU of a host a share lies; POLICY leaves that to the scheduler's policy."""
+
+    POLICY = "policy"
+    FILL = "fill"
+    SPREAD = "spread"
+    FRAGMENTATION = "fragmentation"
+
+
+class FgpuOverCap(StrEnum):
+    """What becomes of a session whose kernel uses more GPU memory than its share."""
+
+    REPORT = "report"
+    END = "end"
+
+
+class FgpuDevices(StrEnum):
+    """By which of the engine's drivers a container gets its GPUs."""
+
+    NVIDIA = "nvidia"
+    CDI = "cdi"
+
+
+def _plain(value: object) -> object:
+    """YAML makes numbers of names such as `12`."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _resource_group(value: object) -> str:
+    name = _plain(value)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise invalid(f"{value!r} is no name", _NAME_REMEDY)
+    return name
+
+
+def _place(value: object) -> str:
+    name = _plain(value)
+    if not isinstance(name, str) or (name and not _PLACE.fullmatch(name)):
+        raise invalid(f"{value!r} is no name", _PLACE_REMEDY)
+    return name
+
+
+def _labels(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise invalid(f"{value!r} is not a mapping", "write names with values, as in {gpu: a100, disk: ssd}")
+    labels, errors = {}, []
+    for name, given in value.items():
+        text = str(given).lower() if isinstance(given, bool) else _plain(given)
+        if not isinstance(name, str) or not LABEL_PATTERN.fullmatch(name):
+            errors.append(FieldError("labels", f"{name!r} is no name of a label", _LABEL_REMEDY))
+        elif not isinstance(text, str):
+            errors.append(FieldError(f"labels.{name}", f"{given!r} is not text", "put it in quotes"))
+        elif not text.isprintable() or text.strip() != text or not 0 < len(text) < 256:
+            problem = f"{given!r} is no value of a label"
+            errors.append(FieldError(f"labels.{name}", problem, "write one line of up to 255 characters"))
+        else:
+            labels[name] = text
+    _refuse(errors)
+    return labels
+
+
+def _overcommit(value: object) -> int:
+    remedy = "write a factor above 0, such as 2 or 1.5"
+    try:
+        factor = parse_milli(value)
+    except ValueError as error:
+        raise invalid(str(error), remedy) from None
+    if not factor:
+        raise invalid("it leaves no cores", remedy)
+    return factor
+
+
+def _one_of(choices: type[StrEnum]) -> Callable[[object], object]:
+    def chosen(value: object) -> object:
+        if value not in tuple(choices):
+            raise invalid(f"{value!r} is not known", f"write {' or '.join(choices)}")
+        return value
+
+    return chosen
+
+
+def _units_by_model(value: object) -> dict[str, int]:
+    units, errors = {}, []
+    for model, number in (value if isinstance(value, Mapping) else {DEFAULT: value}).items():
+        text = str(number)
+        if text.isdecimal() and int(text) <= _MOST_UNITS:
+            units[str(model)] = int(text)
+        else:
+            field = f"units_per_gpu.{model}" if isinstance(value, Mapping) else "units_per_gpu"
+            problem = f"{number!r} is not a whole number from 0 to {_MOST_UNITS}"
+            remedy = "write one number, or one for each GPU model as in {A100: 4, default: 2}"
+            errors.append(FieldError(field, problem, remedy))
+    _refuse(errors)
+    return units
+
+
+def _refuse(errors: list[FieldError]) -> None:
+    if errors:
+        raise PydanticCustomError("disagreements", "several things are wrong", {"errors": errors})
+
+
+class AgentAttributes(SpecModel):
+    """`cpu_overcommit` is in thousandths. `units_per_gpu` is by GPU model, `default` for those that have no entry."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    resource_group: Annotated[str, BeforeValidator(_resource_group)] = DEFAULT
+    labels: Annotated[dict[str, str], BeforeValidator(_labels)] = Field(default_factory=dict)
+    rack: Annotated[str, BeforeValidator(_place)] = ""
+    zone: Annotated[str, BeforeValidator(_place)] = ""
+    reserved_cpu: Milli = 0
+    reserved_mem: Bytes = 0
+    cpu_overcommit: Annotated[int, BeforeValidator(_overcommit)] = 1000
+    units_per_gpu: Annotated[dict[str, int], BeforeValidator(_units_by_model)] = Field(default_factory=dict)
+    fgpu_provider: Annotated[FgpuProvider, BeforeValidator(_one_of(FgpuProvider))] = FgpuProvider.SHIM
+    fgpu_compute: Annotated[FgpuCompute, BeforeValidator(_one_of(FgpuCompute))] = FgpuCompute.FAIR
+    fgpu_choice: Annotated[FgpuChoice, BeforeValidator(_one_of(FgpuChoice))] = FgpuChoice.POLICY
+    fgpu_over_cap: Annotated[FgpuOverCap, BeforeValidator(_one_of(FgpuOverCap))] = FgpuOverCap.REPORT
+    fgpu_devices: Annotated[FgpuDevices, BeforeValidator(_one_of(FgpuDevices))] = FgpuDevices.NVIDIA
+    fgpu_context_bytes: Bytes = 300 << 20
+
+    def units_of(self, model: str) -> int:
+        """Into how many units a GPU of this model is cut; of several entries that name it, the most precise counts."""
+        named = [name for name in self.units_per_gpu if name != DEFAULT and is_of_model(model, name)]
+        return self.units_per_gpu.get(max(named, key=len, default=DEFAULT), 0)
+
+
+def agent_attributes(given: Mapping[str, Any]) -> tuple[AgentAttributes, tuple[FieldError, ...]]:
+    """What is right of the given, and what is wrong. A value of None is none."""
+    stated = {name: value for name, value in given.items() if value is not None}
+    try:
+        return validated(AgentAttributes, stated), ()
+    except SpecError as error:
+        wrong = {item.field.partition(".")[0] for item in error.errors}
+        right = {name: value for name, value in stated.items() if name not in wrong}
+        return validated(AgentAttributes, right), error.errors

@@ -1,0 +1,38 @@
+"""What each owner holds, kept up to date while a pass places sessions, and added up only for who asks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from muster.core.session import Session
+from muster.core.slots import Slots
+
+
+class Allocated(Mapping[str, Slots]):
+    """By owner. Orders that do not look at it, such as first in, first out, cost nothing for it."""
+
+    def __init__(self, placed: Sequence[Session]) -> None:
+        self._to_count: list[tuple[str, Slots]] = []
+        self._placed = placed
+        self._counted: dict[str, Slots] | None = None
+
+    def add(self, owner: str, slots: Slots) -> None:
+        """The owner gets this too."""
+        self._to_count.append((owner, slots))
+
+    def __getitem__(self, owner: str) -> Slots:
+        return self._read[owner]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+    @property
+    def _read(self) -> dict[str, Slots]:
+        if self._counted is None:
+            self._counted = {}
+            self._to_count = [*((session.owner, session.slots) for session in self._placed), *self._to_count]
+        while self._to_count:
+            owner, slots = self._to_count.pop()
+            self._counted[owner] = self._counted.get(owner, Slots()) + slots
+        return self._counted

@@ -1,0 +1,122 @@
+"""What could be otherwise: changes of one pending session or of its surroundings, to replay the scheduler with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from muster.core.agent import AgentState
+from muster.core.plan import LimitHit
+from muster.core.policy import EACH, Limit, Limits
+from muster.core.session import Result, Session, SessionState, kernel_count, kernels_of
+from muster.core.snapshot import Snapshot
+
+_LIMITS_OF = {"user": "users", "project": "projects", "resource group": "resource_groups"}
+
+
+@dataclass(frozen=True, slots=True)
+class SpecChange:
+    """Other values of fields of the session's spec."""
+
+    fields: Mapping[str, Any]
+
+    def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
+        sessions = (changed(s, self.fields) if s.id == session_id else s for s in snapshot.sessions)
+        return replace(snapshot, sessions=tuple(sessions))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsBack:
+    """Agents take sessions again: they answer, in time, and are not drained."""
+
+    agent_ids: frozenset[str]
+
+    def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
+        del session_id
+        agents = (
+            replace(a, state=AgentState.ALIVE, drain_reason=None) if a.id in self.agent_ids else a
+            for a in snapshot.agents
+        )
+        return replace(snapshot, agents=tuple(agents), slow=snapshot.slow - self.agent_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRaised:
+    """The limit lets the session through."""
+
+    hit: LimitHit
+
+    @property
+    def value(self) -> int:
+        return self.hit.used + self.hit.asked
+
+    def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
+        del session_id
+        limits = raised(snapshot.policy.limits, self.hit, self.value)
+        return replace(snapshot, policy=replace(snapshot.policy, limits=limits))
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """It is `at`, and these sessions have ended well by then; None: they end now."""
+
+    ended: tuple[str, ...] = ()
+    at: float | None = None
+
+    def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
+        del session_id
+        now = snapshot.now if self.at is None else self.at
+        gone = frozenset(self.ended)
+        over = {
+            s.id: replace(s, state=SessionState.TERMINATED, result=Result.SUCCESS, ended_at=now)
+            for s in snapshot.sessions
+            if s.id in gone
+        }
+        rest = tuple(s for s in snapshot.sessions if s.id not in gone)
+        return replace(snapshot, sessions=rest, now=now, ended={**snapshot.ended, **over})
+
+
+Change = SpecChange | AgentsBack | LimitRaised | Later
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Changes after which the session starts, in a line; `starts_at` is None where that is at once.
+
+    `effort` orders suggestions: below 1 the part of its wish that the user gives up, from 1 on what somebody else must
+    do, from 2 on waiting. `flags` is what to write at `muster submit`.
+    """
+
+    text: str
+    changes: tuple[Change, ...]
+    effort: float
+    flags: tuple[str, ...] = ()
+    starts_at: float | None = field(default=None)
+
+    def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
+        return applied(self.changes, snapshot, session_id)
+
+
+def applied(changes: Sequence[Change], snapshot: Snapshot, session_id: str) -> Snapshot:
+    for change in changes:
+        snapshot = change.applied(snapshot, session_id)
+    return snapshot
+
+
+def changed(session: Session, fields: Mapping[str, Any]) -> Session:
+    """The pending session as if it had been submitted with these fields; it has no more kernels than before."""
+    spec = session.spec.model_copy(update=dict(fields))
+    ids = tuple(kernel.id for kernel in session.kernels)[: kernel_count(spec)]
+    held_by = session.held_by if spec.hold else None
+    return replace(session, spec=spec, kernels=kernels_of(spec, ids, session.main.image), held_by=held_by)
+
+
+def raised(limits: Limits, hit: LimitHit, value: int) -> Limits:
+    """The limits with the one that was hit at `value`, for the one whom it hit."""
+    scope = next(scope for scope in _LIMITS_OF if hit.scope.startswith(f"{scope} "))
+    kind, who = _LIMITS_OF[scope], hit.scope.removeprefix(f"{scope} ")
+    when, _, counted = hit.counts.partition(" ")
+    by_name: Mapping[str, Limit] = getattr(limits, kind)
+    limit = by_name.get(who) or by_name.get(EACH, Limit())
+    higher: Limit = replace(limit, **{when: {**getattr(limit, when), counted: value}})
+    replaced: Limits = replace(limits, **{kind: {**by_name, who: higher}})
+    return replaced

@@ -1,0 +1,132 @@
+"""Agents that are closed to some sessions: by a reservation, or for a gang that lost one of its agents.
+
+Such a gang is queued again. Where its agents answer, their room is kept for it: while it waits for the others, but no
+longer than `hold_repaired_s` after those fell silent; and when all are back and have room for it.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+
+from muster.core.agent import Agent, AgentState
+from muster.core.placement import Rooms, gang_of
+from muster.core.plan import Wait, WaitCode
+from muster.core.reservation import Reservation
+from muster.core.session import Kernel, Session
+from muster.core.snapshot import Snapshot
+
+_NO_AGENTS: frozenset[str] = frozenset()
+_Key = tuple[str, frozenset[str], int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """By agent id, why; and the windows among the reasons."""
+
+    agents: frozenset[str]
+    causes: Mapping[str, str]
+    windows: tuple[Reservation, ...] = field(default=())
+
+
+class Closures:
+    """One pass's. `may_start` says of a session whether it may be tried at all."""
+
+    def __init__(self, snapshot: Snapshot, may_start: Callable[[Session], bool]) -> None:
+        self._snapshot = snapshot
+        self._may_start = may_start
+        self._windows = [window for window in snapshot.reservations if window.ends_at > snapshot.now]
+        self._begins = sorted(window.begins_at for window in self._windows)
+        self._admitting: dict[tuple[str, str], frozenset[str]] = {}
+        self._known: dict[_Key, _Closed] = {}
+
+    def agents(self, session: Session) -> frozenset[str]:
+        """Ids of the agents that take no such session now; one object for all sessions of a kind."""
+        if not self._windows and not self._held:
+            return _NO_AGENTS
+        return self._closed(session).agents
+
+    def wait(self, session: Session) -> Wait:
+        """Why it waits, where it would start if no agent were closed to it."""
+        closed = self._closed(session)
+        filtered = Counter(closed.causes.values())
+        message = "agents are closed to it: " + ", ".join(f"{n} for {cause}" for cause, n in sorted(filtered.items()))
+        coming = [window.begins_at for window in closed.windows if window.begins_at > self._snapshot.now]
+        if coming:
+            at = f"{datetime.fromtimestamp(min(coming), UTC):%Y-%m-%d %H:%M:%S} UTC"
+            message += f"; with a time limit that ends before {at} it could start sooner"
+        until = min((window.ends_at for window in closed.windows), default=None)
+        return Wait(WaitCode.WINDOW, message, filtered=dict(filtered), until=until)
+
+    def _closed(self, session: Session) -> _Closed:
+        limit = session.spec.time_limit
+        begun = len(self._begins) if limit is None else bisect_left(self._begins, self._snapshot.now + limit)
+        group, admitting = session.spec.resource_group, self._admitting_windows(session)
+        key = group, admitting, begun, session.id if session.id in self._held else ""
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._found(session, self._begins[:begun], admitting)
+        return known
+
+    def _found(self, session: Session, begins: Collection[float], admitting: Collection[str]) -> _Closed:
+        causes: dict[str, str] = {}
+        windows = [w for w in self._windows if w.begins_at in begins and w.name not in admitting]
+        closing = []
+        for window in windows:
+            cause = f"{'maintenance' if window.is_maintenance else 'reservation'} {window.name}"
+            ids = [a.id for a in self._group(session) if window.covers(a.id, a.resource_group)]
+            causes |= dict.fromkeys(ids, cause)
+            closing += [window] if ids else []
+        for holder_id, kept in self._held.items():
+            if holder_id != session.id:
+                causes |= dict.fromkeys(kept, "a session that lost an agent")
+        return _Closed(frozenset(causes), causes, tuple(closing))
+
+    def _admitting_windows(self, session: Session) -> frozenset[str]:
+        key = session.owner, session.spec.project
+        known = self._admitting.get(key)
+        if known is None:
+            known = self._admitting[key] = frozenset(w.name for w in self._windows if w.admits(*key))
+        return known
+
+    def _group(self, session: Session) -> Iterator[Agent]:
+        return (a for a in self._snapshot.agents if a.resource_group == session.spec.resource_group)
+
+    @cached_property
+    def _held(self) -> Mapping[str, frozenset[str]]:
+        """By the id of a session that lost an agent, the agents that are kept for it."""
+        return {
+            session.id: held
+            for session in self._snapshot.pending
+            if session.stranded_on and self._may_start(session) and (held := self._kept_for(session))
+        }
+
+    def _kept_for(self, session: Session) -> frozenset[str]:
+        agents = [self._by_id[agent_id] for agent_id in session.stranded_on if agent_id in self._by_id]
+        answering = [agent for agent in agents if agent.takes_sessions]
+        away = [agent for agent in agents if agent.state is not AgentState.ALIVE]
+        if len(agents) < len(session.stranded_on) or len(answering) + len(away) < len(agents):
+            return _NO_AGENTS
+        kept = bool(answering) and (all(map(self._may_be_back, away)) if away else self._has_room(session, answering))
+        return frozenset(agent.id for agent in answering) if kept else _NO_AGENTS
+
+    def _may_be_back(self, agent: Agent) -> bool:
+        now = self._snapshot.now
+        since = now if agent.unreachable_since is None else agent.unreachable_since
+        return now - since <= self._snapshot.policy.hold_repaired_s
+
+    def _has_room(self, session: Session, agents: list[Agent]) -> bool:
+        kernels: dict[str, list[Kernel]] = {agent.id: [] for agent in agents}
+        for placed in self._snapshot.placed:
+            for kernel in placed.kernels:
+                if kernel.allocation and kernel.allocation.agent_id in kernels:
+                    kernels[kernel.allocation.agent_id].append(kernel)
+        policy = self._snapshot.policy.of(session.spec.resource_group).placement
+        rooms = Rooms.of(agents, kernels, policy)
+        return rooms.fits(gang_of(session, overlay=self._snapshot.overlay_keeper is not None))
+
+    @cached_property
+    def _by_id(self) -> Mapping[str, Agent]:
+        return {agent.id: agent for agent in self._snapshot.agents}

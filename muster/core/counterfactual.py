@@ -1,0 +1,142 @@
+"""What would let a session start: the least changes, found by replaying `schedule` with each of them made.
+
+Each suggestion was tried: with it, `schedule` places the session.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from muster.core import alternatives
+from muster.core.changes import Later, LimitRaised, SpecChange, Suggestion
+from muster.core.explain import HOPELESS
+from muster.core.plan import Placement, Wait, WaitCode
+from muster.core.replay import Replays, ahead_of
+from muster.core.schedule import schedule
+from muster.core.session import Session
+from muster.core.snapshot import Snapshot
+
+MOST_REPLAYS = 60
+_MOST_ROUNDS = 4
+_BEFORE_PLACEMENT = frozenset({WaitCode.HELD, WaitCode.BEGIN, WaitCode.DEPENDENCY, WaitCode.ARRAY, WaitCode.RETRY})
+_SHAPE = (
+    alternatives.another_mode,
+    alternatives.another_group,
+    alternatives.fewer_conditions,
+    alternatives.less_of_one_slot,
+    alternatives.fewer_kernels,
+)
+_PASSING = (
+    alternatives.a_shorter_time_limit,
+    alternatives.agents_back,
+    alternatives.a_higher_priority,
+    alternatives.others_end,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where a session would start now, or why it would not and what would let it."""
+
+    session: Session
+    placement: Placement | None
+    wait: Wait | None
+    suggestions: tuple[Suggestion, ...] = ()
+
+    @property
+    def hopeless(self) -> bool:
+        return self.wait is not None and self.wait.code in HOPELESS
+
+
+def would_start(snapshot: Snapshot, new: Sequence[Session]) -> tuple[Answer, ...]:
+    """What the next decision would say of the new sessions; for the first that would wait, what would let it start."""
+    snapshot = replace(snapshot, sessions=(*snapshot.sessions, *new))
+    plan = schedule(snapshot)
+    placements = {placement.session_id: placement for placement in plan.placements}
+    answers = []
+    asked = False
+    for session in new:
+        wait = None if session.id in placements else plan.waits[session.id]
+        suggestions = what_would_help(snapshot, session) if wait and not asked else ()
+        asked = asked or wait is not None
+        answers.append(Answer(session, placements.get(session.id), wait, suggestions))
+    return tuple(answers)
+
+
+def what_would_help(snapshot: Snapshot, session: Session, most: int = MOST_REPLAYS) -> tuple[Suggestion, ...]:
+    """Changes that each let a pending session of the snapshot start, the smallest first; none if it starts anyway."""
+    plan = schedule(snapshot)
+    wait = plan.waits.get(session.id)
+    if wait is None:
+        return ()
+    replays = Replays(snapshot, ahead_of(session, snapshot, plan), session, most - 1)
+    unlike = {suggestion.text: suggestion for suggestion in _suggestions(replays, wait)}
+    return tuple(sorted(unlike.values(), key=lambda suggestion: (suggestion.effort, suggestion.text)))
+
+
+def _suggestions(replays: Replays, wait: Wait) -> list[Suggestion]:
+    """What stands before the placement (a hold, a limit, …) is taken away step by step; then the rest is looked at."""
+    found: list[Suggestion] = []
+    steps: list[Suggestion] = []
+    for _ in range(_MOST_ROUNDS):
+        if wait.code not in _BEFORE_PLACEMENT:
+            found += [_joined([*steps, suggestion]) for suggestion in _look_around(replays, wait)]
+        step = _step_past(wait, replays.session)
+        if step is None:
+            return found
+        steps.append(step)
+        replays.before = tuple(change for step in steps for change in step.changes)
+        plan = replays.plan()
+        if plan is None:
+            return found
+        if replays.session.id not in plan.waits:
+            return [*found, _joined(steps)]
+        wait = plan.waits[replays.session.id]
+    return found
+
+
+def _look_around(replays: Replays, wait: Wait) -> list[Suggestion]:
+    looks = _SHAPE if wait.code in HOPELESS else (*_SHAPE, *_PASSING)
+    found = [suggestion for look in looks for suggestion in look(replays)]
+    return found or list(alternatives.less_of_all_slots(replays))
+
+
+def _step_past(wait: Wait, session: Session) -> Suggestion | None:
+    """What takes away an obstacle that the session meets before it is placed."""
+    spec = session.spec
+    step: Suggestion | None = None
+    match wait.code:
+        case WaitCode.HELD:
+            text = f"let it go: muster release {session.name} (or leave out --hold)"
+            step = Suggestion(text, (SpecChange({"hold": False}),), 0.05)
+        case WaitCode.BEGIN:
+            step = Suggestion("without --begin", (SpecChange({"begin": None}),), 0.05)
+        case WaitCode.DEPENDENCY | WaitCode.NEVER_RUNS if spec.dependencies:
+            free = SpecChange({"after": (), "after_ok": (), "after_any": ()})
+            step = Suggestion("without the sessions that it is to come after", (free,), 0.3)
+        case WaitCode.ARRAY if spec.array:
+            array = spec.array.partition("%")[0]
+            text = f"--array {array} instead of {spec.array}"
+            step = Suggestion(text, (SpecChange({"array": array}),), 0.3, ("--array", array))
+        case WaitCode.LIMIT | WaitCode.NEVER_RUNS if wait.limit:
+            raising = LimitRaised(wait.limit)
+            counted = wait.limit.counts.rpartition(" ")[2]
+            new, old = (alternatives.counted_text(counted, n) for n in (raising.value, wait.limit.value))
+            text = f"a limit of {new} {wait.limit.counts} instead of {old} for {wait.limit.scope}"
+            step = Suggestion(text, (raising,), 1.5 + alternatives.share(wait.limit.value, raising.value))
+        case WaitCode.WINDOW if wait.until is not None:
+            text = "wait for the end of the reservation"
+            step = Suggestion(text, (Later(at=wait.until),), 2.0, starts_at=wait.until)
+        case WaitCode.RETRY if session.retry_at:
+            text = "wait until its launch is tried again"
+            step = Suggestion(text, (Later(at=session.retry_at),), 2.0, starts_at=session.retry_at)
+    return step
+
+
+def _joined(steps: Sequence[Suggestion]) -> Suggestion:
+    return Suggestion(
+        text=", and ".join(step.text for step in steps),
+        changes=tuple(change for step in steps for change in step.changes),
+        effort=max(step.effort for step in steps) + 0.01 * (len(steps) - 1),
+        flags=tuple(word for step in steps for word in step.flags),
+        starts_at=max((step.starts_at for step in steps if step.starts_at is not None), default=None),
+    )

@@ -1,0 +1,161 @@
+"""A `Wait` in plain words: what `muster why` prints, line by line."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster.core.duration import format_duration
+from muster.core.plan import LimitHit, NearestMiss, Wait, WaitCode
+from muster.core.session import Session
+from muster.core.slots import SLOT_NAMES, format_slot, format_slots
+
+HOPELESS = frozenset({WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS})
+"""What does not end by waiting."""
+
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a reader needs beside the wait: the time, how he writes times, and other sessions' names by id."""
+
+    now: float
+    clock_text: Callable[[float], str]
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def stored_wait(stored: Mapping[str, Any]) -> Wait | None:
+    """The wait that `Wait.as_dict` made; None where no pass has looked at the session yet.
+
+    What an older pass did not store has its default. Positions are not stored: they change with every start.
+    """
+    if not stored.get("code"):
+        return None
+    fields = {name: value for name, value in stored.items() if name in Wait.__dataclass_fields__}
+    nearest, limit = fields.pop("nearest", None), fields.pop("limit", None)
+    return Wait(
+        **{
+            "message": "",
+            **fields,
+            "code": WaitCode(fields["code"]),
+            "waits_for": tuple(fields.get("waits_for") or ()),
+        },
+        nearest=NearestMiss(**nearest) if nearest else None,
+        limit=LimitHit(**limit) if limit else None,
+    )
+
+
+def explain(session: Session, wait: Wait, position: int, around: Surroundings, *, advice: bool = True) -> list[str]:
+    """A line for each thing that is known beside the wait's message, then what can be done."""
+    lines = [
+        *_place_in_the_queue(session, position),
+        *_agents(wait),
+        *_limit(wait),
+        *_other_sessions(wait, around),
+        *_times(wait, around),
+    ]
+    if advice and wait.code in _ADVICE:
+        lines.append(_ADVICE[wait.code].format(name=session.name))
+    return lines
+
+
+def moment_text(at: float, around: Surroundings) -> str:
+    """`2026-11-21 14:20 (in 20m)`."""
+    away = at - around.now
+    return f"{around.clock_text(at)} ({'in ' + format_duration(away) if away >= 1 else 'now'})"
+
+
+def code_text(wait: Wait | None) -> str:
+    """In a word, for a column; without a wait it starts in the next pass."""
+    return wait.code if wait else "starting"
+
+
+def start_text(wait: Wait | None, around: Surroundings) -> str:
+    """When it starts, as far as that is known, for a column."""
+    at = wait and (wait.estimated_start or wait.until)
+    return "-" if not at else moment_text(at, around)
+
+
+def _place_in_the_queue(session: Session, position: int) -> list[str]:
+    group, count = session.spec.resource_group, len(session.kernels)
+    lines = [f"place in the queue of group {group}: {position}"] if position else []
+    kernels = "1 kernel" if count == 1 else f"{count} kernels"
+    return [*lines, f"it asks for {format_slots(session.slots)} in {kernels}, priority {session.spec.priority}"]
+
+
+def _agents(wait: Wait) -> list[str]:
+    lines = []
+    if wait.exhausted:
+        counts = ", ".join(f"{name} on {count}" for name, count in wait.exhausted.items())
+        when = "even when empty" if wait.code is WaitCode.NEVER_FITS else "free now"
+        lines.append(f"of {_agents_text(wait.agents_considered)}, too little {when}: {counts}")
+    if wait.nearest and wait.nearest.missing:
+        missing = " and ".join(f"{format_slot(name, wait.nearest.missing[name])} {name}" for name in SLOT_NAMES
+                               if name in wait.nearest.missing)  # fmt: skip
+        lines.append(f"nearest: it needs {missing} more on agent {wait.nearest.agent_id}")
+    if wait.filtered:
+        counts = ", ".join(f"{count} {cause}" for cause, count in sorted(wait.filtered.items()))
+        lines.append(f"agents not asked: {counts}")
+    return lines
+
+
+def _agents_text(count: int) -> str:
+    return "1 agent" if count == 1 else f"{count} agents"
+
+
+def _limit(wait: Wait) -> list[str]:
+    if wait.limit is None:
+        return []
+    counted = wait.limit.counts.rpartition(" ")[2]
+    value, used, asked = (
+        format_slot(counted, amount) if counted in SLOT_NAMES else str(amount)
+        for amount in (wait.limit.value, wait.limit.used, wait.limit.asked)
+    )
+    return [f"limit of {wait.limit.scope}, {wait.limit.counts}: {value}; now {used}, it asks for {asked}"]
+
+
+def _other_sessions(wait: Wait, around: Surroundings) -> list[str]:
+    if not wait.waits_for:
+        return []
+    names = [around.names.get(session_id, session_id) for session_id in wait.waits_for[:_MOST_NAMES]]
+    rest = len(wait.waits_for) - len(names)
+    return [f"waits for: {', '.join(names)}{f' and {rest} more' if rest else ''}"]
+
+
+def _times(wait: Wait, around: Surroundings) -> list[str]:
+    lines = []
+    if wait.passes:
+        lines.append(f"it was the first that did not fit in {wait.passes} {'pass' if wait.passes == 1 else 'passes'}")
+    if wait.until is not None:
+        lines.append(f"not before: {moment_text(wait.until, around)}")
+    if wait.estimated_start is not None:
+        lines.append(f"estimated start: {moment_text(wait.estimated_start, around)}")
+    return lines
+
+
+_ADVICE: Mapping[WaitCode, str] = {
+    WaitCode.NEVER_FITS: "waiting does not help; what would: muster why {name} --what-if",
+    WaitCode.NO_AGENTS: "waiting does not help; submit it to another group (muster agents lists them)",
+    WaitCode.NEVER_RUNS: "waiting does not help; end it: muster cancel {name}",
+    WaitCode.HELD: "let it go: muster release {name}",
+    WaitCode.BUSY: "what would let it start: muster why {name} --what-if",
+    WaitCode.BEHIND: "what would let it start: muster why {name} --what-if",
+    WaitCode.LIMIT: "what would let it start: muster why {name} --what-if",
+    WaitCode.WINDOW: "what would let it start: muster why {name} --what-if",
+}
+
+
+def placed_where(session: Session, allocations: Mapping[str, Any], gpu_indexes: Mapping[str, int]) -> Sequence[str]:
+    """One line for each agent: its kernels, and which of its GPUs they get."""
+    by_agent: dict[str, list[str]] = {}
+    for kernel in session.kernels:
+        allocation = allocations[kernel.id]
+        shares = [
+            f"GPU {gpu_indexes.get(share.uuid, share.uuid)}"
+            + ("" if share.whole else f" ({share.amount / 1000:g} fGPU)")
+            for share in allocation.gpus
+        ]
+        by_agent.setdefault(allocation.agent_id, []).append(
+            kernel.name + (f" on {', '.join(shares)}" if shares else "")
+        )
+    return [f"agent {agent_id}: {'; '.join(kernels)}" for agent_id, kernels in by_agent.items()]

@@ -1,0 +1,128 @@
+"""What time limits tell of a group's room in time to come.
+
+The earliest start of the session at the head of the queue is found as EASY does it (Lifka, The ANL/IBM SP Scheduling
+System, JSSPP 1995): the running sessions are let go in the order in which they end until it fits. Sessions without a
+time limit end last, those that have run longest first, at a time that nobody knows.
+"""
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import NamedTuple
+
+from muster.core.placement import Gang, Rooms
+from muster.core.session import Allocation, Held, Kernel, Session, SessionState
+
+
+class Holder(NamedTuple):
+    """A session that has room, until `end` (`math.inf`: nobody knows). Times are seconds since the epoch."""
+
+    end: float
+    since: float
+    session_id: str
+    kernels: Sequence[Kernel | Held]
+
+
+class Waiting(NamedTuple):
+    """A session, what it asks for, and the agents that are closed to it."""
+
+    session: Session
+    gang: Gang
+    closed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When a gang can start (`math.inf`: nobody knows), and what is free then beside it."""
+
+    at: float
+    beside: Rooms
+
+
+def end_of(session: Session, now: float) -> float:
+    """When a placed or a starting session ends at the latest; `math.inf` where it has no time limit."""
+    if session.state is SessionState.TERMINATING:
+        return now
+    if session.spec.time_limit is None:
+        return math.inf
+    return max(now, (now if session.started_at is None else session.started_at) + session.spec.time_limit)
+
+
+def holder(session: Session, now: float) -> Holder:
+    return Holder(end_of(session, now), session.started_at or now, session.id, session.kernels)
+
+
+def starter(session: Session, allocations: Sequence[Allocation], now: float) -> Holder:
+    """A session that starts now."""
+    return Holder(end_of(session, now), now, session.id, held(session, allocations))
+
+
+def held(session: Session, allocations: Sequence[Allocation]) -> tuple[Held, ...]:
+    """What its kernels have when they get these allocations, in rank order."""
+    return tuple(map(Held, (kernel.slots for kernel in session.kernels), allocations))
+
+
+class Future:
+    """What happens to the room of one group when nothing new starts there."""
+
+    def __init__(self, rooms: Rooms, holders: Iterable[Holder], now: float) -> None:
+        self._rooms = rooms
+        self._holders = sorted(holders, key=lambda holder: holder[:3])
+        self._now = now
+
+    def start(self, gang: Gang, closed: frozenset[str]) -> Start | None:
+        """The earliest, when room is let go in the order of ends; None when even all of it would not do."""
+        rooms, gone = self._rooms.copy(), 0
+        if rooms.fits(gang, closed):
+            return self._start(gang, closed, rooms, 0, 0)
+        # Most heads fit after a few ends: the steps grow, and only the last one is searched.
+        step = 1
+        while not (then := self._let_go(rooms, gone, gone + step)).fits(gang, closed):
+            gone += step
+            if gone >= len(self._holders):
+                return None
+            rooms, step = then, 2 * step
+        low, high = gone + 1, min(gone + step, len(self._holders))
+        while low < high:
+            middle = (low + high) // 2
+            if self._let_go(rooms, gone, middle).fits(gang, closed):
+                high = middle
+            else:
+                low = middle + 1
+        return self._start(gang, closed, rooms, gone, low)
+
+    def estimates(self, waiting: Iterable[Waiting], most: int) -> dict[str, float]:
+        """By session id, when each would start if they started strictly in this order; of at most so many.
+
+        It ends at the first whose start hangs on a session without a time limit.
+        """
+        starts: dict[str, float] = {}
+        rooms = self._rooms.copy()
+        ends = list(self._holders)
+        at = self._now
+        for session, gang, closed in islice(waiting, most):
+            while (allocations := rooms.place(gang, closed)) is None:
+                if not ends or math.isinf(ends[0].end):
+                    return starts
+                ended = heapq.heappop(ends)
+                at = max(at, ended.end)
+                rooms.release(ended.kernels)
+            starts[session.id] = at
+            heapq.heappush(ends, starter(session, allocations, at))
+        return starts
+
+    def _start(self, gang: Gang, closed: frozenset[str], rooms: Rooms, gone: int, count: int) -> Start:
+        """With the first `count` holders let go, and all that end with the last of them; `gone` are so already."""
+        at = self._holders[count - 1].end if count else self._now
+        while count < len(self._holders) and self._holders[count].end <= at < math.inf:
+            count += 1
+        then = self._let_go(rooms, gone, count)
+        then.place(gang, closed)
+        return Start(at, then)
+
+    def _let_go(self, rooms: Rooms, first: int, last: int) -> Rooms:
+        then = rooms.copy()
+        then.release(chain.from_iterable(holder.kernels for holder in self._holders[first:last]))
+        return then

@@ -1,0 +1,73 @@
+"""Whether containers keep to what they were promised of GPUs: what the host's NVML says of their processes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from muster.core.agent_attributes import FgpuOverCap, agent_attributes
+from muster.core.session import Kernel, Session
+
+# NVML counts what the driver needs for a process as well, of which the libraries charge a calibrated estimate.
+TOLERANCE_BYTES = 64 << 20
+
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFinding:
+    """What is wrong with a kernel's use of GPUs, for its user; whether its session is to end for that."""
+
+    problem: str
+    ends: bool = False
+
+
+def gpu_findings(session: Session, reports: Mapping[str, Report]) -> dict[str, GpuFinding | None]:
+    """By kernel id; None where all is well. Kernels of which these reports, by agent id, cannot tell are left out."""
+    entries = {
+        entry["kernel_id"]: (entry, reports[agent_id])
+        for agent_id in session.agents
+        if agent_id in reports
+        for entry in reports[agent_id]["kernels"]
+        if (entry["session_id"], entry["generation"]) == (session.id, session.generation)
+        and entry["state"] == "running"
+        and entry.get("gpus")
+    }
+    found = {}
+    for kernel in session.kernels:
+        if kernel.id in entries:
+            entry, report = entries[kernel.id]
+            finding = _other_gpus(kernel, entry["gpus"]) or _over_share(kernel, entry["gpus"], report)
+            if finding or all(gpu["used_bytes"] is not None for gpu in _capped(entry["gpus"])):
+                found[kernel.id] = finding
+    return found
+
+
+def _other_gpus(kernel: Kernel, gpus: list[Mapping[str, Any]]) -> GpuFinding | None:
+    """A container keeps the GPUs that it was made with, whatever is recorded of it."""
+    promised = {share.uuid for share in kernel.allocation.gpus} if kernel.allocation else set()
+    held = {gpu["uuid"] for gpu in gpus}
+    if held == promised:
+        return None
+    return GpuFinding(f"{kernel.name} holds {_named(held)}, but was promised {_named(promised)}")
+
+
+def _over_share(kernel: Kernel, gpus: list[Mapping[str, Any]], report: Report) -> GpuFinding | None:
+    for gpu in _capped(gpus):
+        used, cap = gpu["used_bytes"], gpu["mem_bytes"]
+        if used is not None and used > cap + TOLERANCE_BYTES:
+            attributes, _ = agent_attributes(report["attributes"])
+            problem = f"{kernel.name} uses {_gib(used)} of GPU memory, its share is {_gib(cap)}"
+            return GpuFinding(problem, attributes.fgpu_over_cap is FgpuOverCap.END)
+    return None
+
+
+def _capped(gpus: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [gpu for gpu in gpus if gpu["mem_bytes"] is not None]
+
+
+def _named(uuids: set[str]) -> str:
+    return " and ".join(sorted(uuids)) or "no GPU"
+
+
+def _gib(amount: int) -> str:
+    return f"{amount / (1 << 30):.4g} GiB"

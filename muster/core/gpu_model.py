@@ -1,0 +1,21 @@
+"""GPU models by the names that people use for them."""
+
+import re
+from functools import cache
+
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+
+def is_of_model(model: str, name: str) -> bool:
+    """Whether a GPU that its driver calls `model` is a `name`: the name's words stand in the model, in one piece.
+
+    `A100` is an `NVIDIA A100-SXM4-80GB`, whatever the case; `A10` is none.
+    """
+    words, wanted = _words(model), _words(name)
+    last = len(words) - len(wanted)
+    return bool(wanted) and any(words[at : at + len(wanted)] == wanted for at in range(last + 1))
+
+
+@cache
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, _SEPARATORS.split(text.lower())))

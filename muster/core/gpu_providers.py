@@ -1,0 +1,199 @@
+"""By what means kernels get shares of GPUs: what each needs of a host, and what it adds to a container.
+
+All take plain facts of a report and give plain values; `muster/core/gpu_access.py` makes a manifest's entries of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from muster.core.agent_attributes import AgentAttributes, FgpuCompute, FgpuProvider
+
+FGPU_TREE = "/opt/muster/fgpu"
+DRIVER_TREE = "/opt/muster/driver"
+MPS_PIPES = "/run/muster-mps/pipe"
+MPS_SHM = "/run/muster-mps/shm"
+LIMITS_FILE = "fgpu"
+_DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+_REAL_LIBRARIES = tuple(f"{DRIVER_TREE}/{name}" for name in _DRIVER_LIBRARIES)
+# The driver maps memory in pages of this size: a finer cap could not be used up.
+_PAGE_BYTES = 2 << 20
+_WHOLE_MILLI = 1000
+
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A share of one physical GPU: memory in bytes, compute in thousandths of the GPU."""
+
+    uuid: str
+    mem_bytes: int
+    compute: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What one kernel shares with others: one part or more; whether it has whole GPUs beside them."""
+
+    kernel_id: str
+    parts: tuple[Part, ...]
+    beside_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A path of the host that a container is given."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a container gets beside its devices: `libraries` are bound over the driver's of these names, `files` lie in
+    its key directory, `leases` name the GPUs whose compute it shares by taking turns.
+    """
+
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    usage: bool = False
+    leases: tuple[str, ...] = ()
+
+
+class Provider(Protocol):
+    """One means."""
+
+    def obstacle(self, report: Report) -> str:
+        """Why GPUs of this host are not cut although the site wants it; empty where all is well."""
+
+    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:
+        """Whether kernels may have fGPU of this GPU of the report."""
+
+    def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
+        """What the kernel's container needs for its parts. One that a site has promised before it chose a means that
+        makes no parts needs the libraries, and does not start without.
+        """
+
+
+def quantise(mem_bytes: int, amount: int, capacity: int) -> tuple[int, int]:
+    """Memory and compute of a share: rounded down, so that all shares of a GPU never have more than the GPU.
+
+    A share has some compute, however small it is.
+    """
+    cap = mem_bytes * amount // capacity
+    return cap - cap % _PAGE_BYTES, max(1, _WHOLE_MILLI * amount // capacity)
+
+
+def is_instance(gpu: Mapping[str, Any]) -> bool:
+    return bool(gpu.get("parent_uuid"))
+
+
+class Shim:
+    """Libraries before the driver's, which cap memory and take turns computing."""
+
+    def obstacle(self, report: Report) -> str:
+        if not report.get("fgpu"):
+            return "the libraries that cap GPUs are not there; run playbooks/site.yml --tags fgpu"
+        inside = sorted({gpu["parent_uuid"] for gpu in report["gpus"] if is_instance(gpu)})
+        if inside:
+            return (
+                f"{' and '.join(inside)} in MIG mode has instances only; set fgpu_provider: mig,"
+                " or end its MIG mode (nvidia-smi -mig 0)"
+            )
+        return ""
+
+    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:
+        return bool(report.get("fgpu")) and not is_instance(gpu)
+
+    def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
+        return capped(shared, attributes, attributes.fgpu_compute)
+
+
+class Mps:
+    """NVIDIA's MPS shares the compute; the libraries cap the memory, for MPS caps each process for itself."""
+
+    def obstacle(self, report: Report) -> str:
+        return SHIM.obstacle(report)
+
+    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:
+        return SHIM.cuts(report, gpu)
+
+    def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
+        shim = capped(shared, attributes, FgpuCompute.NONE)
+        env = {
+            "CUDA_MPS_PIPE_DIRECTORY": MPS_PIPES,
+            # By UUID: a number, or a GPU that the process does not see, would silently end all limits.
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": ",".join(
+                f"{part.uuid}={part.mem_bytes >> 20}M" for part in shared.parts
+            ),
+        }
+        if not shared.beside_whole:
+            # It holds for all devices of a process: a whole GPU would be slowed down too.
+            env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, min(part.compute for part in shared.parts) // 10))
+        # Server and clients also meet in their /dev/shm.
+        meeting_places = Mount(MPS_PIPES, MPS_PIPES, False), Mount(MPS_SHM, "/dev/shm", False)  # noqa: S108
+        return replace(shim, mounts=(*shim.mounts, *meeting_places), env=env)
+
+
+class Mig:
+    """Instances that the card makes of itself: a device each, which needs nothing else."""
+
+    def obstacle(self, report: Report) -> str:
+        instances = [gpu for gpu in report["gpus"] if is_instance(gpu)]
+        if not instances:
+            return "no GPU has MIG instances; name them by fgpu_mig_profiles and run playbooks/site.yml --tags fgpu"
+        unsized = [gpu["uuid"] for gpu in instances if not gpu.get("fraction")]
+        if unsized:
+            return f"the driver does not say what part of its GPU {unsized[0]} is; a newer driver does"
+        return ""
+
+    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - all are asked alike
+        return is_instance(gpu) and bool(gpu.get("fraction"))
+
+    def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
+        return SHIM.delta(shared, attributes)
+
+
+class Whole:
+    """No sharing."""
+
+    def obstacle(self, report: Report) -> str:  # noqa: ARG002 - all are asked alike
+        return "fgpu_provider is whole, which cuts none; set units_per_gpu: 0, or another fgpu_provider"
+
+    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - all are asked alike
+        return False
+
+    def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
+        return SHIM.delta(shared, attributes)
+
+
+def capped(shared: Shared, attributes: AgentAttributes, compute: FgpuCompute) -> Delta:
+    """The libraries with a limits file."""
+    lines = [
+        "version 1",
+        f"kernel {shared.kernel_id}",
+        f"compute {compute}",
+        f"context_bytes {attributes.fgpu_context_bytes}",
+        *[f"gpu {part.uuid} {part.mem_bytes} {part.compute}" for part in shared.parts],
+    ]
+    return Delta(
+        libraries={name: f"{FGPU_TREE}/lib/{name}" for name in _DRIVER_LIBRARIES},
+        # The libraries are linked with the real ones by that path.
+        mounts=(Mount(FGPU_TREE, FGPU_TREE, True), *(Mount(path, path, True) for path in _REAL_LIBRARIES)),
+        files={LIMITS_FILE: "\n".join(lines) + "\n"},
+        usage=True,
+        leases=() if compute is FgpuCompute.NONE else tuple(part.uuid for part in shared.parts),
+    )
+
+
+SHIM = Shim()
+PROVIDERS: Mapping[FgpuProvider, Provider] = {
+    FgpuProvider.SHIM: SHIM,
+    FgpuProvider.MPS: Mps(),
+    FgpuProvider.MIG: Mig(),
+    FgpuProvider.WHOLE: Whole(),
+}

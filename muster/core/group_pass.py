@@ -1,0 +1,283 @@
+"""One resource group's queue, worked from its head to its end.
+
+In the order that the policy gives. The first session that does not fit has its room reserved for the earliest time at
+which it can start; those behind it may start now if that cannot delay it (EASY backfill: Lifka, JSSPP 1995; Mu'alem and
+Feitelson, IEEE TPDS 2001).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from muster.core.admission import Admission
+from muster.core.allocated import Allocated
+from muster.core.future import Future, Waiting, end_of, held, holder, starter
+from muster.core.pass_memory import PassMemory
+from muster.core.placement import Gang, Rooms, Typical, gang_of, on_one_agent, typical_requests
+from muster.core.plan import Placement, Preemption, Wait, WaitCode
+from muster.core.policy import QueueView
+from muster.core.preemption import victims
+from muster.core.reasons import behind, busy, never_fits, no_agents, obstacle, preempting
+from muster.core.session import Allocation, Session
+from muster.core.slots import Slots, total
+from muster.core.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from muster.core.agent import Agent
+
+# Of so many sessions of a group at the most it is said when they start: what is farther off changes too often.
+_ESTIMATED = 20
+_SAMPLED = 2_000
+_TOLD_LATER = Wait(WaitCode.BUSY, "")
+
+
+@dataclass(slots=True)
+class _Head:
+    """The first session that does not fit.
+
+    `start` is when it will (`math.inf`: nobody knows), `room` what others may use beyond that time; None where its room
+    is not reserved.
+    """
+
+    session: Session
+    start: float
+    room: Rooms | None
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Sessions that ask for the same: what was found out for one holds for all.
+
+    `wanted` is the gang where overlay networks can be had. `full` once it does not fit: room only shrinks in a pass.
+    """
+
+    gang: Gang
+    wanted: Gang
+    closed: frozenset[str]
+    total: Slots
+    full: bool = False
+    impossible: Wait | None = None
+    waiting: list[Session] = field(default_factory=list)
+
+
+class GroupPass:
+    """What a pass decides for one resource group."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        group: str,
+        pending: Sequence[Session],
+        admission: Admission,
+        memory: PassMemory,
+    ) -> None:
+        self.placements: list[Placement] = []
+        self.preemptions: list[Preemption] = []
+        self.reasons: dict[str, Wait] = {}
+        self._snapshot = snapshot
+        self._group = group
+        self._pending = pending
+        self._admission = admission
+        self._memory = memory
+        self._policy = snapshot.policy.of(group)
+        members = sorted((a for a in snapshot.agents if a.resource_group == group), key=lambda agent: agent.id)
+        self._agents: dict[str, Agent] = {agent.id: agent for agent in members}
+        self._overlay = snapshot.overlay_keeper is not None
+        self._head: _Head | None = None
+        self._alike: dict[tuple[Gang, frozenset[str]], _Alike] = {}
+        self._first: list[Waiting] = []
+        self._started: list[tuple[Session, tuple[Allocation, ...]]] = []
+        self._leaving: set[str] = set()
+
+    def work(self) -> None:
+        if not self._agents:
+            self.reasons = dict.fromkeys((session.id for session in self._in_order()), no_agents(self._group))
+            return
+        for session in self._in_order():
+            reason = self._tried(session)
+            if reason is not None:
+                self.reasons[session.id] = reason
+        self._explain()
+
+    def _in_order(self) -> Iterator[Session]:
+        by_priority = sorted(self._pending, key=lambda session: -session.spec.priority)
+        for _, sessions in groupby(by_priority, key=lambda session: session.spec.priority):
+            yield from self._policy.order(list(sessions), self._view)
+
+    @cached_property
+    def _placed(self) -> list[Session]:
+        return [s for s in self._snapshot.placed if s.spec.resource_group == self._group]
+
+    @cached_property
+    def _capacity(self) -> Slots:
+        return total(agent.capacity for agent in self._agents.values())
+
+    @cached_property
+    def _allocated(self) -> Allocated:
+        return Allocated(self._placed)
+
+    @cached_property
+    def _view(self) -> QueueView:
+        snapshot = self._snapshot
+        return QueueView(snapshot.now, self._capacity, self._allocated, snapshot.usage, snapshot.policy.shares)
+
+    @cached_property
+    def _rooms(self) -> Rooms:
+        agents = list(self._agents.values())
+        closed = {agent.id: cause for agent in agents if (cause := obstacle(agent, self._snapshot))}
+        here = self._snapshot.placed
+        return self._memory.rooms(self._group, agents, here, self._policy.placement, self._mix, closed)
+
+    @cached_property
+    def _empty_rooms(self) -> Rooms:
+        return Rooms.of(list(self._agents.values()), {}, self._policy.placement, self._mix, {})
+
+    @cached_property
+    def _mix(self) -> tuple[Typical, ...]:
+        """What sessions of this group typically ask for: what it runs and what waits are its latest history."""
+        sessions = [*self._placed, *self._pending]
+        step = max(1, len(sessions) // _SAMPLED)
+        return typical_requests([gang_of(session, overlay=True) for session in sessions[::step]])
+
+    def _tried(self, session: Session) -> Wait | None:
+        """Starts it where that is possible; otherwise why not, or that the end of the pass will tell."""
+        refusal = self._admission.refusal(session)
+        if refusal is not None:
+            return refusal
+        alike = self._like(session)
+        if not alike.full and (self._head is None or self._policy.backfill):
+            allocations = self._place(session, alike)
+            if allocations is not None:
+                self._start(session, alike, allocations)
+                return None
+            alike.full = not self._rooms.fits(alike.gang, alike.closed)
+        if not alike.waiting:
+            alike.impossible = self._impossible(alike.wanted)
+        if alike.impossible is not None:
+            return alike.impossible
+        alike.waiting.append(session)
+        if self._head is None:
+            return self._lead(session, alike) or _TOLD_LATER
+        if len(self._first) < _ESTIMATED:
+            self._first.append(Waiting(session, alike.gang, alike.closed))
+        return _TOLD_LATER
+
+    def _like(self, session: Session) -> _Alike:
+        wanted = gang_of(session, overlay=True)
+        closed = self._admission.closed_agents(session)
+        alike = self._alike.get((wanted, closed))
+        if alike is None:
+            gang = wanted if self._overlay else on_one_agent(wanted)
+            alike = self._alike[wanted, closed] = _Alike(gang, wanted, closed, total(wanted.slots))
+        return alike
+
+    def _place(self, session: Session, alike: _Alike) -> tuple[Allocation, ...] | None:
+        head = self._head
+        if head is None or head.room is None:
+            return self._rooms.place(alike.gang, alike.closed)
+        over_in_time = end_of(session, self._snapshot.now) <= head.start < math.inf
+        given, other = (self._rooms, head.room) if over_in_time else (head.room, self._rooms)
+        allocations = given.place(alike.gang, alike.closed)
+        if allocations is not None:
+            other.take(held(session, allocations))
+        return allocations
+
+    def _start(self, session: Session, alike: _Alike, allocations: tuple[Allocation, ...]) -> None:
+        one_agent = len({given.agent_id for given in allocations}) == 1
+        by_kernel = {kernel.id: given for kernel, given in zip(session.kernels, allocations, strict=True)}
+        self.placements.append(Placement(session.id, "single-node" if one_agent else "multi-node", by_kernel))
+        self._started.append((session, allocations))
+        self._admission.admit(session)
+        self._allocated.add(session.owner, alike.total)
+
+    def _lead(self, session: Session, alike: _Alike) -> Wait | None:
+        """The reason of the first session that does not fit: its room is reserved, or made.
+
+        None when it waits for agents rather than for room: then it holds back nobody.
+        """
+        # What was so for one that asked for the same, earlier in this pass, is so for this one.
+        if len(alike.waiting) > 1:
+            return None
+        now = self._snapshot.now
+        start = self._future.start(alike.gang, alike.closed)
+        if start is None:
+            return None
+        passes = min(passes_of(session) + 1, self._policy.reserve_after_passes)
+        reason = self._busy(alike)
+        leaving = self._preempted(session, alike) if self._policy.preemption and start.at > now else []
+        if leaving:
+            self._leaving = {other.id for other in leaving}
+            start = self._future.start(alike.gang, alike.closed) or start
+            reason = preempting(leaving)
+        reserved = start.at < math.inf or passes >= self._policy.reserve_after_passes
+        self._head = _Head(session, start.at, self._rooms.least(start.beside) if reserved else None)
+        self._first.append(Waiting(session, alike.gang, alike.closed))
+        return replace(reason, passes=passes, estimated_start=start.at if start.at < math.inf else None)
+
+    def _preempted(self, session: Session, alike: _Alike) -> list[Session]:
+        now = self._snapshot.now
+        leaving = victims(session, alike.gang, alike.closed, self._rooms, self._placed, self._capacity, now)
+        reason = f"preempted by {session.name}, which has priority {session.spec.priority}"
+        self.preemptions += [Preemption(other.id, session.id, reason) for other in leaving]
+        return leaving
+
+    @property
+    def _future(self) -> Future:
+        """With what this pass starts, and with what it preempts gone at once."""
+        now = self._snapshot.now
+        stays = [holder(session, now) for session in self._placed if session.id not in self._leaving]
+        leaves = [holder(s, now)._replace(end=now) for s in self._placed if s.id in self._leaving]
+        starts = [starter(session, given, now) for session, given in self._started]
+        return Future(self._rooms, [*stays, *leaves, *starts], now)
+
+    def _impossible(self, wanted: Gang) -> Wait | None:
+        known = self._memory.impossible(self._group)
+        if wanted not in known:
+            known[wanted] = None if self._empty_rooms.fits(wanted) else self._never_fits(wanted)
+        return known[wanted]
+
+    def _never_fits(self, wanted: Gang) -> Wait:
+        joined = any(agent.on_overlay for agent in self._agents.values())
+        measured = wanted if joined else on_one_agent(wanted)
+        return never_fits(self._group, wanted, self._empty_rooms.misses(measured), self._agents)
+
+    def _busy(self, alike: _Alike) -> Wait:
+        misses = self._rooms.misses(alike.gang, alike.closed)
+        return busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.wanted)
+
+    def _explain(self) -> None:
+        """What could not be said before the end of the pass: who asks for the same waits for the same reason."""
+        for alike in self._alike.values():
+            if not alike.waiting:
+                continue
+            reason = self._explained(alike)
+            for session in alike.waiting:
+                if self.reasons[session.id] is _TOLD_LATER:
+                    passes = session.wait.get("passes")
+                    self.reasons[session.id] = replace(reason, passes=passes_of(session)) if passes else reason
+        if self._head is not None and self._head.start < math.inf:
+            self._estimate(self._head)
+
+    def _explained(self, alike: _Alike) -> Wait:
+        if self._head is not None and not self._policy.backfill:
+            return behind(self._head.session, delays=False)
+        if self._head is not None and self._rooms.fits(alike.gang, alike.closed):
+            return behind(self._head.session, delays=True)
+        if alike.closed and self._rooms.fits(alike.gang):
+            return self._admission.window(alike.waiting[0])
+        return self._busy(alike)
+
+    def _estimate(self, head: _Head) -> None:
+        starts = self._future.estimates(self._first, _ESTIMATED)
+        # Those that the head lets pass end before its start, which so stays what it was.
+        starts[head.session.id] = head.start
+        for session_id, start in starts.items():
+            self.reasons[session_id] = replace(self.reasons[session_id], estimated_start=start)
+
+
+def passes_of(session: Session) -> int:
+    """In how many passes it was the first that did not fit."""
+    return int(str(session.wait.get("passes", 0)))

@@ -1,0 +1,158 @@
+"""How many sessions, kernels and slots a user, a project and a resource group may have, and what that refuses."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from muster.core.plan import LimitHit, Wait, WaitCode
+from muster.core.policy import EACH, Limit, Limits
+from muster.core.session import Session
+from muster.core.slots import SLOT_NAMES, format_slot
+
+COUNTED = ("sessions", "kernels", *SLOT_NAMES)
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What is counted against one limit: `bounds`, places in COUNTED with their limits, and nothing else."""
+
+    name: str
+    bounds: tuple[tuple[int, int], ...]
+    used: list[int] = field(default_factory=lambda: [0] * len(COUNTED))
+    # By place in COUNTED and amount: sessions of one shape that the limit refuses share the refusal.
+    refusals: dict[tuple[int, int], Wait] = field(default_factory=dict)
+
+
+class _Counts:
+    """The scopes of each owner, project and resource group that the limits are about."""
+
+    def __init__(self, limits: Limits, bounds: Callable[[Limit], Mapping[str, int]]) -> None:
+        self._limits = (
+            ("user", limits.users),
+            ("project", limits.projects),
+            ("resource group", limits.resource_groups),
+        )
+        self._bounds = bounds
+        self._scopes: dict[tuple[str, str], _Scope | None] = {}
+        self._of: dict[tuple[str, str, str], tuple[_Scope, ...]] = {}
+
+    def scopes(self, session: Session) -> tuple[_Scope, ...]:
+        """Those that the session counts against."""
+        spec = session.spec
+        key = session.owner, spec.project, spec.resource_group
+        found = self._of.get(key)
+        if found is None:
+            pairs = zip(self._limits, key, strict=True)
+            found = tuple(scope for (kind, limits), name in pairs if (scope := self._scope(kind, limits, name)))
+            self._of[key] = found
+        return found
+
+    def add(self, session: Session) -> None:
+        scopes = self.scopes(session)
+        if not scopes:
+            return
+        amounts = _amounts(session)
+        for scope in scopes:
+            for place, _ in scope.bounds:
+                scope.used[place] += amounts[place]
+            scope.refusals.clear()
+
+    def _scope(self, kind: str, limits: Mapping[str, Limit], name: str) -> _Scope | None:
+        if (kind, name) not in self._scopes:
+            limit = limits.get(name, limits.get(EACH))
+            bounds = self._bounds(limit) if limit else {}
+            places = tuple((place, bounds[counted]) for place, counted in enumerate(COUNTED) if counted in bounds)
+            self._scopes[kind, name] = _Scope(f"{kind} {name}", places) if places else None
+        return self._scopes[kind, name]
+
+
+class RunningLimits:
+    """What is placed, counted against the limits of what may run at a time."""
+
+    def __init__(self, limits: Limits, placed: Iterable[Session]) -> None:
+        self._counts = _Counts(limits, lambda limit: limit.running)
+        for session in placed:
+            self._counts.add(session)
+
+    def add(self, session: Session) -> None:
+        """Another session was placed."""
+        self._counts.add(session)
+
+    def refusal(self, session: Session) -> Wait | None:
+        scopes = self._counts.scopes(session)
+        if not scopes:
+            return None
+        amounts = _amounts(session)
+        first: tuple[_Scope, int] | None = None
+        for scope in scopes:
+            for place, bound in scope.bounds:
+                if amounts[place] > bound:
+                    return _refusal(scope, place, amounts[place])
+                if first is None and scope.used[place] + amounts[place] > bound and amounts[place]:
+                    first = scope, place
+        return _refusal(*first, amounts[first[1]]) if first else None
+
+
+def pending_refusal(limits: Limits, pending: Iterable[Session], new: Sequence[Session]) -> str | None:
+    """Why these new sessions may not be queued beside those that are pending; None when they may."""
+    counts = _Counts(limits, lambda limit: limit.pending)
+    if not any(counts.scopes(session) for session in new):
+        return None
+    for session in pending:
+        counts.add(session)
+    before = {scope.name: list(scope.used) for session in new for scope in counts.scopes(session)}
+    for session in new:
+        counts.add(session)
+    for scope in {scope.name: scope for session in new for scope in counts.scopes(session)}.values():
+        for place, bound in scope.bounds:
+            asked = scope.used[place] - before[scope.name][place]
+            if asked and scope.used[place] > bound:
+                name = COUNTED[place]
+                return (
+                    f"limit: {scope.name} may have {_text(name, bound)} pending,"
+                    f" has {_amount(name, before[scope.name][place])}, this asks for {_amount(name, asked)} more;"
+                    " wait until some have started, or end some"
+                )
+    return None
+
+
+def _refusal(scope: _Scope, place: int, asked: int) -> Wait:
+    key = place, asked
+    known = scope.refusals.get(key)
+    if known is None:
+        known = scope.refusals[key] = _wait(scope, place, asked)
+    return known
+
+
+def _wait(scope: _Scope, place: int, asked: int) -> Wait:
+    name, value = COUNTED[place], dict(scope.bounds)[place]
+    hit = LimitHit(scope.name, f"running {name}", value, scope.used[place], asked)
+    if asked > value:
+        message = (
+            f"never runs: it asks for {_text(name, asked)}, more than {scope.name} may ever run: {_amount(name, value)}"
+        )
+        return Wait(WaitCode.NEVER_RUNS, message, limit=hit)
+    message = (
+        f"limit: {scope.name} may run {_text(name, value)}, uses {_amount(name, hit.used)},"
+        f" this asks for {_amount(name, asked)} more"
+    )
+    return Wait(WaitCode.LIMIT, message, limit=hit)
+
+
+def _amounts(session: Session) -> tuple[int, ...]:
+    """In the order of COUNTED."""
+    cpu = mem = fgpu = gpu = 0
+    for kernel in session.kernels:
+        slots = kernel.slots
+        cpu += slots.cpu
+        mem += slots.mem
+        fgpu += slots.fgpu
+        gpu += slots.gpu
+    return 1, len(session.kernels), cpu, mem, fgpu, gpu
+
+
+def _amount(name: str, amount: int) -> str:
+    return format_slot(name, amount) if name in SLOT_NAMES else str(amount)
+
+
+def _text(name: str, amount: int) -> str:
+    return f"{_amount(name, amount)} {name}"

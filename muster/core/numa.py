@@ -1,0 +1,48 @@
+"""Which cores of an agent are near to which of its GPUs and memory."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    """`cpus` as the kernel lists them, such as `0-15,32-47`; empty for a node that has memory only. `mem` in bytes."""
+
+    node: int
+    cpus: str
+    mem: int
+
+    @property
+    def cpu(self) -> int:
+        """In milli-cores."""
+        ranges = (part.partition("-") for part in self.cpus.split(",") if part)
+        return sum(int(last or first) - int(first) + 1 for first, _, last in ranges) * _MILLI
+
+
+def promised_by_node(kernels: Iterable[tuple[Sequence[int], int]]) -> dict[int, int]:
+    """What kernels were promised on each node, from each one's nodes and milli-cores; on several in equal parts."""
+    promised: dict[int, int] = {}
+    for numa_nodes, cpu in kernels:
+        for node in numa_nodes:
+            promised[node] = promised.get(node, 0) - (-cpu // len(numa_nodes))
+    return promised
+
+
+def cpuset(
+    nodes: Sequence[NumaNode], chosen: Collection[int], promised: Mapping[int, int], cpu_of_all: int
+) -> str | None:
+    """The CPUs of the `chosen` nodes for one kernel; None where it may run on any.
+
+    It may where the chosen nodes are all that there are, or where kernels, it among them, were promised more
+    milli-cores on one than that has: bound to it they would have less than they asked for, beside idle cores. An engine
+    that has other than the nodes' cores (`cpu_of_all`) is itself confined to some, and would refuse a set with others.
+    """
+    with_cores = [node for node in nodes if node.cpus]
+    near = [node for node in with_cores if node.node in chosen]
+    if not near or len(near) < len(set(chosen)) or len(near) == len(with_cores):
+        return None
+    if sum(node.cpu for node in with_cores) != cpu_of_all or any(promised[node.node] > node.cpu for node in near):
+        return None
+    return ",".join(node.cpus for node in near)

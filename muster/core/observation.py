@@ -1,0 +1,171 @@
+"""What agents' reports mean for the sessions on them.
+
+A report speaks for its own agent only: of kernels on other agents the recorded facts count.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from muster.core.duration import format_duration
+from muster.core.gpu_check import GpuFinding, gpu_findings
+from muster.core.lifecycle import Event, all_run, all_started, changed_facts, transition
+from muster.core.session import Kernel, Result, Session, SessionState
+from muster.core.snapshot import Snapshot
+
+_FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at")
+_S = SessionState
+
+Report = Mapping[str, Any]
+
+
+def observe(snapshot: Snapshot, reports: Mapping[str, Report]) -> list[Event]:
+    """What these reports, by agent id, mean for the sessions that run; and which sessions' time is up."""
+    events = []
+    for session in snapshot.placed:
+        if session.state is not _S.RUNNING:
+            continue
+        reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
+        findings = gpu_findings(session, reports)
+        seen = _with_gpu_problems(session, seen_kernels(session, reports), findings)
+        event = _ended(session, reported, seen, findings, snapshot.now)
+        if event is None and (changes := changed_facts(session.kernels, seen)):
+            event = Event(session.id, snapshot.now, session.state, session.state, kernels=changes)
+            if reason := _gpu_news(session, changes):
+                event = transition(session, _S.RUNNING, reason, snapshot.now, kernels=changes)
+        if event:
+            events.append(event)
+    return events
+
+
+def adopt(session: Session, reports: Mapping[str, Report], now: float) -> Event | None:
+    """A launch whose end nobody recorded: it needs no repetition when all of its kernels are there."""
+    entries = [
+        entry
+        for agent_id in session.agents
+        for entry in reports[agent_id]["kernels"]
+        if entry["session_id"] == session.id and entry["generation"] == session.generation
+    ]
+    lived = {entry["kernel_id"]: entry["released"] for entry in entries if entry["state"] in {"running", "exited"}}
+    if any(kernel.id not in lived for kernel in session.kernels):
+        return None
+    if all(lived.values()):
+        return all_run(session, changed_facts(session.kernels, seen_kernels(session, reports)), now)
+    return all_started(session, now)
+
+
+def seen_kernels(session: Session, reports: Mapping[str, Report]) -> dict[str, dict[str, Any]]:
+    """The facts of this session's present launch in the reports, by kernel id."""
+    return {
+        entry["kernel_id"]: {**{name: entry[name] for name in _FACTS}, "container_state": entry["state"]}
+        for agent_id in session.agents
+        if agent_id in reports
+        for entry in reports[agent_id]["kernels"]
+        if entry["session_id"] == session.id and entry["generation"] == session.generation
+    }
+
+
+def _with_gpu_problems(
+    session: Session, seen: dict[str, dict[str, Any]], findings: Mapping[str, GpuFinding | None]
+) -> dict[str, dict[str, Any]]:
+    """The facts with each kernel's GPU problem as it was when it began: the amounts in it change all the time."""
+    recorded = {kernel.id: kernel.gpu_problem for kernel in session.kernels}
+    for kernel_id, finding in findings.items():
+        seen[kernel_id]["gpu_problem"] = (recorded[kernel_id] or finding.problem) if finding else None
+    return seen
+
+
+def _gpu_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> str:
+    """What began or ended with these changes, for the session's story."""
+    changed = [(kernel, changes.get(kernel.id, {})) for kernel in session.kernels]
+    return "; ".join(
+        str(facts["gpu_problem"] or f"{kernel.name} keeps to its share of GPUs again")
+        for kernel, facts in changed
+        if "gpu_problem" in facts
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    reason: str
+    result: Result
+    exit_code: int | None = None
+
+
+def _ended(
+    session: Session,
+    reported: set[str],
+    seen: Mapping[str, Mapping[str, Any]],
+    findings: Mapping[str, GpuFinding | None],
+    now: float,
+) -> Event | None:
+    """RUNNING → TERMINATING when the command ended, a kernel died, vanished or took too much, or the time is up."""
+    recorded = {kernel.id: _recorded(kernel) for kernel in session.kernels if kernel.id not in reported}
+    facts = {**recorded, **seen}
+    end = _failure(session, facts) or _success(session, facts) or _took_too_much(findings) or _time_is_up(session, now)
+    if end is None:
+        return None
+    return transition(
+        session,
+        _S.TERMINATING,
+        end.reason,
+        now,
+        result=end.result,
+        exit_code=end.exit_code,
+        kernels=changed_facts(session.kernels, seen),
+    )
+
+
+def _recorded(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "container_state": kernel.container_state,
+        "exit_code": kernel.exit_code,
+        "oom_killed": kernel.oom_killed,
+    }
+
+
+def _decides(session: Session, kernel: Kernel) -> bool:
+    """Whether it runs the session's command; a role with a command of its own serves the others."""
+    runs_it = kernel.rank == 0 or (session.spec.run_on == "all" and kernel.command == session.main.command)
+    return session.spec.is_batch and runs_it
+
+
+def _has_ended(facts: Mapping[str, Any]) -> bool:
+    return facts["container_state"] in {"exited", "dead"}
+
+
+def _failure(session: Session, facts_by_kernel: Mapping[str, Mapping[str, Any]]) -> _End | None:
+    """Of the first kernel in rank order that failed: the others often fail because of it."""
+    for kernel in session.kernels:
+        facts = facts_by_kernel.get(kernel.id)
+        if facts is None:
+            return _End(f"the container of {kernel.name} has vanished from its agent", Result.FAILURE)
+        if not _has_ended(facts):
+            continue
+        code = int(facts["exit_code"] or 0)
+        if facts["oom_killed"]:
+            return _End(f"{kernel.name} ran out of memory", Result.FAILURE, code)
+        if _decides(session, kernel) and code:
+            return _End(f"the command ended with exit code {code} in {kernel.name}", Result.FAILURE, code)
+        if code or kernel.command is None:
+            return _End(f"{kernel.name} ended unexpectedly with exit code {code}", Result.FAILURE, code)
+    return None
+
+
+def _success(session: Session, facts: Mapping[str, Mapping[str, Any]]) -> _End | None:
+    deciding = [kernel for kernel in session.kernels if _decides(session, kernel)]
+    if deciding and all(_has_ended(facts[kernel.id]) for kernel in deciding):
+        return _End("the command ended with exit code 0", Result.SUCCESS, 0)
+    return None
+
+
+def _took_too_much(findings: Mapping[str, GpuFinding | None]) -> _End | None:
+    ending = [finding for finding in findings.values() if finding and finding.ends]
+    return _End(ending[0].problem, Result.FAILURE) if ending else None
+
+
+def _time_is_up(session: Session, now: float) -> _End | None:
+    limit = session.spec.time_limit
+    if limit is None or session.started_at is None or now < session.started_at + limit:
+        return None
+    return _End(f"its time limit of {format_duration(limit)} is reached", Result.FAILURE)

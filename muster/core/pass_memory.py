@@ -1,0 +1,113 @@
+"""What one pass may take over from the one before: what has not changed is not worked out again."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import is_
+
+from muster.core.admission import moments
+from muster.core.agent import Agent
+from muster.core.future import end_of
+from muster.core.placement import Gang, Rooms, Typical
+from muster.core.plan import Plan, Wait
+from muster.core.policy import PlacementPolicy
+from muster.core.session import Kernel, Session
+from muster.core.snapshot import Snapshot
+
+
+@dataclass(slots=True)
+class _Known:
+    agents: Sequence[Agent]
+    closed: Mapping[str, str]
+    policy: PlacementPolicy
+    mix: Sequence[Typical]
+    kernels: dict[str, tuple[Kernel, ...]]
+    rooms: Rooms
+    impossible: dict[Gang, Wait | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    snapshot: Snapshot
+    plan: Plan
+    until: float
+
+
+class PassMemory:
+    """It changes nothing of what a pass decides, only what that costs.
+
+    Sessions and agents are the same when they are the same objects: the store gives what has not changed again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._decided: _Decided | None = None
+
+    def plan(self, snapshot: Snapshot) -> Plan | None:
+        """That of the pass before, where nothing is different but the time, and that changes nothing yet."""
+        before = self._decided
+        if before is None or not before.snapshot.now <= snapshot.now < before.until:
+            return None
+        return before.plan if _is_the_same(before.snapshot, snapshot) else None
+
+    def decided(self, snapshot: Snapshot, plan: Plan) -> None:
+        """To be told of each pass."""
+        idle = not plan.placements and not plan.preemptions
+        self._decided = _Decided(snapshot, plan, _next_change(snapshot)) if idle else None
+
+    def impossible(self, group: str) -> dict[Gang, Wait | None]:
+        """What is known of gangs that could never start, or could, on the agents that `rooms` was asked for."""
+        return self._known[group].impossible
+
+    def rooms(
+        self,
+        group: str,
+        agents: Sequence[Agent],
+        placed: Sequence[Session],
+        policy: PlacementPolicy,
+        mix: Sequence[Typical],
+        closed: Mapping[str, str],
+    ) -> Rooms:
+        """As `Rooms.of` would make them; the caller's own."""
+        kernels = {session.id: session.kernels for session in placed}
+        known = self._known.get(group)
+        impossible: dict[Gang, Wait | None] = {}
+        if known is not None and _are_the_same(known.agents, agents):
+            impossible = known.impossible
+        else:
+            known = None
+        if known is None or (known.closed, known.policy, known.mix) != (closed, policy, mix):
+            rooms = Rooms.of(agents, {}, policy, mix, closed)
+            before: dict[str, tuple[Kernel, ...]] = {}
+        else:
+            rooms, before = known.rooms, known.kernels
+        gone = [old for session_id, old in before.items() if kernels.get(session_id) is not old]
+        new = [held for session_id, held in kernels.items() if before.get(session_id) is not held]
+        if gone:
+            rooms.release(kernel for old in gone for kernel in old)
+        if new:
+            rooms.take(kernel for held in new for kernel in held)
+        self._known[group] = _Known(agents, closed, policy, mix, kernels, rooms, impossible)
+        return rooms.copy()
+
+
+def _are_the_same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _is_the_same(one: Snapshot, other: Snapshot) -> bool:
+    return (
+        _are_the_same(one.sessions, other.sessions)
+        and _are_the_same(one.agents, other.agents)
+        and (one.slow, one.policy, one.usage) == (other.slow, other.policy, other.usage)
+        and not (one.reservations or other.reservations)
+        and one.ended.keys() == other.ended.keys()
+    )
+
+
+def _next_change(snapshot: Snapshot) -> float:
+    """When time alone makes a difference; `now` where it always does."""
+    if any(session.spec.time_limit is not None and session.started_at is None for session in snapshot.placed):
+        return snapshot.now
+    ends = (end for session in snapshot.placed if (end := end_of(session, snapshot.now)) > snapshot.now)
+    return min((*moments(snapshot), *ends), default=math.inf)

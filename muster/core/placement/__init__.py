@@ -1,0 +1,17 @@
+"""Where gangs go: docs/placement.md."""
+
+from muster.core.placement.gang import Constraint, Gang, Topology, Typical, gang_of, on_one_agent, typical_requests
+from muster.core.placement.misses import Misses
+from muster.core.placement.rooms import Rooms
+
+__all__ = [
+    "Constraint",
+    "Gang",
+    "Misses",
+    "Rooms",
+    "Topology",
+    "Typical",
+    "gang_of",
+    "on_one_agent",
+    "typical_requests",
+]

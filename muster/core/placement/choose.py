@@ -1,0 +1,302 @@
+"""Which agents hold a gang. Compiled.
+
+What an agent would hold of a gang, and at which cost, is kept until the agent changes: a row of `held` and `score` for
+each gang that was asked for lately. `log` lists the agents that changed; a row is brought up to date when its gang is
+asked for again. `best` holds the least cost of each block of agents, so that the best is found without looking at all.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from muster.core.placement.columns import (
+    AGENT,
+    CPU,
+    FIRST_GPU,
+    FRAGMENTATION,
+    MEM,
+    NOWHERE,
+    OVERLAY,
+    RANK,
+)
+from muster.core.placement.compiled import Flags, Floats, Ints, entry_point, part, revision
+from muster.core.placement.cost import Ground, ground_of, stranded
+from muster.core.placement.fill import held_by, take
+
+BLOCK: Final = 64
+
+# Columns of `shapes`.
+START: Final = 0
+COUNT: Final = 1
+ROW: Final = 2
+SEEN: Final = 3
+UNIFORM: Final = 4
+PICKY: Final = 5
+
+NEVER_SEEN: Final = -1
+RULED_OUT: Final = -1
+
+
+class Cache(NamedTuple):
+    """`log[0]` counts the changes; the rest is a ring. `now` is what is stranded on each agent, NaN where not known.
+
+    `stamps` marks the agents that an update has seen; its last entry is the mark of the current one.
+    """
+
+    shapes: Ints
+    requests: Ints
+    serves: Flags
+    held: Ints
+    score: Floats
+    best: Floats
+    log: Ints
+    now: Floats
+    stamps: Ints
+
+
+@part
+def note_change(cache: Cache, agent: int) -> None:
+    log = cache.log
+    log[1 + log[0] % (log.shape[0] - 1)] = agent
+    log[0] += 1
+    cache.now[agent] = np.nan
+
+
+@part
+def stranded_now(ground: Ground, cache: Cache, agent: int) -> float:
+    if ground.weights[FRAGMENTATION] == 0.0:
+        return 0.0
+    if np.isnan(cache.now[agent]):
+        free = ground.free[agent]
+        cache.now[agent] = stranded(ground, agent, free[CPU], free[MEM], free[FIRST_GPU:])
+    return cache.now[agent]  # type: ignore[no-any-return]
+
+
+@part
+def update_block(cache: Cache, row: int, count: int, block: int) -> None:
+    held, score = cache.held[row], cache.score[row]
+    least = np.inf
+    for agent in range(block * BLOCK, min((block + 1) * BLOCK, held.shape[0])):
+        if held[agent] == count and score[agent] < least:
+            least = score[agent]
+    cache.best[row, block] = least
+
+
+@part
+def update_agent(cache: Cache, row: int, count: int, agent: int, held: int, score: float) -> None:
+    """Notes what the agent holds now. Its block is only looked through when its best agent has become worse."""
+    block = agent // BLOCK
+    was_best = cache.held[row, agent] == count and cache.score[row, agent] == cache.best[row, block]
+    cache.held[row, agent], cache.score[row, agent] = held, score
+    if held == count and score <= cache.best[row, block]:
+        cache.best[row, block] = score
+    elif was_best:
+        update_block(cache, row, count, block)
+
+
+@part
+def serving(cache: Cache, shape: int) -> Flags:
+    """Which GPU models serve the gang; nothing when all do."""
+    return cache.serves[shape] if cache.shapes[shape, PICKY] else cache.serves[shape, :0]
+
+
+@part
+def asked(cache: Cache, shape: int) -> Ints:
+    start = cache.shapes[shape, START]
+    return cache.requests[start : start + cache.shapes[shape, COUNT]]
+
+
+@part
+def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
+    """Brings what is kept for the gang up to date."""
+    shapes, held, log = cache.shapes, cache.held, cache.log
+    agents = held.shape[1]
+    row, count, seen, end = shapes[shape, ROW], shapes[shape, COUNT], shapes[shape, SEEN], log[0]
+    requests, serves = asked(cache, shape), serving(cache, shape)
+    todo = np.ones(count, np.bool_)
+    shapes[shape, SEEN] = end
+    if seen == NEVER_SEEN or end - seen >= log.shape[0] - 1:
+        for agent in range(agents):
+            if held[row, agent] != RULED_OUT:
+                before = stranded_now(ground, cache, agent)
+                held[row, agent], cache.score[row, agent] = held_by(
+                    ground, agent, before, requests, serves, False, todo, places, count
+                )
+        for block in range(cache.best.shape[1]):
+            update_block(cache, row, count, block)
+        return
+    stamps = cache.stamps
+    stamps[agents] += 1
+    for position in range(end - 1, seen - 1, -1):
+        agent = log[1 + position % (log.shape[0] - 1)]
+        if stamps[agent] == stamps[agents] or held[row, agent] == RULED_OUT:
+            continue
+        stamps[agent] = stamps[agents]
+        before = stranded_now(ground, cache, agent)
+        holds, price = held_by(ground, agent, before, requests, serves, False, todo, places, count)
+        update_agent(cache, row, count, agent, holds, price)
+
+
+@part
+def best_whole(cache: Cache, shape: int, closed: Flags) -> int:
+    """The agent that holds the whole gang at the least cost, the first of equals; NOWHERE where none does."""
+    row, count = cache.shapes[shape, ROW], cache.shapes[shape, COUNT]
+    held, score = cache.held[row], cache.score[row]
+    first, last = 0, held.shape[0]
+    if not closed.shape[0]:
+        block, least = 0, np.inf
+        for other in range(cache.best.shape[1]):
+            if cache.best[row, other] < least:
+                block, least = other, cache.best[row, other]
+        first, last = block * BLOCK, min((block + 1) * BLOCK, last)
+    found, least = NOWHERE, np.inf
+    for agent in range(first, last):
+        if held[agent] == count and score[agent] < least and not (closed.shape[0] and closed[agent]):
+            found, least = agent, score[agent]
+    return found
+
+
+@part
+def commit(ground: Ground, cache: Cache, requests: Ints, places: Ints) -> None:
+    last = NOWHERE
+    for number in range(requests.shape[0]):
+        place = places[requests[number, RANK]]
+        take(ground, requests[number], place)
+        if place[AGENT] != last:
+            last = place[AGENT]
+            note_change(cache, last)
+
+
+@part
+def best_next(
+    ground: Ground,
+    cache: Cache,
+    shape: int,
+    members: Ints,
+    closed: Flags,
+    used: Flags,
+    todo: Flags,
+    rest: int,
+    places: Ints,
+) -> tuple[int, int]:
+    """The agent that holds most of the kernels that are left, and how many; of those that hold all of them, the one
+    with the least room for more. Then by cost, then the first.
+    """
+    row = cache.shapes[shape, ROW]
+    kernels, serves, uniform = asked(cache, shape), serving(cache, shape), cache.shapes[shape, UNIFORM] != 0
+    found, most, spare, least = NOWHERE, 0, 0, np.inf
+    for agent in members:
+        room = cache.held[row, agent]
+        if (uniform and room < 1) or used[agent] or room == RULED_OUT or not ground.fixed[agent, OVERLAY]:
+            continue
+        if closed.shape[0] and closed[agent]:
+            continue
+        price = cache.score[row, agent]
+        if not uniform:
+            before = stranded_now(ground, cache, agent)
+            room, price = held_by(ground, agent, before, kernels, serves, False, todo, places, rest)
+        holds = min(room, rest)
+        if holds > most or (holds == most > 0 and (room - holds < spare or (room - holds == spare and price < least))):
+            found, most, spare, least = agent, holds, room - holds, price
+    return found, most
+
+
+@part
+def cover(ground: Ground, cache: Cache, shape: int, members: Ints, closed: Flags, used: Flags, places: Ints) -> int:
+    """On how many of the members the gang lies if each time the one that holds most is taken; 0 where it does not fit.
+
+    Writes the places.
+    """
+    kernels, serves = asked(cache, shape), serving(cache, shape)
+    count = kernels.shape[0]
+    if cache.shapes[shape, UNIFORM]:
+        room = 0
+        for agent in members:
+            room += max(0, cache.held[cache.shapes[shape, ROW], agent])
+        if room < count:
+            return 0
+    todo = np.ones(count, np.bool_)
+    used[members] = False
+    rest, agents = count, 0
+    while rest:
+        agent, holds = best_next(ground, cache, shape, members, closed, used, todo, rest, places)
+        if agent == NOWHERE:
+            return 0
+        before = stranded_now(ground, cache, agent)
+        held_by(ground, agent, before, kernels, serves, True, todo, places, rest)
+        for number in range(count):
+            todo[number] &= places[kernels[number, RANK], AGENT] != agent
+        used[agent] = True
+        rest -= holds
+        agents += 1
+    return agents
+
+
+@part
+def nearest(
+    ground: Ground, cache: Cache, shape: int, members: Ints, starts: Ints, closed: Flags, used: Flags, places: Ints
+) -> int:
+    """Covers the gang by the rack (or zone) that needs the fewest agents for it; 0 where none holds it."""
+    fewest, best, last = 0, 0, 0
+    for domain in range(starts.shape[0] - 1):
+        agents = cover(ground, cache, shape, members[starts[domain] : starts[domain + 1]], closed, used, places)
+        last = domain
+        if agents and (not fewest or agents < fewest):
+            fewest, best = agents, domain
+    if fewest and best != last:
+        cover(ground, cache, shape, members[starts[best] : starts[best + 1]], closed, used, places)
+    return fewest
+
+
+Arrays = tuple[Ints, Ints, Floats, Floats, Ints, Ints, Flags, Ints, Floats, Floats, Ints, Floats, Ints]
+"""A `Ground` and a `Cache`, as plain tuples: named ones take numba longer to unpack."""
+
+
+def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool], Callable[..., None]]:
+    @entry_point
+    def on_one_agent(shape: int, takes: bool, arrays: Arrays, closed: Flags, places: Ints) -> bool:
+        """Whether one agent holds the gang; if it does and `takes`, it is taken and `places` written, by rank."""
+        _ = made_of
+        ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
+        update_row(ground, cache, shape, places)
+        agent = best_whole(cache, shape, closed)
+        if agent == NOWHERE:
+            return False
+        if takes:
+            kernels = asked(cache, shape)
+            count = kernels.shape[0]
+            todo = np.ones(count, np.bool_)
+            before = stranded_now(ground, cache, agent)
+            held_by(ground, agent, before, kernels, serving(cache, shape), True, todo, places, count)
+            commit(ground, cache, kernels, places)
+        return True
+
+    @entry_point
+    def over_agents(
+        shape: int, takes: bool, arrays: Arrays, closed: Flags, places: Ints, members: Ints, starts: Ints
+    ) -> bool:
+        """Whether the agents of one domain hold the gang, which no single agent does; as `on_one_agent`.
+
+        What is kept for the gang must be up to date.
+        """
+        _ = made_of
+        ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
+        used = np.zeros(cache.held.shape[1], np.bool_)
+        if not nearest(ground, cache, shape, members, starts, closed, used, places):
+            return False
+        if takes:
+            commit(ground, cache, asked(cache, shape), places)
+        return True
+
+    @entry_point
+    def take_places(shape: int, arrays: Arrays, places: Ints) -> None:
+        """Takes places that were found in another way."""
+        _ = made_of
+        ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
+        commit(ground, cache, asked(cache, shape), places)
+
+    return on_one_agent, over_agents, take_places
+
+
+on_one_agent, over_agents, take_places = _entry_points(revision())

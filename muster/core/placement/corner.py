@@ -1,0 +1,108 @@
+"""Shares of a gang on the GPUs of one agent, by search.
+
+Placing one share after the other is quick and nearly always right; where it ends in a corner, a gang that fits would be
+told that it never does. So the search has the last word, within limits.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from muster.core.placement import columns
+from muster.core.placement.columns import CAPACITY, CUT, MOST_CPU, NO_UNIT, UNIT
+from muster.core.placement.compiled import Flags, Ints
+from muster.core.placement.gang import Gang
+from muster.core.placement.hardware import Hardware
+from muster.core.slots import total
+
+MAX_STEPS = 2_000
+MAX_SHARES = 200
+
+
+def packing(amounts: Sequence[int], free: Sequence[int], max_steps: int = MAX_STEPS) -> list[int] | None:
+    """For each amount, which entry of `free` holds it; None when no way was found within the limits."""
+    if len(amounts) > MAX_SHARES or sum(amounts) > sum(free):
+        return None
+    order = sorted(range(len(amounts)), key=lambda index: (-amounts[index], index))
+    left = list(free)
+    chosen = [0] * len(amounts)
+    dead_ends: set[tuple[int, ...]] = set()
+
+    def search(position: int) -> bool:
+        if position == len(order):
+            return True
+        state = (position, *sorted(left))
+        if state in dead_ends or len(dead_ends) > max_steps:
+            return False
+        amount = amounts[order[position]]
+        tried = set()
+        for gpu in sorted(range(len(left)), key=lambda gpu: (left[gpu], gpu)):
+            if left[gpu] < amount or left[gpu] in tried:
+                continue
+            tried.add(left[gpu])
+            left[gpu] -= amount
+            chosen[order[position]] = gpu
+            if search(position + 1):
+                return True
+            left[gpu] += amount
+        dead_ends.add(state)
+        return False
+
+    return chosen if search(0) else None
+
+
+def has_corners(gang: Gang) -> bool:
+    """Whether the order in which its shares are placed matters: shares that are all alike fit or do not."""
+    return len({slots.fgpu for slots in gang.slots if slots.fgpu}) > 1
+
+
+def cornered(hardware: Hardware, free: Ints, gang: Gang, serves: Flags, asked: Flags) -> list[list[int]] | None:
+    """The kernels' places by rank (as `columns` says them) on the first agent of those `asked` that holds them all.
+
+    `serves` says of each GPU (agents, width) whether the gang may use it.
+    """
+    wanted = total(gang.slots)
+    gpus = np.where(serves, np.maximum(0, free[:, columns.FIRST_GPU :]), 0)
+    cut = hardware.block(CUT) != 0
+    enough = (
+        asked
+        & (free[:, columns.CPU] >= wanted.cpu)
+        & (free[:, columns.MEM] >= wanted.mem)
+        & (hardware.fixed[:, MOST_CPU] >= max(slots.cpu for slots in gang.slots))
+        & (hardware.fixed[:, UNIT] > 0)
+        # With one kernel on each GPU, the demanding ones first and the smallest GPU that fits, there are no corners.
+        & (hardware.fixed[:, UNIT] < NO_UNIT)
+        & (np.where(cut, gpus, 0).sum(axis=1) >= wanted.fgpu)
+    )
+    hopeless: set[tuple[int, ...]] = set()
+    for agent in np.flatnonzero(enough).tolist():
+        unit, capacities = int(hardware.fixed[agent, UNIT]), hardware.block(CAPACITY)[agent].tolist()
+        state = (unit, *gpus[agent].tolist(), *capacities, *cut[agent].tolist())
+        if state in hopeless:
+            continue
+        places = _on(agent, unit, gpus[agent].tolist(), capacities, cut[agent].tolist(), gang)
+        if places is not None:
+            return places
+        hopeless.add(state)
+    return None
+
+
+def _on(
+    agent: int, unit: int, free: list[int], capacities: list[int], cut: list[bool], gang: Gang
+) -> list[list[int]] | None:
+    counts = [slots.gpu or slots.fgpu // unit for slots in gang.slots]
+    parts = {rank: slots.fgpu % unit for rank, slots in enumerate(gang.slots) if slots.fgpu % unit}
+    empty = [gpu for gpu, (has, all_of_it) in enumerate(zip(free, capacities, strict=True)) if has == all_of_it > 0]
+    if len(empty) < sum(counts):
+        return None
+    wholes = iter(empty)
+    used = [[next(wholes) for _ in range(count)] for count in counts]
+    others = [gpu for gpu in range(len(free)) if cut[gpu] and gpu not in set(empty[: sum(counts)])]
+    found = packing(list(parts.values()), [free[gpu] for gpu in others])
+    if found is None:
+        return None
+    part_of = {rank: others[place] for rank, place in zip(parts, found, strict=True)}
+    return [
+        [agent, part_of.get(rank, columns.NO_GPU), parts.get(rank, 0), len(gpus), *gpus]
+        for rank, gpus in enumerate(used)
+    ]

@@ -1,0 +1,118 @@
+"""What a session asks of its place. Sessions that ask the same share one value, so that an answer serves them all."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+from muster.core.gpu_model import is_of_model
+from muster.core.session import Kernel, Session
+from muster.core.slots import Slots
+from muster.core.spec import SessionSpec
+
+Topology = Literal["any", "prefer-rack", "one-rack"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """Which agents and GPUs may serve; what is empty asks for nothing.
+
+    A GPU serves when its model's name holds one of `gpu_models` (muster/core/gpu_model.py); an agent when it has all
+    `labels`, is one of `agents` and none of `exclude_agents`.
+    """
+
+    gpu_models: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    agents: tuple[str, ...] = ()
+    exclude_agents: tuple[str, ...] = ()
+    topology: Topology = "prefer-rack"
+
+    def takes_model(self, model: str) -> bool:
+        return not self.gpu_models or any(is_of_model(model, name) for name in self.gpu_models)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The kernels' slots in rank order. With `spread` it may lie on several agents that an overlay network joins."""
+
+    slots: tuple[Slots, ...]
+    spread: bool = False
+    constraint: Constraint = Constraint()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.slots, self.spread, self.constraint)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+_ANYWHERE = {topology: Constraint(topology=topology) for topology in ("any", "prefer-rack", "one-rack")}
+_gang = lru_cache(maxsize=1 << 16)(Gang)
+
+
+# By identity of a session's kernels: comparing them would cost more than making the gang anew. A queue of a hundred
+# thousand that has not changed is asked for its gangs again in each pass.
+_known: dict[int, tuple[tuple[Kernel, ...], SessionSpec, Gang]] = {}
+_MOST_KNOWN = 1 << 17
+
+
+def gang_of(session: Session, overlay: bool) -> Gang:
+    """`overlay` says whether an overlay network could join agents now."""
+    kernels, spec = session.kernels, session.spec
+    known = _known.get(id(kernels))
+    if known is None or known[0] is not kernels or known[1] is not spec:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        known = _known[id(kernels)] = kernels, spec, _gang_of(kernels, spec)
+    gang = known[2]
+    return gang if overlay or not gang.spread else on_one_agent(gang)
+
+
+def on_one_agent(gang: Gang) -> Gang:
+    """The same kernels, but all on one agent."""
+    return _gang(gang.slots, False, gang.constraint)
+
+
+def _gang_of(kernels: tuple[Kernel, ...], spec: SessionSpec) -> Gang:
+    constraint = _ANYWHERE[spec.topology]
+    if spec.gpu_models or spec.labels or spec.agents or spec.exclude_agents:
+        constraint = Constraint(
+            tuple(sorted(spec.gpu_models)),
+            tuple(sorted(spec.labels.items())),
+            tuple(sorted(spec.agents)),
+            tuple(sorted(spec.exclude_agents)),
+            spec.topology,
+        )
+    spread = len(kernels) > 1 and spec.cluster_mode == "multi-node"
+    return _gang(tuple([kernel.slots for kernel in kernels]), spread, constraint)
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """A request that sessions often make, for one kernel; `weight` says how often, in any measure."""
+
+    slots: Slots
+    gpu_models: tuple[str, ...] = ()
+    weight: float = 1.0
+
+
+def typical_requests(gangs: Iterable[Gang] | Mapping[Gang, int], most: int = 64) -> tuple[Typical, ...]:
+    """The most frequent requests of kernels that together are 95 % of all of them, at most `most`.
+
+    `gangs` are those that were asked for, or how often each was.
+    """
+    counts: dict[tuple[Slots, tuple[str, ...]], int] = {}
+    for gang, times in Counter(gangs).items():
+        for slots in gang.slots:
+            key = slots, gang.constraint.gpu_models
+            counts[key] = counts.get(key, 0) + times
+    enough = 0.95 * sum(counts.values())
+    requests: list[Typical] = []
+    for (slots, models), count in sorted(counts.items(), key=lambda item: -item[1]):
+        if enough <= 0 or len(requests) == most:
+            break
+        requests.append(Typical(slots, models, float(count)))
+        enough -= count
+    return tuple(requests)

@@ -1,0 +1,164 @@
+"""What does not change about the agents of a group, as arrays. Agents stand in the order of their ids."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.core.agent import Agent, Gpu
+from muster.core.placement.columns import (
+    CAPACITY,
+    CPU_CAPACITY,
+    EXCLUSIVE,
+    FILL,
+    HEAD,
+    LEAST_FRAGMENTING,
+    MEM_CAPACITY,
+    MODEL,
+    NO_NODE,
+    NO_UNIT,
+    POLICY,
+    SHARED,
+    SPREAD,
+    UNCUT,
+)
+from muster.core.placement.compiled import Flags, Ints
+from muster.core.placement.gang import Constraint
+
+_CHOICES = {"policy": POLICY, "fill": FILL, "spread": SPREAD, "fragmentation": LEAST_FRAGMENTING}
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The racks (or zones) that the site names: `members[starts[i]:starts[i + 1]]` are agents of the i-th."""
+
+    members: Ints
+    starts: Ints
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "Domain":
+        places = sorted({name for name in names if name})
+        number = {name: index for index, name in enumerate(places)}
+        inside = [(number[name], agent) for agent, name in enumerate(names) if name]
+        members = np.array([agent for _, agent in sorted(inside)], dtype=np.int64)
+        counts = np.bincount([place for place, _ in inside], minlength=len(places)) if inside else np.zeros(0)
+        return cls(members, np.concatenate(([0], np.cumsum(counts))).astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hardware:
+    """`fixed` is (agents, columns) of int64: cpu in milli-cores, mem in bytes, GPUs in thousandths of a unit.
+
+    `gpus` holds, for each agent, its id and each GPU's UUID, capacity and NUMA node if known, at hand for allocations.
+    """
+
+    agents: tuple[Agent, ...]
+    index: dict[str, int]
+    fixed: Ints
+    width: int
+    models: tuple[str, ...]
+    gpu_index: tuple[dict[str, int], ...]
+    gpus: tuple[tuple[str, tuple[tuple[str, int, tuple[int, ...]], ...]], ...]
+    racks: Domain
+    zones: Domain
+    everywhere: Domain
+
+    @classmethod
+    def of(cls, agents: Sequence[Agent]) -> "Hardware":
+        known = tuple(sorted(agents, key=lambda agent: agent.id))
+        width = max((len(agent.gpus) for agent in known), default=0) or 1
+        models = {model: i for i, model in enumerate(sorted({gpu.model for agent in known for gpu in agent.gpus}))}
+        rows = []
+        held = []
+        for agent in known:
+            gpus, blank = agent.gpus, [0] * (width - len(agent.gpus))
+            capacities, cuts = [gpu.capacity for gpu in gpus], [_cut(gpu) for gpu in gpus]
+            model_numbers = [models[gpu.model] for gpu in gpus]
+            nodes = [gpu.numa_node for gpu in gpus]
+            rows.append(
+                [
+                    agent.most_cpu_of_a_kernel,
+                    len(gpus),
+                    _unit(capacities, cuts),
+                    agent.on_overlay,
+                    agent.capacity.cpu,
+                    agent.capacity.mem,
+                    len(set(zip(capacities, cuts, model_numbers, strict=True))) < 2,
+                    _CHOICES[agent.fgpu_choice],
+                    *capacities,
+                    *blank,
+                    *cuts,
+                    *blank,
+                    *[NO_NODE if node is None else node for node in nodes],
+                    *blank,
+                    *model_numbers,
+                    *blank,
+                ]
+            )
+            held.append(
+                (
+                    agent.id,
+                    tuple(
+                        [
+                            (gpu.uuid, capacity, () if node is None else (node,))
+                            for gpu, capacity, node in zip(gpus, capacities, nodes, strict=True)
+                        ]
+                    ),
+                )
+            )
+        return cls(
+            known,
+            {agent.id: number for number, agent in enumerate(known)},
+            np.array(rows, dtype=np.int64).reshape(len(known), HEAD + 4 * width),
+            width,
+            tuple(models),
+            tuple([{gpu.uuid: place for place, gpu in enumerate(agent.gpus)} for agent in known]),
+            tuple(held),
+            Domain.of([agent.rack for agent in known]),
+            Domain.of([agent.zone for agent in known]),
+            Domain.of(["all"] * len(known)),
+        )
+
+    def block(self, which: int) -> Ints:
+        """One of the four blocks of GPU columns, (agents, width)."""
+        return self.fixed[:, HEAD + which * self.width : HEAD + (which + 1) * self.width]
+
+    def empty(self) -> Ints:
+        """What is free with nothing on the agents: cpu, mem, kernels (counted up from 0), then each GPU."""
+        counted = np.zeros((len(self.agents), 1), dtype=np.int64)
+        return np.hstack((self.fixed[:, CPU_CAPACITY : MEM_CAPACITY + 1], counted, self.block(CAPACITY)))
+
+    def unfit(self, constraint: Constraint) -> dict[str, Flags]:
+        """By cause, the agents that a constraint rules out. GPU models do not: they are judged GPU by GPU."""
+        causes: dict[str, Flags] = {}
+        if constraint.agents:
+            chosen = set(constraint.agents)
+            causes["not designated"] = np.array([agent.id not in chosen for agent in self.agents], dtype=np.bool_)
+        if constraint.exclude_agents:
+            left_out = set(constraint.exclude_agents)
+            causes["excluded"] = np.array([agent.id in left_out for agent in self.agents], dtype=np.bool_)
+        if constraint.labels:
+            asked = dict(constraint.labels).items()
+            causes["label"] = np.array(
+                [not asked <= dict(agent.labels).items() for agent in self.agents], dtype=np.bool_
+            )
+        return causes
+
+    def gpus_that_serve(self, constraint: Constraint) -> Flags:
+        """(agents, width): the GPUs whose model a constraint allows."""
+        takes = np.array([*map(constraint.takes_model, self.models), False], dtype=np.bool_)
+        exist = self.block(CAPACITY) > 0
+        return exist & takes[self.block(MODEL)]
+
+
+def _cut(gpu: Gpu) -> int:
+    if gpu.exclusive:
+        return EXCLUSIVE
+    return SHARED if gpu.units else UNCUT
+
+
+def _unit(capacities: Sequence[int], cuts: Sequence[int]) -> int:
+    """What is asked beyond this takes whole GPUs of the agent; 0 where it gives no shares."""
+    if EXCLUSIVE in cuts:
+        return NO_UNIT
+    return min([capacity for capacity, cut in zip(capacities, cuts, strict=True) if cut], default=0)

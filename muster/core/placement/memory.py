@@ -1,0 +1,138 @@
+"""What is remembered of the gangs that were asked for: the arrays behind `choose.Cache`."""
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Final, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.core.placement import choose, columns
+from muster.core.placement.compiled import Flags, Floats, Ints
+from muster.core.placement.gang import Gang
+from muster.core.placement.hardware import Hardware
+from muster.core.slots import Slots
+
+_MOST_BYTES: Final = 128 << 20
+_MOST_ROWS: Final = 2048
+_FIRST_ROWS: Final = 8
+_NO_ROW: Final = -1
+Number = TypeVar("Number", bound=np.generic)
+
+
+def demanding_first(slots: Sequence[Slots]) -> list[int]:
+    """Ranks in the order in which kernels are laid down; those that ask the same are together."""
+    return sorted(
+        range(len(slots)), key=lambda rank: (-slots[rank].gpu, -slots[rank].fgpu, -slots[rank].mem, -slots[rank].cpu)
+    )
+
+
+def _doubled(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    return np.concatenate((array, np.zeros_like(array)))
+
+
+class Memory:
+    def __init__(self, hardware: Hardware, shut: Flags) -> None:
+        agents = len(hardware.agents)
+        blocks = -(-agents // choose.BLOCK)
+        self._hardware = hardware
+        self._shut = shut
+        self._numbers: dict[Gang, int] = {}
+        self._owners: list[int] = []
+        self._oldest = 0
+        self._most_rows = max(_FIRST_ROWS, min(_MOST_ROWS, _MOST_BYTES // (16 * max(1, agents))))
+        self._kernels = 0
+        self.most_kernels = 0
+        self.shapes: Ints = np.zeros((_FIRST_ROWS, choose.PICKY + 1), dtype=np.int64)
+        self.requests: Ints = np.zeros((_FIRST_ROWS, columns.LIKE_LAST + 1), dtype=np.int64)
+        self.serves: Flags = np.zeros((_FIRST_ROWS, len(hardware.models) + 1), dtype=np.bool_)
+        self.held: Ints = np.zeros((_FIRST_ROWS, agents), dtype=np.int64)
+        self.score: Floats = np.zeros((_FIRST_ROWS, agents))
+        self.best: Floats = np.zeros((_FIRST_ROWS, blocks))
+        self.log: Ints = np.zeros(1 + max(64, agents), dtype=np.int64)
+        self.now: Floats = np.full(agents, np.nan)
+        self.stamps: Ints = np.zeros(agents + 1, dtype=np.int64)
+
+    @property
+    def arrays(self) -> tuple[Ints, Ints, Flags, Ints, Floats, Floats, Ints, Floats, Ints]:
+        """In the order of `choose.Cache`."""
+        return (
+            self.shapes,
+            self.requests,
+            self.serves,
+            self.held,
+            self.score,
+            self.best,
+            self.log,
+            self.now,
+            self.stamps,
+        )
+
+    def copy(self) -> Self:
+        twin = copy(self)
+        twin._numbers = dict(self._numbers)  # noqa: SLF001
+        twin._owners = list(self._owners)  # noqa: SLF001
+        for name in ("shapes", "requests", "serves", "held", "score", "best", "log", "now", "stamps"):
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
+
+    def knows(self, gang: Gang) -> int | None:
+        """The gang's number, if there is one and its row is kept."""
+        number = self._numbers.get(gang)
+        return None if number is None or self.shapes[number, choose.ROW] == _NO_ROW else number
+
+    def learn(self, gang: Gang) -> int:
+        """The gang's number. Arrays may be others afterwards."""
+        number = self._numbers.get(gang)
+        if number is None:
+            number = self._numbers[gang] = len(self._numbers)
+            self._describe(gang, number)
+        row = self._row_for(number)
+        shut = self._shut.copy()
+        for unfit in self._hardware.unfit(gang.constraint).values():
+            shut |= unfit
+        self.held[row] = np.where(shut, choose.RULED_OUT, 0)
+        self.shapes[number, choose.ROW] = row
+        self.shapes[number, choose.SEEN] = choose.NEVER_SEEN
+        return number
+
+    def changed(self, agent: int) -> None:
+        size = len(self.log) - 1
+        self.log[1 + self.log[0] % size] = agent
+        self.log[0] += 1
+        self.now[agent] = np.nan
+
+    def _describe(self, gang: Gang, number: int) -> None:
+        if number == len(self.shapes):
+            self.shapes, self.serves = _doubled(self.shapes), _doubled(self.serves)
+        order = demanding_first(gang.slots)
+        in_order = [gang.slots[rank] for rank in order]
+        asked = [
+            (slots.cpu, slots.mem, slots.fgpu, slots.gpu, rank, slots == last)
+            for rank, slots, last in zip(order, in_order, (None, *in_order), strict=False)
+        ]
+        shape = self.shapes[number]
+        shape[choose.START] = self._kernels
+        shape[choose.COUNT] = len(order)
+        shape[choose.UNIFORM] = len(set(gang.slots)) == 1
+        shape[choose.PICKY] = bool(gang.constraint.gpu_models)
+        self.serves[number, :-1] = [gang.constraint.takes_model(model) for model in self._hardware.models]
+        while len(self.requests) < self._kernels + len(order):
+            self.requests = _doubled(self.requests)
+        self.requests[self._kernels : self._kernels + len(order)] = asked
+        self._kernels += len(order)
+        self.most_kernels = max(self.most_kernels, len(order))
+
+    def _row_for(self, number: int) -> int:
+        """A row that is free, or that of the gang that got its own longest ago."""
+        if len(self._owners) < self._most_rows:
+            row = len(self._owners)
+            self._owners.append(number)
+            if row == len(self.held):
+                self.held, self.score, self.best = _doubled(self.held), _doubled(self.score), _doubled(self.best)
+            return row
+        row = self._oldest
+        self._oldest = (row + 1) % self._most_rows
+        self.shapes[self._owners[row], choose.ROW] = _NO_ROW
+        self._owners[row] = number
+        return row

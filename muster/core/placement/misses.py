@@ -1,0 +1,109 @@
+"""Why a gang finds no place: which agents were not asked, and what those that were have too little of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from muster.core.placement.columns import (
+    CAPACITY,
+    CPU,
+    CPU_CAPACITY,
+    CUT,
+    EXCLUSIVE,
+    FIRST_GPU,
+    MEM,
+    MEM_CAPACITY,
+    OVERLAY,
+    UNCUT,
+)
+from muster.core.placement.compiled import Flags, Ints
+from muster.core.placement.gang import Gang
+from muster.core.placement.hardware import Hardware
+from muster.core.plan import NearestMiss
+from muster.core.slots import SLOT_NAMES, Slots, total
+
+RESERVED = "reserved"
+NO_OVERLAY = "without overlay"
+OTHER_MODEL = "GPU model"
+
+
+@dataclass(frozen=True, slots=True)
+class Misses:
+    """`filtered` counts, by cause, the agents that were not considered; `exhausted`, by slot, those that have too
+    little of it for the gang or, where that may spread, for its first kernel. `nearest` has the least missing, measured
+    in shares of what it has; what is missing there may be nothing, where kernels do not fit side by side.
+    """
+
+    considered: int
+    filtered: Mapping[str, int] = field(default_factory=dict)
+    exhausted: Mapping[str, int] = field(default_factory=dict)
+    nearest: NearestMiss | None = None
+
+
+def misses(hardware: Hardware, free: Ints, gang: Gang, shut: Mapping[str, str], closed: Flags) -> Misses:
+    asked, filtered = _asked(hardware, gang, shut, closed)
+    if not asked.any():
+        return Misses(0, filtered)
+    wanted = gang.slots[0] if gang.spread else total(gang.slots)
+    have, capacity = _amounts(hardware, free, gang)
+    lacking = np.maximum(0, np.array(_row(wanted)) - np.maximum(0, have))
+    exhausted = {
+        name: int(count) for name, count in zip(SLOT_NAMES, (lacking[asked] > 0).sum(axis=0), strict=True) if count
+    }
+    distance = (lacking / np.maximum(1, capacity)).sum(axis=1)
+    nearest = int(np.where(asked, distance, np.inf).argmin())
+    missing = {name: int(amount) for name, amount in zip(SLOT_NAMES, lacking[nearest], strict=True) if amount}
+    return Misses(int(asked.sum()), filtered, exhausted, NearestMiss(hardware.agents[nearest].id, missing))
+
+
+def _asked(hardware: Hardware, gang: Gang, shut: Mapping[str, str], closed: Flags) -> tuple[Flags, dict[str, int]]:
+    """Each agent that is not asked counts for one cause."""
+    asked = np.ones(len(hardware.agents), dtype=np.bool_)
+    filtered: dict[str, int] = {}
+    causes = [
+        (cause, np.array([shut.get(agent.id) == cause for agent in hardware.agents], dtype=np.bool_))
+        for cause in sorted(set(shut.values()))
+    ]
+    causes.extend(hardware.unfit(gang.constraint).items())
+    if gang.constraint.gpu_models and any(slots.gpu or slots.fgpu for slots in gang.slots):
+        causes.append((OTHER_MODEL, np.logical_not(hardware.gpus_that_serve(gang.constraint).any(axis=1))))
+    if gang.spread:
+        causes.append((NO_OVERLAY, hardware.fixed[:, OVERLAY] == 0))
+    if len(closed):
+        causes.append((RESERVED, closed))
+    for cause, agents in causes:
+        out = int((asked & agents).sum())
+        if out:
+            filtered[cause] = out
+            asked &= ~agents
+    return asked, filtered
+
+
+def _row(slots: Slots) -> Sequence[int]:
+    return [getattr(slots, name) for name in SLOT_NAMES]
+
+
+def _amounts(hardware: Hardware, free: Ints, gang: Gang) -> tuple[Ints, Ints]:
+    """(agents, slots) that are free for such a gang, and that there are."""
+    gpus = free[:, FIRST_GPU:]
+    serves = hardware.gpus_that_serve(gang.constraint)
+    capacity = hardware.block(CAPACITY)
+    cut = serves & (hardware.block(CUT) != UNCUT)
+    whole = serves & (hardware.block(CUT) != EXCLUSIVE)
+    have = {
+        "cpu": free[:, CPU],
+        "mem": free[:, MEM],
+        "fgpu": np.where(cut, np.maximum(0, gpus), 0).sum(axis=1),
+        "gpu": (whole & (gpus == capacity)).sum(axis=1),
+    }
+    most = {
+        "cpu": hardware.fixed[:, CPU_CAPACITY],
+        "mem": hardware.fixed[:, MEM_CAPACITY],
+        "fgpu": np.where(cut, capacity, 0).sum(axis=1),
+        "gpu": whole.sum(axis=1),
+    }
+    return (
+        np.stack([have[name] for name in SLOT_NAMES], axis=1),
+        np.stack([most[name] for name in SLOT_NAMES], axis=1),
+    )

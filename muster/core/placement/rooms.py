@@ -1,0 +1,252 @@
+"""`Rooms`: what is free on the agents of one resource group, and where the next gang goes.
+
+The same input gives the same plan: agents stand in the order of their ids, and the first of equals is taken.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol, Self
+
+import numpy as np
+
+from muster.core.agent import Agent
+from muster.core.placement import choose, columns
+from muster.core.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
+from muster.core.placement.compiled import Flags, Floats, Ints
+from muster.core.placement.corner import cornered, has_corners
+from muster.core.placement.gang import Gang, Typical
+from muster.core.placement.hardware import Hardware
+from muster.core.placement.memory import Memory
+from muster.core.placement.misses import Misses, misses
+from muster.core.placement.weights import typical_array, weight_array
+from muster.core.policy import PlacementPolicy
+from muster.core.session import Allocation, GpuShare
+from muster.core.slots import Slots
+
+_ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class Holder(Protocol):
+    """A kernel, or what else is known to hold room."""
+
+    @property
+    def slots(self) -> Slots: ...
+    @property
+    def allocation(self) -> Allocation | None: ...
+
+
+class Rooms:
+    """`place`, `take` and `release` change it in place; `copy` first what should stay as it is."""
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        free: Ints,
+        memory: Memory,
+        shut: Mapping[str, str],
+        weights: Floats,
+        mix: Floats,
+        allocations: dict[tuple[int, ...], Allocation] | None = None,
+    ) -> None:
+        self._hardware = hardware
+        self._free = free
+        self._memory = memory
+        self._shut = shut
+        self._weights = weights
+        self._mix = mix
+        self._places: Ints = np.zeros(
+            (max(1, memory.most_kernels), columns.FIRST_WHOLE + hardware.width), dtype=np.int64
+        )
+        self._failed: set[tuple[Gang, frozenset[str]]] = set()
+        self._misses: dict[tuple[Gang, frozenset[str]], Misses] = {}
+        self._closed: dict[frozenset[str], Flags] = {_NOBODY: _ALL_OPEN}
+        self._allocations: dict[tuple[int, ...], Allocation] = {} if allocations is None else allocations
+        self._arrays: choose.Arrays
+        self._gather()
+
+    @classmethod
+    def of(
+        cls,
+        agents: Sequence[Agent],
+        kernels_by_agent: Mapping[str, Iterable[Holder]],
+        policy: PlacementPolicy,
+        mix: Sequence[Typical] = (),
+        closed: Mapping[str, str] | None = None,
+    ) -> Self:
+        """The agents of one group with these kernels on them. `closed` says of agents that take nothing, why."""
+        hardware = Hardware.of(agents)
+        shut = {agent.id: closed[agent.id] for agent in hardware.agents if agent.id in closed} if closed else {}
+        shut_flags = np.array([agent.id in shut for agent in hardware.agents], dtype=np.bool_)
+        rooms = cls(
+            hardware,
+            np.ascontiguousarray(hardware.empty()),
+            Memory(hardware, shut_flags),
+            shut,
+            weight_array(policy, mix, hardware),
+            typical_array(mix, hardware),
+        )
+        for kernels in kernels_by_agent.values():
+            rooms.take(kernels)
+        return rooms
+
+    @property
+    def free(self) -> dict[str, Slots]:
+        """By agent, what is free in total: a request of less fGPU may still find no single GPU that holds it."""
+        capacity, cut = self._hardware.block(CAPACITY), self._hardware.block(CUT)
+        gpus = np.maximum(0, self._free[:, columns.FIRST_GPU :])
+        whole = ((gpus == capacity) & (capacity > 0) & (cut != EXCLUSIVE)).sum(axis=1).tolist()
+        parts = np.where(cut != UNCUT, gpus, 0).sum(axis=1).tolist()
+        amounts = np.maximum(0, self._free[:, : columns.KERNELS]).tolist()
+        return {
+            agent.id: Slots(cpu=cpu, mem=mem, fgpu=fgpu, gpu=gpu)
+            for agent, (cpu, mem), fgpu, gpu in zip(self._hardware.agents, amounts, parts, whole, strict=True)
+        }
+
+    def place(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> tuple[Allocation, ...] | None:
+        """Takes room for the whole gang; the allocations by rank, or None when it does not fit.
+
+        `closed` holds agents that take nothing of this gang.
+        """
+        if not self._find(gang, closed, takes=True):
+            return None
+        self._misses.clear()
+        places = self._places[: len(gang.slots)].tolist()
+        return tuple([self._allocations.get(key := _key(place)) or self._allocation(key) for place in places])
+
+    def fits(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
+        """Whether `place` would find room."""
+        return self._find(gang, closed, takes=False)
+
+    def take(self, kernels: Iterable[Holder]) -> None:
+        """Takes what committed kernels use, even where that is more than there is."""
+        self._move(kernels, -1)
+        self._misses.clear()
+
+    def release(self, kernels: Iterable[Holder]) -> None:
+        """Gives back what `take` or `place` took."""
+        self._move(kernels, 1)
+        self._misses.clear()
+        self._failed.clear()
+
+    def copy(self) -> Self:
+        return self._with(self._free.copy())
+
+    def least(self, other: Self) -> Self:
+        """What is free in both, of the same agents: cpu, memory, and GPU by GPU."""
+        free = np.minimum(self._free, other._free)
+        free[:, columns.KERNELS] = np.maximum(self._free[:, columns.KERNELS], other._free[:, columns.KERNELS])
+        return self._with(free)
+
+    def misses(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> Misses:
+        """Why `place` finds no room. Remembered until something changes."""
+        key = gang, closed
+        found = self._misses.get(key)
+        if found is None:
+            flags = self._flags(closed)
+            found = self._misses[key] = misses(self._hardware, self._free, gang, self._shut, flags)
+        return found
+
+    def _find(self, gang: Gang, closed: frozenset[str], *, takes: bool) -> bool:
+        if (gang, closed) in self._failed:
+            return False
+        shape = self._memory.knows(gang)
+        if shape is None:
+            shape = self._memory.learn(gang)
+            if self._memory.most_kernels > len(self._places):
+                self._places = np.zeros((2 * self._memory.most_kernels, self._places.shape[1]), dtype=np.int64)
+            self._gather()
+        flags = self._flags(closed) if closed else _ALL_OPEN
+        if choose.on_one_agent(shape, takes, self._arrays, flags, self._places):
+            return True
+        if self._cornered(gang, shape, flags, takes=takes) or self._spread(gang, shape, flags, takes=takes):
+            return True
+        self._failed.add((gang, closed))
+        return False
+
+    def _cornered(self, gang: Gang, shape: int, closed: Flags, *, takes: bool) -> bool:
+        if not has_corners(gang):
+            return False
+        asked = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
+        if len(closed):
+            asked = asked & ~closed
+        places = cornered(self._hardware, self._free, gang, self._hardware.gpus_that_serve(gang.constraint), asked)
+        if places is None:
+            return False
+        if takes:
+            for rank, place in enumerate(places):
+                self._places[rank, : len(place)] = place
+            choose.take_places(shape, self._arrays, self._places)
+        return True
+
+    def _spread(self, gang: Gang, shape: int, closed: Flags, *, takes: bool) -> bool:
+        if not gang.spread:
+            return False
+        hardware = self._hardware
+        domains = {
+            "any": (hardware.everywhere,),
+            "prefer-rack": (hardware.racks, hardware.zones, hardware.everywhere),
+            "one-rack": (hardware.racks,),
+        }[gang.constraint.topology]
+        return any(
+            choose.over_agents(shape, takes, self._arrays, closed, self._places, domain.members, domain.starts)
+            for domain in domains
+        )
+
+    def _allocation(self, key: tuple[int, ...]) -> Allocation:
+        agent_id, gpus = self._hardware.gpus[key[columns.AGENT]]
+        if len(key) == columns.FIRST_WHOLE + 1 and key[columns.PART_OF] == columns.NO_GPU:
+            # By far the most frequent: it is worth a way of its own.
+            uuid, capacity, node = gpus[key[columns.FIRST_WHOLE]]
+            made = self._allocations[key] = Allocation(agent_id, (GpuShare(uuid, capacity, True),), node)
+            return made
+        used = [gpus[gpu] for gpu in key[columns.FIRST_WHOLE :]]
+        shares = [GpuShare(uuid, capacity, True) for uuid, capacity, _ in used]
+        if key[columns.PART_OF] != columns.NO_GPU:
+            used.append(gpus[key[columns.PART_OF]])
+            shares.append(GpuShare(used[-1][0], key[columns.PART], False))
+        nodes = used[0][2] if len(used) == 1 else tuple(sorted({node for _, _, nodes in used for node in nodes}))
+        made = self._allocations[key] = Allocation(agent_id, tuple(shares), nodes)
+        return made
+
+    def _move(self, kernels: Iterable[Holder], sign: int) -> None:
+        hardware, free = self._hardware, self._free
+        for kernel in kernels:
+            allocation = kernel.allocation
+            agent = hardware.index.get(allocation.agent_id) if allocation else None
+            if allocation is None or agent is None:
+                continue
+            row = free[agent]
+            row[columns.CPU] += sign * kernel.slots.cpu
+            row[columns.MEM] += sign * kernel.slots.mem
+            row[columns.KERNELS] -= sign
+            for share in allocation.gpus:
+                gpu = hardware.gpu_index[agent].get(share.uuid)
+                if gpu is not None:
+                    # A whole GPU stays whole where the site has since cut its GPUs into other units.
+                    amount = hardware.agents[agent].gpus[gpu].capacity if share.whole else share.amount
+                    row[columns.FIRST_GPU + gpu] += sign * amount
+            self._memory.changed(agent)
+
+    def _flags(self, closed: frozenset[str]) -> Flags:
+        flags = self._closed.get(closed)
+        if flags is None:
+            flags = np.array([agent.id in closed for agent in self._hardware.agents], dtype=np.bool_)
+            self._closed[closed] = flags
+        return flags
+
+    def _with(self, free: Ints) -> Self:
+        """These agents with other amounts free; what is remembered comes along."""
+        memory = self._memory.copy()
+        for agent in np.flatnonzero((free != self._free).any(axis=1)).tolist():
+            memory.changed(agent)
+        hardware, known = self._hardware, self._allocations
+        return type(self)(hardware, free, memory, self._shut, self._weights, self._mix, known)
+
+    def _gather(self) -> None:
+        """What the compiled functions are called with: looked up once, not in each call."""
+        self._arrays = (self._free, self._hardware.fixed, self._weights, self._mix, *self._memory.arrays)
+
+
+def _key(place: list[int]) -> tuple[int, ...]:
+    """A kernel's place without what is left over from larger ones."""
+    return tuple(place[: columns.FIRST_WHOLE + place[columns.WHOLES]])

@@ -1,0 +1,66 @@
+"""A policy's weights and the typical requests, as the arrays of `cost.Ground`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from muster.core.placement import columns
+from muster.core.placement.columns import NO_UNIT, UNIT
+from muster.core.placement.compiled import Floats
+from muster.core.placement.gang import Constraint, Typical
+from muster.core.placement.hardware import Hardware
+from muster.core.policy import PlacementPolicy
+
+
+def typical_array(mix: Sequence[Typical], hardware: Hardware) -> Floats:
+    """(typical requests, columns); weights sum up to 1."""
+    every = sum(request.weight for request in mix) or 1.0
+    rows = [
+        [
+            request.slots.cpu,
+            request.slots.mem,
+            request.slots.fgpu,
+            request.slots.gpu,
+            request.weight / every,
+            *[float(Constraint(request.gpu_models).takes_model(model)) for model in hardware.models],
+        ]
+        for request in mix
+    ]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), columns.FIRST_MODEL + len(hardware.models))
+
+
+def weight_array(policy: PlacementPolicy, mix: Sequence[Typical], hardware: Hardware) -> Floats:
+    terms = [
+        policy.fragmentation,
+        policy.starvation,
+        policy.imbalance,
+        policy.scarcity,
+        policy.left_over,
+        policy.turn,
+        policy.steps,
+    ]
+    return np.array([*terms, *scarcity(mix, hardware)], dtype=np.float64)
+
+
+def scarcity(mix: Sequence[Typical], hardware: Hardware) -> list[float]:
+    """For each GPU model, the part of it that requests which name models would fill, were all of them placed in
+    proportion: what named requests ask of all GPUs' worth, over the model's part of the cluster.
+    """
+    gpus = dict.fromkeys(hardware.models, 0)
+    for agent in hardware.agents:
+        for gpu in agent.gpus:
+            gpus[gpu.model] += 1
+    units = [int(unit) for unit in hardware.fixed[:, UNIT] if 0 < unit < NO_UNIT]
+    unit = min(units, default=1)
+    asked = dict.fromkeys(gpus, 0.0)
+    every = 0.0
+    for request in mix:
+        worth = request.weight * (request.slots.gpu or request.slots.fgpu / unit)
+        every += worth
+        named = [model for model in gpus if Constraint(request.gpu_models).takes_model(model)]
+        room = sum(gpus[model] for model in named)
+        if request.gpu_models and room:
+            for model in named:
+                asked[model] += worth * gpus[model] / room
+    total = sum(gpus.values())
+    return [asked[model] / every / (gpus[model] / total) if every and gpus[model] else 0.0 for model in gpus]

@@ -1,0 +1,129 @@
+"""What a site decides about its queues: order, placement, limits, backfill, preemption. Frozen values only."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from muster.core.session import Session
+from muster.core.slots import Slots
+
+EACH = "*"
+"""In a mapping of limits: whoever has no entry of his own."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """What an order may look at. `allocated` is kept up to date while the pass places sessions.
+
+    `usage` holds, by owner, the dominant share that he held on average of late, older times counting for less
+    (`muster.core.usage`); `shares` how much he is entitled to, 1 where he is not named.
+    """
+
+    now: float
+    capacity: Slots
+    allocated: Mapping[str, Slots]
+    usage: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def dominant_share(self, owner: str) -> float:
+        """The largest part of any slot of the group that the owner holds now (Ghodsi et al., NSDI 2011)."""
+        held = self.allocated.get(owner)
+        return 0.0 if held is None else dominant_share(held, self.capacity)
+
+
+def dominant_share(held: Slots, capacity: Slots) -> float:
+    """The largest part of any slot of `capacity`."""
+    return max(
+        held.cpu / capacity.cpu if capacity.cpu else 0.0,
+        held.mem / capacity.mem if capacity.mem else 0.0,
+        held.fgpu / capacity.fgpu if capacity.fgpu else 0.0,
+        held.gpu / capacity.gpu if capacity.gpu else 0.0,
+    )
+
+
+Order = Callable[[Sequence[Session], QueueView], Iterable[Session]]
+"""Sessions of one priority and one resource group in the order in which they are tried.
+
+It may be a generator that reads the view again after each session that it gave.
+"""
+
+
+def by_arrival(sessions: Sequence[Session], view: QueueView) -> Iterable[Session]:
+    """First in, first out; sessions submitted together by their names' numbers (`array_index`), then by id."""
+    del view
+    return sorted(sessions, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPolicy:
+    """Weights of the terms of a placement's cost; the possible place with the least cost is taken.
+
+    `fragmentation`: growth of the GPUs' worth that typical requests could not use (Weng et al., USENIX ATC 2023).
+    `starvation`: growth of the part of the agent's GPUs for which it has no cpu left in proportion.
+    `imbalance`: how far the free part of its cpu strays from that of its GPUs.
+    `scarcity`: GPUs' worth taken, times what requests that name GPU models ask of that one beside what there is.
+    `left_over`: GPUs' worth that stays free on it (best fit; negative spreads), then on a shared GPU, then cpu and mem.
+    `turn`: kernels on it.
+    With `steps` growth of fragmentation is counted in that many steps of a logistic curve, as the paper's authors do.
+    """
+
+    name: str
+    fragmentation: float = 0.0
+    starvation: float = 0.0
+    imbalance: float = 0.0
+    scarcity: float = 0.0
+    left_over: float = 0.0
+    turn: float = 0.0
+    steps: int = 0
+
+
+PACK = PlacementPolicy("pack", left_over=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Upper bounds by what they count: `sessions`, `kernels`, or a slot; what is not named is not limited."""
+
+    running: Mapping[str, int] = field(default_factory=dict)
+    pending: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """By user, project and resource group; `EACH` stands for all that are not named, each by himself."""
+
+    users: Mapping[str, Limit] = field(default_factory=dict)
+    projects: Mapping[str, Limit] = field(default_factory=dict)
+    resource_groups: Mapping[str, Limit] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPolicy:
+    """How one resource group's queue is worked.
+
+    A session that does not fit lets smaller ones pass until it was first in `reserve_after_passes` passes, or for as
+    long as they cannot delay it, where time limits tell.
+    """
+
+    order: Order = by_arrival
+    placement: PlacementPolicy = PACK
+    backfill: bool = True
+    reserve_after_passes: int = 20
+    preemption: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingPolicy:
+    """`groups` names the resource groups that differ from `default`.
+
+    `shares` says, by owner, how much he is entitled to. `hold_repaired_s` is for how long after an agent fell silent
+    the others of a gang that it took down are kept for that gang.
+    """
+
+    default: GroupPolicy = field(default_factory=GroupPolicy)
+    groups: Mapping[str, GroupPolicy] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    hold_repaired_s: float = 600.0
+
+    def of(self, resource_group: str) -> GroupPolicy:
+        return self.groups.get(resource_group, self.default)

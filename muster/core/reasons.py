@@ -1,0 +1,97 @@
+"""Why a session waits, in words and counts: what the scheduler says of those that it does not place."""
+
+from collections.abc import Collection, Mapping
+
+from muster.core.agent import Agent, AgentState
+from muster.core.placement import Gang, Misses
+from muster.core.plan import NearestMiss, Wait, WaitCode
+from muster.core.session import Session
+from muster.core.slots import format_slot
+from muster.core.snapshot import Snapshot
+
+
+def obstacle(agent: Agent, snapshot: Snapshot) -> str:
+    """In one word why an agent gets no new sessions; empty when it may get some."""
+    if agent.state is not AgentState.ALIVE:
+        return agent.state.lower()
+    if agent.drain_reason is not None:
+        return "drained"
+    if agent.problem:
+        return "misconfigured"
+    return "slow" if agent.id in snapshot.slow else ""
+
+
+def no_agents(group: str) -> Wait:
+    return Wait(WaitCode.NO_AGENTS, f"resource group {group} has no agents; see `muster agents`")
+
+
+def never_fits(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> Wait:
+    """It would not fit if everything else were gone and every agent were back; `misses` are those of empty agents."""
+    if not misses.considered:
+        asked = _causes(misses.filtered)
+        message = f"never fits: no agent of group {group} is of the kind that it asks for ({asked})"
+        return Wait(WaitCode.NEVER_FITS, message, filtered=misses.filtered)
+    joined = any(agent.on_overlay for agent in agents.values())
+    if gang.spread and not joined:
+        what = f"any single agent of group {group} could ever give, and no overlay network joins its agents"
+    else:
+        what = f"{'the agents together' if gang.spread else 'any single agent'} of group {group} could ever give"
+    message = f"never fits: it asks for more than {what} ({_lacks(gang, misses.nearest, agents)})"
+    return _counted(WaitCode.NEVER_FITS, message, misses)
+
+
+def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], *, no_overlay: bool) -> Wait:
+    causes = _causes(misses.filtered)
+    if not misses.considered:
+        message = f"no agent of group {group} takes sessions now ({causes}); see `muster agents`"
+        return Wait(WaitCode.BUSY, message, filtered=misses.filtered)
+    lacks = _lacks(gang, misses.nearest, agents)
+    message = f"busy: {lacks}; it starts when room appears"
+    if no_overlay:
+        message = f"busy: {lacks}, and no overlay network joins agents now, since no swarm manager answers"
+    if causes:
+        message += f" (not asked: {causes})"
+    return _counted(WaitCode.BUSY, message, misses)
+
+
+def behind(head: Session, *, delays: bool) -> Wait:
+    if delays:
+        message = f"starting it now would delay {head.name}, which is ahead of it in the queue"
+    else:
+        message = f"waits behind {head.name}, which is ahead of it in the queue"
+    return Wait(WaitCode.BEHIND, message, waits_for=(head.id,))
+
+
+def preempting(leaving: Collection[Session]) -> Wait:
+    names = ", ".join(session.name for session in list(leaving)[:5])
+    more = f" and {len(leaving) - 5} others" if len(leaving) > 5 else ""
+    message = f"starts when {names}{more} of lower priority have given their room to it"
+    return Wait(WaitCode.PREEMPTING, message, waits_for=tuple(session.id for session in leaving))
+
+
+def _counted(code: WaitCode, message: str, misses: Misses) -> Wait:
+    return Wait(
+        code,
+        message,
+        agents_considered=misses.considered,
+        filtered=misses.filtered,
+        exhausted=misses.exhausted,
+        nearest=misses.nearest,
+    )
+
+
+def _causes(filtered: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {cause}" for cause, count in sorted(filtered.items()))
+
+
+def _lacks(gang: Gang, miss: NearestMiss | None, agents: Mapping[str, Agent]) -> str:
+    if miss is not None and miss.missing:
+        parts = [f"{format_slot(name, amount)} {name}" for name, amount in miss.missing.items()]
+        return f"needs {' and '.join(parts)} more on agent {miss.agent_id}"
+    most = max(agent.most_cpu_of_a_kernel for agent in agents.values())
+    if any(slots.cpu > most for slots in gang.slots):
+        return f"a kernel asks for more cpu than an agent has cores: {format_slot('cpu', most)}"
+    if len(agents) > 1 and gang.spread:
+        return f"the agents together have room for fewer than its {len(gang.slots)} kernels"
+    nearest = miss.agent_id if miss is not None else next(iter(agents))
+    return f"its kernels do not fit side by side on agent {nearest}, although the total would"

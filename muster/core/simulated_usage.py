@@ -1,0 +1,67 @@
+"""What each owner has used in a simulation, for the orders that ask."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+
+from muster.core.agent import Agent
+from muster.core.session import Session
+from muster.core.slots import total
+from muster.core.usage import Run, decay, decayed_usage
+
+
+class UsageMeter:
+    """`muster.core.usage`, kept up to date run by run."""
+
+    def __init__(self, agents: Iterable[Agent], half_life_s: float, began_at: float) -> None:
+        agents = tuple(agents)
+        groups = {agent.resource_group for agent in agents}
+        self.capacity = {g: total(a.capacity for a in agents if a.resource_group == g) for g in groups}
+        self.half_life_s = half_life_s
+        self._at = began_at
+        self._of_ended: dict[str, float] = {}
+
+    def ended(self, session: Session, at: float) -> None:
+        """A session that ran has ended."""
+        self._of_ended = self._until(at)
+        self._at = at
+        for owner, used in decayed_usage([_run(session, at)], at, self.half_life_s, self.capacity).items():
+            self._of_ended[owner] = self._of_ended.get(owner, 0.0) + used
+
+    def at(self, now: float, running: Iterable[Session]) -> "Mapping[str, float]":
+        return _Usage(self._until(now), tuple(running), now, self)
+
+    def _until(self, at: float) -> dict[str, float]:
+        left = decay(at - self._at, self.half_life_s)
+        return {owner: used * left for owner, used in self._of_ended.items()}
+
+
+class _Usage(Mapping[str, float]):
+    """Summed up when it is asked for: few orders ask."""
+
+    def __init__(self, of_ended: dict[str, float], running: tuple[Session, ...], now: float, meter: UsageMeter) -> None:
+        self._of_ended = of_ended
+        self._running = running
+        self._now = now
+        self._meter = meter
+
+    @cached_property
+    def _sums(self) -> dict[str, float]:
+        runs = [_run(session, self._now) for session in self._running]
+        so_far = decayed_usage(runs, self._now, self._meter.half_life_s, self._meter.capacity)
+        owners = {*self._of_ended, *so_far}
+        return {owner: self._of_ended.get(owner, 0.0) + so_far.get(owner, 0.0) for owner in owners}
+
+    def __getitem__(self, owner: str) -> float:
+        return self._sums[owner]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sums)
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+
+def _run(session: Session, until: float) -> Run:
+    """What is still being launched has used nothing yet."""
+    started_at = until if session.started_at is None else min(session.started_at, until)
+    return Run(session.owner, session.spec.resource_group, session.slots, started_at, until)

@@ -1,0 +1,265 @@
+"""A workload on an imagined cluster: `schedule` at every arrival and end, and what came of it.
+
+Nothing runs and no clock is read: time is what the events say. Equal input gives equal results.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from muster.core.agent import Agent
+from muster.core.explain import HOPELESS
+from muster.core.pass_memory import PassMemory
+from muster.core.placement import gang_of, typical_requests
+from muster.core.plan import Placement, Preemption
+from muster.core.policy import SchedulingPolicy
+from muster.core.schedule import schedule
+from muster.core.session import Kernel, Result, Session, SessionState
+from muster.core.simulated_usage import UsageMeter
+from muster.core.simulated_use import Use, UseMeter
+from muster.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A session that arrives at its `submitted_at` and, once it runs, would end by itself after `duration_s`."""
+
+    session: Session
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a workload is tried. `launch_s` passes between placing a session and its running.
+
+    Decisions are `interval_s` apart at the least: what happens between is decided together. `half_life_s` is that of
+    the owners' usage.
+    """
+
+    agents: tuple[Agent, ...]
+    policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    launch_s: float = 0.0
+    interval_s: float = 0.0
+    half_life_s: float = 7 * 86400.0
+
+
+class Fate(StrEnum):
+    """How a session stands at the end. PREEMPTED: it was ended for another and not queued again."""
+
+    ENDED = "ended"
+    TIMED_OUT = "timed-out"
+    PREEMPTED = "preempted"
+    RUNNING = "running"
+    WAITING = "waiting"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One session's. `started_at` is that of its last start; `starts` counts those after being preempted too."""
+
+    session: Session
+    fate: Fate = Fate.WAITING
+    placed_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    starts: int = 0
+    kernels: tuple[Kernel, ...] = ()
+    reason: str = ""
+
+    @property
+    def waited_s(self) -> float | None:
+        return None if self.started_at is None else self.started_at - self.session.submitted_at
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """`lives` in order of arrival; `use` from `began_at`, the first arrival, to `ended_at`."""
+
+    lives: tuple[Life, ...]
+    use: tuple[Use, ...]
+    began_at: float
+    ended_at: float
+    decisions: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    now: float
+    arrived: int
+    waiting: int
+    running: int
+    ended: int
+    of: int
+
+
+class _What(StrEnum):
+    """Things that happen; at one time in this order."""
+
+    END = "1-end"
+    ARRIVAL = "2-arrival"
+    MOMENT = "3-moment"
+
+
+def simulate(
+    jobs: Sequence[Job],
+    cluster: Cluster,
+    until: float | None = None,
+    progressed: Callable[[Progress], None] = lambda _progress: None,
+) -> Simulated:
+    """Plays the workload until the last session has ended, or until then. Times are seconds on the jobs' own clock."""
+    run = _Run(sorted(jobs, key=lambda job: (job.session.submitted_at, job.session.id)), cluster, until)
+    run.play(progressed)
+    return run.result()
+
+
+class _Run:
+    def __init__(self, jobs: Sequence[Job], cluster: Cluster, until: float | None) -> None:
+        self._memory = PassMemory()
+        self._cluster = cluster
+        self._until = until
+        self._durations = {job.session.id: job.duration_s for job in jobs}
+        self._lives = {job.session.id: Life(job.session) for job in jobs}
+        self._wanted = {i for job in jobs for i in job.session.spec.dependencies}
+        self._waiting: dict[str, Session] = {}
+        self._running: dict[str, Session] = {}
+        self._over: dict[str, Session] = {}
+        self._arrived = self._preemptions = self._decisions = 0
+        self._changed = False
+        self._began_at = self._now = jobs[0].session.submitted_at if jobs else 0.0
+        asked = Counter(gang_of(job.session, overlay=True) for job in jobs)
+        self._use = UseMeter(cluster.agents, typical_requests(asked), self._began_at)
+        self._usage = UsageMeter(cluster.agents, cluster.half_life_s, self._began_at)
+        self._events: list[tuple[float, _What, str, int]] = [
+            (job.session.submitted_at, _What.ARRIVAL, job.session.id, 0) for job in jobs
+        ]
+        moments = {job.session.spec.begin for job in jobs if job.session.spec.begin is not None}
+        self._events += [(at, _What.MOMENT, "", 0) for at in sorted(moments) if at > self._began_at]
+        heapq.heapify(self._events)
+
+    def play(self, progressed: Callable[[Progress], None]) -> None:
+        next_decision = self._began_at
+        while self._events and (self._waiting or self._running or self._arrived < len(self._lives)):
+            at = max(self._events[0][0], next_decision)
+            if self._until is not None and at > self._until:
+                break
+            while self._events and self._events[0][0] <= at:
+                self._happens(*heapq.heappop(self._events))
+            self._now = at
+            if self._changed and self._waiting:
+                self._decide()
+                next_decision = at + self._cluster.interval_s
+                progressed(self._progress())
+            self._changed = False
+
+    def result(self) -> Simulated:
+        ended_at = max((life.ended_at for life in self._lives.values() if life.ended_at is not None), default=self._now)
+        if self._until is not None:
+            ended_at = max(self._began_at, self._until if self._running or self._waiting else ended_at)
+        lives = tuple(self._lives.values())
+        return Simulated(lives, self._use.until(ended_at), self._began_at, ended_at, self._decisions, self._preemptions)
+
+    def _progress(self) -> Progress:
+        waiting, running = len(self._waiting), len(self._running)
+        return Progress(self._now, self._arrived, waiting, running, self._arrived - waiting - running, len(self._lives))
+
+    def _happens(self, at: float, what: _What, session_id: str, start: int) -> None:
+        match what:
+            case _What.ARRIVAL:
+                self._waiting[session_id] = self._lives[session_id].session
+                self._arrived += 1
+            case _What.END:
+                # A session that was preempted meanwhile has another start, or none.
+                if session_id not in self._running or self._lives[session_id].starts != start:
+                    return
+                ends_by_itself = self._durations[session_id] <= (self._limit(session_id) or self._durations[session_id])
+                self._end(session_id, at, Fate.ENDED if ends_by_itself else Fate.TIMED_OUT)
+        self._changed = True
+
+    def _limit(self, session_id: str) -> int | None:
+        return self._lives[session_id].session.spec.time_limit
+
+    def _decide(self) -> None:
+        """Until nothing is preempted any more: what gave up its room has left it in the next decision."""
+        while True:
+            self._decisions += 1
+            plan = schedule(self._snapshot(), self._memory)
+            for placement in plan.placements:
+                self._start(placement)
+            for preemption in plan.preemptions:
+                self._preempt(preemption)
+            for session_id in plan.waits:
+                reason = plan.waits.reason(session_id)
+                if reason.code in HOPELESS:
+                    self._lives[session_id] = replace(
+                        self._lives[session_id], fate=Fate.NEVER, ended_at=None, reason=reason.message
+                    )
+                    self._over_with(session_id, self._waiting.pop(session_id), Result.FAILURE)
+                elif reason.passes:
+                    waiting = self._waiting[session_id]
+                    self._waiting[session_id] = replace(waiting, wait={"passes": reason.passes})
+            if not plan.preemptions:
+                return
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(
+            self._cluster.agents,
+            (*self._running.values(), *self._waiting.values()),
+            self._now,
+            policy=self._cluster.policy,
+            ended=self._over,
+            usage=self._usage.at(self._now, self._running.values()),
+        )
+
+    def _start(self, placement: Placement) -> None:
+        session = self._waiting.pop(placement.session_id)
+        started_at = self._now + self._cluster.launch_s
+        kernels = tuple(replace(kernel, allocation=placement.allocations[kernel.id]) for kernel in session.kernels)
+        running = replace(
+            session,
+            state=SessionState.RUNNING,
+            kernels=kernels,
+            placed_mode=placement.mode,
+            started_at=started_at,
+            wait={},
+        )
+        self._running[session.id] = running
+        self._use.take(kernels, self._now)
+        life = self._lives[session.id]
+        starts = life.starts + 1
+        self._lives[session.id] = replace(
+            life, fate=Fate.RUNNING, placed_at=self._now, started_at=started_at, starts=starts, kernels=kernels
+        )
+        limit, duration = session.spec.time_limit, self._durations[session.id]
+        ends_at = started_at + (duration if limit is None else min(duration, limit))
+        heapq.heappush(self._events, (ends_at, _What.END, session.id, starts))
+
+    def _end(self, session_id: str, at: float, fate: Fate) -> None:
+        session = self._release(session_id, at)
+        self._lives[session_id] = replace(self._lives[session_id], fate=fate, ended_at=at)
+        self._over_with(session_id, session, Result.SUCCESS if fate is Fate.ENDED else Result.FAILURE)
+
+    def _preempt(self, preemption: Preemption) -> None:
+        """It begins again from nothing where it may be queued again, at its old place."""
+        self._preemptions += 1
+        session = self._running[preemption.session_id]
+        if not session.spec.requeue:
+            self._end(session.id, self._now, Fate.PREEMPTED)
+            return
+        self._release(session.id, self._now)
+        life = self._lives[session.id]
+        self._lives[session.id] = replace(life, fate=Fate.WAITING, placed_at=None, started_at=None, kernels=())
+        self._waiting[session.id] = replace(life.session, requeues=session.requeues + 1)
+
+    def _release(self, session_id: str, at: float) -> Session:
+        session = self._running.pop(session_id)
+        self._use.release(session.kernels, at)
+        self._usage.ended(session, at)
+        return session
+
+    def _over_with(self, session_id: str, session: Session, result: Result) -> None:
+        if session_id in self._wanted:
+            self._over[session_id] = replace(session, state=SessionState.TERMINATED, result=result)

@@ -1,0 +1,129 @@
+"""Values as users write them, checked and turned into plain ones; each refusal says what to write instead."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from muster.core.array import array_indexes
+from muster.core.duration import parse_duration
+from muster.core.moment import parse_moment
+from muster.core.slots import parse_bytes, parse_milli
+
+
+def invalid(problem: str, remedy: str) -> PydanticCustomError:
+    return PydanticCustomError("invalid", "{problem}", {"problem": problem, "remedy": remedy})
+
+
+def _milli(value: object) -> int:
+    try:
+        return parse_milli(value)
+    except ValueError as error:
+        raise invalid(str(error), "write a number such as 2, 0.5 or 500m") from None
+
+
+def _bytes(value: object) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise invalid(str(error), "write bytes such as 512M, 4G or 1.5G") from None
+
+
+def _seconds(value: object) -> int:
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise invalid(str(error), "write minutes, 90s, 30m, 2h, 1-12:00:00 or hours:minutes:seconds") from None
+
+
+def _moment(value: object, info: ValidationInfo) -> float | None:
+    """Text is understood where the validation's context tells the time (`validated`)."""
+    if value is None or (isinstance(value, float) and not info.context):
+        return value
+    if not info.context:
+        raise invalid(f"{value!r} is not in seconds since the epoch", "write a number such as 1795334400.0")
+    try:
+        return parse_moment(value, info.context["now"])
+    except ValueError as error:
+        raise invalid(str(error), "write 2026-11-22T08:00, 08:00 (the next such time) or now+2h") from None
+
+
+def _array(value: object) -> object:
+    if value is None or isinstance(value, bool):
+        return value
+    text = str(value).strip()
+    try:
+        array_indexes(text)
+    except ValueError as error:
+        raise invalid(str(error), "write indexes such as 0-99, 1,3,5-9:2 or 0-99%8 (8 at a time)") from None
+    return text
+
+
+def _names(value: object) -> object:
+    if not isinstance(value, str | list | tuple):
+        return value
+    parts: list[object] = []
+    for item in [value] if isinstance(value, str) else value:
+        parts += [part.strip() for part in item.split(",")] if isinstance(item, str) else [item]
+    if "" in parts:
+        raise invalid("it holds an empty name", "write names, with a comma between two of them")
+    return parts
+
+
+def assignments(value: object, check: Callable[[str, object], None]) -> object:
+    """A mapping, or a list of NAME=VALUE, as names with texts; `check` refuses a pair that is wrong."""
+    if isinstance(value, list | tuple):
+        value = dict(_assignment(item) for item in value)
+    if not isinstance(value, Mapping):
+        return value
+    for name, content in value.items():
+        check(str(name), content)
+        if "\0" in str(content):
+            raise invalid(f"{name} holds a NUL byte", "remove it")
+    return {name: content if isinstance(content, str) else _scalar(content) for name, content in value.items()}
+
+
+def _assignment(item: object) -> tuple[str, str]:
+    name, equals, content = str(item).partition("=")
+    if not equals:
+        raise invalid(f"{item!r} has no =", "write NAME=VALUE")
+    return name, content
+
+
+def _scalar(content: object) -> object:
+    if isinstance(content, bool):
+        return "true" if content else "false"
+    return str(content) if isinstance(content, int | float) else content
+
+
+_AMOUNT = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
+Milli = Annotated[
+    int,
+    BeforeValidator(_milli),
+    PlainSerializer(lambda milli: f"{milli}m"),
+    WithJsonSchema({**_AMOUNT, "examples": [2, 0.5, "500m"]}),
+]
+Bytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema({**_AMOUNT, "examples": ["512M", "4G"]})]
+Seconds = Annotated[
+    int,
+    BeforeValidator(_seconds),
+    PlainSerializer(lambda seconds: f"{seconds}s"),
+    WithJsonSchema({**_AMOUNT, "examples": ["30m", "2h", "1-12:00:00"]}),
+]
+Moment = Annotated[
+    float | None,
+    BeforeValidator(_moment),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}], "examples": ["now+2h"]}),
+]
+Array = Annotated[
+    str | None,
+    BeforeValidator(_array),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}], "examples": ["0-99", "1,3,5-9:2", "0-99%8"]}),
+]
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_names),
+    AfterValidator(lambda names: tuple(dict.fromkeys(names))),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}),
+]

@@ -1,0 +1,80 @@
+"""Which agents a decision calls for: launches, words to pass on, and what no session accounts for."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from muster.core.agent import Agent
+from muster.core.session import LaunchStep, Session, SessionState
+from muster.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Sessions to launch now, and ids of the agents to visit."""
+
+    launches: tuple[Session, ...]
+    agents: frozenset[str]
+
+
+def touches(
+    snapshot: Snapshot,
+    *,
+    free: Collection[str],
+    launchable: Collection[str],
+    heard: Mapping[str, Collection[str]],
+    resisting: Collection[str],
+) -> Touched:
+    """`free` are the agents that may be visited, `launchable` ids of sessions that could be launched.
+
+    `heard` holds, by session id, the agents that have done its present step; `resisting` agents whose leftovers were
+    tried in vain. A gang over several agents that finds one of them away keeps the others for itself, so that a
+    stream of smaller ones cannot keep it waiting.
+    """
+    available = set(free)
+    launches: list[Session] = []
+    launching: set[str] = set()
+    others: set[str] = set()
+    for session in sorted(snapshot.placed, key=lambda s: (s.submitted_at, s.id)):
+        if session.id in launchable:
+            needed = _needed(session, snapshot)
+            if needed and needed <= available:
+                launches.append(session)
+                launching |= needed
+            elif session.spans_agents:
+                available -= needed
+        elif session.step is LaunchStep.RELEASING or session.state is SessionState.TERMINATING:
+            others.update(agent_id for agent_id in session.agents if agent_id not in heard.get(session.id, ()))
+    others.update(a.id for a in snapshot.agents if a.id not in resisting and leftovers(a, snapshot))
+    return Touched(tuple(launches), frozenset(launching | (others & available)))
+
+
+def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
+    """What the agent's report shows and no session accounts for: container ids and network names."""
+    keeper = snapshot.overlay_keeper
+    keeps = keeper is not None and keeper.id == agent.id
+    found = {
+        kernel["container_id"]
+        for kernel in agent.report.get("kernels", ())
+        if not _is_expected(snapshot.on_agents.get(kernel["session_id"]), agent, kernel["generation"])
+    }
+    for network in agent.report.get("networks", ()):
+        session = snapshot.on_agents.get(network["session_id"])
+        if network["driver"] == "overlay":
+            unaccounted = keeps and (session is None or session.network != network["name"])
+        else:
+            unaccounted = session is None or agent.id not in session.agents
+        if unaccounted:
+            found.add(network["name"])
+    return frozenset(found)
+
+
+def _is_expected(session: Session | None, agent: Agent, generation: int) -> bool:
+    return session is not None and agent.id in session.agents and generation == session.generation
+
+
+def _needed(session: Session, snapshot: Snapshot) -> set[str]:
+    """Its agents, and the keeper that makes this launch's overlay; empty when there is no keeper."""
+    if not session.spans_agents:
+        return set(session.agents)
+    keeper = snapshot.overlay_keeper
+    return {*session.agents, keeper.id} if keeper else set()

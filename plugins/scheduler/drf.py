@@ -1,0 +1,15 @@
+"""Dominant resource fairness: next is always the owner who holds the least of what he holds most of.
+
+Weighted by the owners' shares. Ghodsi, Zaharia, Hindman, Konwinski, Shenker, Stoica: Dominant Resource Fairness: Fair
+Allocation of Multiple Resource Types, NSDI 2011, algorithm 1 and section 4.3.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from muster.core.fairness import least_first
+from muster.core.policy import QueueView
+from muster.core.session import Session
+
+
+def order(sessions: Sequence[Session], view: QueueView) -> Iterable[Session]:
+    return least_first(sessions, view, lambda owner: view.dominant_share(owner) / view.shares.get(owner, 1.0))

@@ -1,0 +1,61 @@
+"""The best that can be placed at once, by OR-Tools' CP-SAT: what the greedy scheduler is measured against."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+from muster.core.agent import Agent
+from muster.core.session import Session
+from muster.core.slots import SLOT_NAMES
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """`gpus` in the sessions that are placed, of `bound` at the most; where it is `proven` more are not possible."""
+
+    gpus: int
+    bound: int
+    proven: bool
+    placed: frozenset[str]
+
+
+def optimum(agents: Sequence[Agent], sessions: Sequence[Session], time_limit_s: float) -> Optimum:
+    """The most whole GPUs in gangs placed whole on empty agents: cpu, mem and gpu counted, fGPU not.
+
+    A gang's kernels are alike. A single-node gang lies on one agent, any other on as many as it needs.
+    """
+    model = cp_model.CpModel()
+    placed = {s.id: model.new_bool_var(f"placed {s.name}") for s in sessions}
+    used: dict[tuple[str, str], list[cp_model.LinearExprT]] = {}
+    for session in sessions:
+        size, slots = len(session.kernels), session.main.slots
+        if any(kernel.slots != slots for kernel in session.kernels) or slots.fgpu:
+            raise ValueError(f"{session.name} has kernels that differ, or shares of GPUs")
+        counts: list[cp_model.LinearExprT] = []
+        for agent in agents:
+            if session.spec.cluster_mode == "single-node":
+                count: cp_model.LinearExprT = size * model.new_bool_var(f"{session.name} on {agent.id}")
+            else:
+                count = model.new_int_var(0, size, f"{session.name} on {agent.id}")
+            counts.append(count)
+            for name in SLOT_NAMES:
+                if amount := getattr(slots, name):
+                    used.setdefault((agent.id, name), []).append(amount * count)
+        model.add(sum(counts) == size * placed[session.id])
+    for agent in agents:
+        for name in SLOT_NAMES:
+            model.add(sum(used.get((agent.id, name), [])) <= getattr(agent.capacity, name))
+    model.maximize(sum(session.slots.gpu * placed[session.id] for session in sessions))
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.num_workers = 2
+    status = solver.solve(model)
+    if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
+        raise RuntimeError(f"CP-SAT found nothing in {time_limit_s} s: {solver.status_name()}")
+    return Optimum(
+        round(solver.objective_value),
+        round(solver.best_objective_bound),
+        status == cp_model.OPTIMAL,
+        frozenset(session_id for session_id, variable in placed.items() if solver.value(variable)),
+    )

@@ -1,0 +1,37 @@
+"""What agents report of sessions that are placed on them."""
+
+from typing import Any
+
+from muster.core.session import Session
+from tests.simulated_agents import report_of
+
+
+def kernel_entry(session: Session, name: str, **facts: object) -> dict[str, Any]:
+    kernel = next(kernel for kernel in session.kernels if kernel.name == name)
+    return {
+        "kernel_id": kernel.id,
+        "session_id": session.id,
+        "name": name,
+        "generation": session.generation,
+        "container_id": f"c-{name}",
+        "state": "running",
+        "released": True,
+        "exit_code": None,
+        "oom_killed": False,
+        "started_at": "2026-01-01T00:00:00Z",
+        "finished_at": None,
+        "address": "10.1.2.3",
+        "ssh_port": None,
+        "gpus": [],
+        **facts,
+    }
+
+
+def reports_of(session: Session, **differing: dict[str, object] | None) -> dict[str, dict[str, Any]]:
+    """Every agent's report: all kernels run, but for those named; None means that the container is gone."""
+    reports = {agent_id: report_of(agent_id) for agent_id in session.agents}
+    for kernel in session.kernels:
+        facts = differing.get(kernel.name, {})
+        if facts is not None and kernel.allocation is not None:
+            reports[kernel.allocation.agent_id]["kernels"].append(kernel_entry(session, kernel.name, **facts))
+    return reports

@@ -1,0 +1,178 @@
+"""`muster agents` and `muster agent`: showing agents, taking them out of service and back in."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from muster.core import lifecycle
+from muster.core.agent import AgentState
+from muster.core.session import SessionState
+from tests.command_line import muster
+from tests.strategies import NOW, make_agent
+from tests.unit.running_sessions import running_session
+
+
+@pytest.fixture
+def cluster(store):
+    """Two agents with one session that lies on both, and one on the second alone."""
+    store.save_agents([make_agent("a1", cpus=4, gpus=1), make_agent("a2", resource_group="gpu")])
+    store.add(
+        [
+            running_session(1, "a1", "a2", name="train", cluster_size=2, cpu=1),
+            running_session(2, "a2", name="lab", cpu=2),
+        ]
+    )
+    return store
+
+
+def states() -> dict[str, str]:
+    return {line.split()[0]: line.split()[2] for line in muster("agents").out.splitlines()[1:]}
+
+
+def end(store, name: str) -> None:
+    """As if its agents had said that nothing is left of it."""
+    session = store.find(name)
+    store.apply([lifecycle.Event(session.id, NOW, session.state, SessionState.TERMINATED, "ended", {}, {})])
+
+
+def test_agents_tell_what_is_free_and_what_is_wrong(cluster):
+    lost = replace(make_agent("a3"), state=AgentState.LOST, problem="no route to host", unreachable_since=NOW)
+    cluster.save_agents([lost])
+    row = muster("agents").out.splitlines()[1].split()
+    assert (row[:4], row[7]) == (["a1", "default", "ALIVE", "3/4"], "1")
+    assert states() == {"a1": "ALIVE", "a2": "ALIVE", "a3": "LOST"}
+    assert muster("agents").out.splitlines()[3].endswith("no route to host")
+    listed = {agent["id"]: agent for agent in muster("agents", "--json").json}
+    assert (listed["a3"]["state"], listed["a3"]["problem"]) == ("LOST", "no route to host")
+    assert listed["a3"]["unreachable_since"].startswith("2025-11-21T")
+    assert [session["name"] for session in listed["a2"]["sessions"]] == ["train", "lab"]
+
+
+def test_show_names_what_the_agent_has_and_what_runs_on_it(cluster):
+    agent = make_agent("a1", cpus=4, gpus=1)
+    report = {
+        **agent.report,
+        "swarm": {"state": "active", "node_id": "n1", "manager": True},
+        "images": [{"id": "sha256:0123456789abcdef", "tags": ["muster/default:latest"], "size_bytes": 1 << 30}],
+    }
+    cluster.save_agents([replace(agent, report=report)])
+    out = muster("agent", "show", "a1").out
+    for part in ("active, manager", "train", "main1", "GPU-a1-0", "muster/default:latest", "0123456789ab", "1G"):
+        assert part in out
+    assert "lab" not in out
+    shown = muster("agent", "show", "a1", "--json").json
+    assert shown["sessions"] == [{"id": cluster.find("train").id, "name": "train", "state": "RUNNING"}]
+    assert (shown["free"]["cpu"], shown["swarm"]["manager"]) == (3000, True)
+
+
+def test_agents_are_listed_by_their_labels(cluster):
+    a100 = make_agent("a3", labels={"gpu": "a100", "disk": "ssd"}, rack="r1", zone="hall-2", gpus=2, numa_nodes=2)
+    cluster.save_agents([a100, make_agent("a4", labels={"gpu": "a100"}, units_per_gpu=4, gpus=1)])
+    listed = muster("agents", "--label", "gpu=a100", "--json").json
+    assert [agent["id"] for agent in listed] == ["a3", "a4"]
+    assert (listed[0]["labels"], listed[0]["rack"], listed[0]["zone"]) == (a100.labels, "r1", "hall-2")
+    assert (listed[1]["rack"], listed[1]["numa"]) == (None, [])
+    assert [node["cpus"] for node in listed[0]["numa"]] == ["0-3", "4-7"]
+    table = muster("agents", "--label", "gpu=a100", "--label", "disk=ssd").out.splitlines()
+    assert [line.split()[0] for line in table] == ["AGENT", "a3"]
+    none = muster("agents", "--label", "gpu=h200")
+    assert (none.code, none.errors) == (0, ["no agent has gpu=h200; `muster agent show AGENT` tells an agent's labels"])
+    wrong = muster("agents", "--label", "a100")
+    assert (wrong.code, wrong.errors) == (2, ["muster: --label: 'a100' has no =; write NAME=VALUE"])
+
+
+def test_show_tells_where_an_agent_stands_and_what_is_near_to_what(cluster):
+    a100 = make_agent("a3", labels={"gpu": "a100", "disk": "ssd"}, rack="r1", gpus=2, units_per_gpu=4, numa_nodes=2)
+    cluster.save_agents([a100])
+    lines = [line.split() for line in muster("agent", "show", "a3").out.splitlines()]
+    assert ["Labels:", "disk=ssd,", "gpu=a100"] in lines
+    assert ["Rack:", "r1"] in lines
+    assert not any(line[:1] == ["Zone:"] for line in lines)
+    assert ["1", "GPU-a3-1", "T", "1G", "4", "1"] in lines
+    assert ["1", "4-7", "8G"] in lines
+
+
+def test_what_is_wrong_in_the_inventory_is_an_agents_problem(cluster):
+    cluster.save_agents([make_agent("a3", labels="gpu")])
+    assert "inventory: labels: 'gpu' is not a mapping;" in muster("agents").out
+
+
+def test_a_drained_agent_is_drained_once_and_resumed_once(cluster):
+    answer = muster("agent", "drain", "a2", "--reason", "new disks", "--json")
+    (drained,) = answer.json
+    assert (drained["id"], drained["changed"], drained["drain_reason"]) == ("a2", True, "new disks")
+    assert [session["name"] for session in drained["sessions"]] == ["train", "lab"]
+    assert muster("agent", "drain", "a2", "--reason", "new disks", "--json").json[0]["changed"] is False
+    assert states() == {"a1": "ALIVE", "a2": "ALIVE,DRAINING"}
+    assert "new disks" in muster("agent", "show", "a2").out
+    end(cluster, "train")
+    end(cluster, "lab")
+    assert states()["a2"] == "ALIVE,DRAINED"
+    (resumed,) = muster("agent", "resume", "a2", "--json").json
+    assert resumed == {"id": "a2", "changed": True, "drain_reason": None, "sessions": []}
+    assert muster("agent", "resume", "a2", "--json").json[0]["changed"] is False
+    assert states()["a2"] == "ALIVE"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_drain_says_who_drained_when_no_reason_is_given():
+    assert muster("agent", "drain", "a1").out == "a1 is ALIVE,DRAINING (drained by ada); 1 sessions are on it\n"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_drain_takes_several_agents_or_none():
+    answer = muster("agent", "drain", "a1", "nosuch", "nor-this")
+    assert (answer.code, answer.errors) == (2, ["muster: there is no agent nosuch, nor-this; see `muster agents`"])
+    assert states() == {"a1": "ALIVE", "a2": "ALIVE"}
+    assert [agent["changed"] for agent in muster("agent", "drain", "a1", "a2", "a1", "--json").json] == [True, True]
+
+
+@pytest.mark.parametrize("command", [["show"], ["drain"], ["resume"]])
+@pytest.mark.usefixtures("cluster")
+def test_an_agent_that_does_not_exist_is_bad_input(command):
+    answer = muster("agent", *command, "nosuch")
+    assert (answer.code, answer.errors) == (2, ["muster: there is no agent nosuch; see `muster agents`"])
+
+
+def test_drain_waits_until_the_last_session_is_gone(cluster):
+    end(cluster, "train")
+    ending = threading.Timer(0.5, end, (cluster, "lab"))
+    ending.start()
+    answer = muster("agent", "drain", "a2", "--wait", "--timeout", "60")
+    ending.join()
+    assert (answer.code, answer.err) == (0, "waiting for lab on a2\n")
+    assert answer.out == "a2 is ALIVE,DRAINED (drained by ada)\n"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_drain_stops_waiting_after_its_time_and_stays_drained():
+    answer = muster("agent", "drain", "a1", "--wait", "--timeout", "0", "--json")
+    assert answer.code == 1
+    assert answer.errors == ["muster: still waiting for train on a1; --end-sessions ends them"]
+    assert states()["a1"] == "ALIVE,DRAINING"
+    assert muster("agent", "drain", "a1", "--timeout", "1").code == 2
+
+
+def test_drain_ends_the_sessions_on_the_agent_when_asked(cluster):
+    muster("agent", "drain", "a1", "--end-sessions")
+    assert (cluster.find("train").state, cluster.find("lab").state) == ("TERMINATING", "RUNNING")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_planned_drain_says_what_it_would_hit_and_changes_nothing():
+    planned = muster("agent", "drain", "a2", "--plan", "--json")
+    assert planned.code == 0, planned.err
+    assert [session["name"] for session in planned.json["sessions"]] == ["train", "lab"]
+    assert planned.json["agents"] == [{"id": "a2", "empty_at": None}]
+    assert states() == {"a1": "ALIVE", "a2": "ALIVE"}
+    out = muster("agent", "drain", "a2", "--plan").out.splitlines()
+    assert out[0].split("  ")[0] == "SESSION"
+    assert out[1].split()[:4] == ["train", "ada", "RUNNING", "a1,a2"]
+    assert out[-1].split() == ["a2", "nobody", "knows"]
+    assert muster("agent", "drain", "a2", "--plan", "--wait").errors == [
+        "muster: --plan: it changes nothing; leave out --wait, --end-sessions and --reason"
+    ]
+    assert muster("agent", "drain", "nosuch", "--plan").errors == [
+        "muster: there is no agent nosuch; see `muster agents`"
+    ]

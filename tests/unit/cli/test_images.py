@@ -1,0 +1,69 @@
+"""`muster images`: the catalog against what agents hold; what cannot be copied is refused before an engine is asked."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from muster.core.agent import AgentState
+from tests.command_line import muster
+from tests.strategies import make_agent
+
+OLD, NEW = ("sha256:" + digit * 64 for digit in "12")
+
+
+def holding(agent_id: str, *image_ids: str, **hardware):
+    agent = make_agent(agent_id, **hardware)
+    images = [{"id": image_id, "tags": ["muster/default:latest"], "size_bytes": 1} for image_id in image_ids]
+    return replace(agent, report={**agent.report, "images": images})
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    entry = {"name": "default", "reference": "docker.io/muster/default", "aliases": ["d"], "description": "small"}
+    (tmp_path / "images.yml").write_text(yaml.safe_dump({"images": [entry]}), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("catalog")
+def test_images_say_which_agents_hold_them(store):
+    store.save_agents([holding("a1", OLD), holding("a2"), holding("a3", OLD)])
+    (image,) = muster("images", "--json").json
+    assert (image["name"], image["agents"], image["image_ids"]) == ("default", ["a1", "a3"], [OLD])
+    assert muster("images").out.splitlines()[1].split() == ["default", "docker.io/muster/default", "2/3", "small"]
+
+
+@pytest.mark.usefixtures("catalog")
+def test_images_say_when_agents_hold_different_ones_under_one_name(store):
+    store.save_agents([holding("a1", OLD), holding("a2", NEW)])
+    assert "2/2,2-VERSIONS" in muster("images").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["default"], "--from: agents hold different images as muster/default:latest (a1 111111111111, a2 22222222"),
+        (["nosuch:1"], "no agent that answers was seen with image nosuch:1"),
+        (["default", "--from", "a9", "--to", "a8,a1"], "there is no agent a8, a9; see `muster agents`"),
+        (["default", "--group", "nosuch"], "--group: no agent is in resource group 'nosuch'"),
+        (["default", "--group", "default", "--to", "a1"], "--group: it was given together with --to"),
+    ],
+)
+@pytest.mark.usefixtures("catalog")
+def test_what_cannot_be_copied_is_refused(store, arguments, problem):
+    store.save_agents([holding("a1", OLD), holding("a2", NEW)])
+    answer = muster("images", "sync", *arguments)
+    assert (answer.code, problem in answer.err) == (2, True), answer.err
+
+
+def test_an_agent_that_does_not_answer_gives_no_image(store):
+    store.save_agents([replace(holding("a1", OLD), state=AgentState.UNREACHABLE)])
+    assert "no agent that answers" in muster("images", "sync", "muster/default").err
+
+
+def test_an_engine_that_cannot_be_reached_is_one_line(store):
+    store.save_agents([holding("a1", OLD, connection="ssh", address="127.0.0.1", port=1)])
+    answer = muster("images", "sync", "muster/default")
+    assert answer.code == 1
+    assert answer.errors == [
+        "muster: agent a1: it cannot be logged in to (ssh: connect to host 127.0.0.1 port 1: Connection refused)"
+    ]

@@ -1,0 +1,212 @@
+"""`muster simulate`: files in, figures out, and one line for each thing that is wrong with a file."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from muster.core.agent import AgentState
+from muster.core.lifecycle import Event
+from muster.core.session import SessionState
+from muster.store.store import Store
+from tests.command_line import muster, submitted
+from tests.strategies import make_agent, placed_on
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+OPENB = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+    "pod-0,4000,4096,1,1000,,LS,Running,1000,1100,1000\n"
+    "pod-1,1000,8,1,460,V100|A100,BE,Running,1010,1060,\n"
+)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str, object], str]:
+    def write(name: str, content: object) -> str:
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def cluster(written) -> str:
+    return written("cluster.yml", {"agents": [{"count": 2, "cpu": 8, "mem": "32G", "gpus": 2, "units_per_gpu": 1}]})
+
+
+def simulated(*arguments: str) -> dict:
+    answer = muster("simulate", "--json", "--launch-time", "0s", "--pass-interval", "0s", *arguments)
+    assert answer.code == 0, answer.err
+    return answer.json
+
+
+def test_a_workload_file_is_played(written, cluster):
+    workload = written(
+        "workload.yml",
+        {"sessions": [{"name": "train", "at": "1m", "every": "10s", "count": 3, "duration": "2m", "cpu": 8,
+                       "owner": "eve"}]},
+    )  # fmt: skip
+    (figures,) = simulated("--cluster", cluster, "--workload", workload, "--sessions").values()
+    assert (figures["submitted"], figures["ended"], figures["span_s"]) == (3, 3, 240)
+    lives = figures["sessions"]
+    assert [life["name"] for life in lives] == ["train-1", "train-2", "train-3"]
+    assert [life["arrived_at"] for life in lives] == [60, 70, 80]
+    assert [life["waited_s"] for life in lives] == [0, 0, 100]
+    assert {life["owner"] for life in lives} == {"eve"}
+
+
+def test_launches_take_their_time(written, cluster):
+    workload = written("workload.yml", {"sessions": [{"duration": "2m", "cpu": 1}]})
+    (figures,) = muster("simulate", "--json", "--launch-time", "30s", "--cluster", cluster, "--workload", workload
+                        ).json.values()  # fmt: skip
+    assert (figures["waits"]["max"], figures["span_s"]) == (30, 150)
+
+
+def test_ways_are_compared_in_columns(written, cluster):
+    sessions = [{"duration": "10m", "cpu": 8, "count": 2, "owner": owner} for owner in ("ada", "bob")]
+    workload = written("workload.yml", {"sessions": sessions})
+    answer = muster("simulate", "--cluster", cluster, "--workload", workload, "--compare", "fifo,lifo")
+    lines = answer.out.splitlines()
+    assert lines[0] == "2 agents, 4 sessions"
+    assert lines[1].split() == ["fifo", "lifo"]
+    assert next(line for line in lines if line.startswith("ended")).split() == ["ended", "4", "4"]
+    assert sum(line.startswith("in use, ") for line in lines) == 2
+    told = simulated("--cluster", cluster, "--workload", workload, "--compare", "fifo,lifo", "--sessions")
+    first = {name: [life["owner"] for life in way["sessions"] if life["waited_s"] == 0] for name, way in told.items()}
+    assert first == {"fifo": ["ada", "ada"], "lifo": ["bob", "bob"]}
+
+
+def test_it_stops_when_it_is_told_to(written, cluster):
+    workload = written("workload.yml", {"sessions": [{"duration": "10m", "cpu": 8, "count": 3}]})
+    (figures,) = simulated("--cluster", cluster, "--workload", workload, "--until", "5m").values()
+    assert (figures["running"], figures["waiting"], figures["span_s"]) == (2, 1, 300)
+
+
+def test_a_trace_in_seconds_is_played(written, cluster):
+    trace = written(
+        "trace.csv", "arrival,duration,kernels,cpu,mem,gpu,owner,time_limit\n5,60,2,1,1G,1,ada,\n7,90,1,1,1G,,bob,1m\n"
+    )
+    (figures,) = simulated("--cluster", cluster, "--workload", trace, "--sessions").values()
+    assert [(life["arrived_at"], life["ended_at"], life["fate"]) for life in figures["sessions"]] == [
+        (5, 65, "ended"), (7, 67, "timed-out")
+    ]  # fmt: skip
+
+
+def test_openb_lists_are_played(written):
+    nodes = written("nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,V100\nn1,32000,1024,1,T4\n")
+    (figures,) = simulated("--cluster", nodes, "--workload", written("pods.csv", OPENB), "--sessions").values()
+    first, second = figures["sessions"]
+    assert (first["name"], first["ended_at"], second["agents"], second["ended_at"]) == ("pod-0", 1100, ["n0"], 1060)
+
+
+def test_names_of_dependencies_and_arrays_are_resolved(written, cluster):
+    sessions = [
+        {"name": "sweep", "array": "0-3%1", "duration": "1m", "cpu": 1},
+        {"name": "report", "after_ok": ["sweep"], "duration": "1m", "cpu": 1},
+    ]
+    (figures,) = simulated("--cluster", cluster, "--workload", written("w.yml", {"sessions": sessions}), "--sessions"
+                           ).values()  # fmt: skip
+    assert [(life["name"], life["waited_s"]) for life in figures["sessions"]] == [
+        ("sweep-0", 0), ("sweep-1", 60), ("sweep-2", 120), ("sweep-3", 180), ("report", 240)
+    ]  # fmt: skip
+
+
+def test_the_examples_of_the_documentation_are_played():
+    figures = simulated("--cluster", str(EXAMPLES / "cluster.yml"), "--workload", str(EXAMPLES / "workload.yml"))
+    assert (figures["as set"]["submitted"], figures["as set"]["ended"]) == (130, 130)
+
+
+def test_what_can_never_start_is_told(written, cluster):
+    workload = written("workload.yml", {"sessions": [{"duration": "1m", "cpu": 99}]})
+    answer = muster("simulate", "--cluster", cluster, "--workload", workload, "--sessions")
+    assert "never: never fits" in answer.out
+
+
+def test_the_sites_own_agents_and_history_are_played(store: Store):
+    """Agents count as if they answered; a session that ran, as long as it did."""
+    store.save_agents([replace(make_agent("a1", cpus=4), state=AgentState.UNREACHABLE)])
+    assert (
+        "no session of the last 7 days has run" in muster("simulate", "--cluster", "live", "--workload", "history").err
+    )
+    for name in ("one", "two"):
+        session = store.find(submitted("--name", name, "--cpu", "4")["id"])
+        at = session.submitted_at
+        for before, after, changes in (
+            (SessionState.PENDING, SessionState.SCHEDULED, {}),
+            (SessionState.SCHEDULED, SessionState.PREPARING, {}),
+            (SessionState.PREPARING, SessionState.RUNNING, {"started_at": at}),
+            (SessionState.RUNNING, SessionState.TERMINATING, {}),
+            (SessionState.TERMINATING, SessionState.TERMINATED, {"ended_at": at + 100}),
+        ):
+            kernels = {k.id: {"allocation": k.allocation} for k in placed_on(session, "a1").kernels}
+            store.apply([Event(session.id, at, before, after, "moves on", changes, kernels)])
+    (figures,) = simulated("--cluster", "live", "--workload", "history", "--days", "1").values()
+    assert (figures["ended"], round(figures["span_s"])) == (2, 200)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "error"),
+    [
+        ("cluster", {"agents": [{"cpu": 8}]}, "agents[0].mem: it is missing; give it a value"),
+        ("cluster", {"agents": [{"cpu": "2.5", "mem": "1G"}]}, "agents[0].cpu: '2.5' is not a number of cores"),
+        ("cluster", {"agents": [{"cpu": 8, "mem": "1G", "gpu": 2}]}, "there is no such field; did you mean gpus?"),
+        ("cluster", {"agents": [{"cpu": 8, "mem": "1G", "labels": 3}]}, "agents[0].labels: 3 is not a mapping"),
+        ("cluster", {"agents": [{"cpu": 8, "mem": "1G"}] * 2}, "two agents are called agent-1"),
+        ("cluster", {"agents": []}, "names no agent"),
+        ("cluster", {"hosts": []}, "there is no key 'hosts'; write agents: and a list"),
+        ("cluster", "agents: [", "is not YAML"),
+        ("workload", {"sessions": [{"cpu": 1}]}, "sessions[0].duration: it is missing"),
+        ("workload", {"sessions": [{"duration": "1m", "cpus": 1}]}, "there is no such field; did you mean cpu?"),
+        ("workload", {"sessions": [{"duration": "soon"}]}, "sessions[0].duration: 'soon' is not a span of time"),
+        ("workload", {"sessions": [{"name": "a", "duration": "1m", "after": ["b"]}]}, "a.after: no session of the"),
+        ("workload", {"sessions": [3]}, "sessions[0] is not a mapping"),
+        ("workload", {"sessions": []}, "names no session"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_told_with_its_place(written, cluster, file, content, error):
+    good = written("good.yml", {"sessions": [{"duration": "1m"}]})
+    bad = written("bad.yml", content)
+    answer = muster(
+        "simulate", "--cluster", bad if file == "cluster" else cluster, "--workload", good if file == "cluster" else bad
+    )
+    assert answer.code == 2
+    assert len(answer.errors) == 1
+    assert error in answer.err
+    assert bad in answer.err
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("arrival,duration,cpu\n1,60,much\n", "line 2: cpu: 'much' is not a number"),
+        ("arrival,duration,cpu\n1,60\n", ":2: it has more or fewer columns than the first line"),
+        ("arrival,cpu\n1,1\n", "line 2: duration: it is missing"),
+    ],
+)
+def test_what_is_wrong_with_a_trace_is_told_with_its_line(written, cluster, content, error):
+    answer = muster("simulate", "--cluster", cluster, "--workload", written("trace.csv", content))
+    assert (answer.code, error in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--compare", "fifo,best"], "there is no scheduler plugin 'best'"),
+        (["--until", "soon"], "--until: 'soon' is not a span of time"),
+        (["--order", "pack"], "is no queue order"),
+    ],
+)
+def test_what_is_wrong_with_a_flag_is_told(written, cluster, arguments, error):
+    workload = written("workload.yml", {"sessions": [{"duration": "1m"}]})
+    answer = muster("simulate", "--cluster", cluster, "--workload", workload, *arguments)
+    assert (answer.code, error in answer.err) == (2, True)
+
+
+def test_equal_files_give_equal_figures(written, cluster):
+    workload = written("workload.yml", {"sessions": [{"duration": "3m", "cpu": 3, "count": 9, "every": "20s"}]})
+    first, second = (simulated("--cluster", cluster, "--workload", workload, "--sessions") for _ in range(2))
+    assert json.dumps(first) == json.dumps(second)

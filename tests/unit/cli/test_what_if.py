@@ -1,0 +1,136 @@
+"""`why`, `queue`, `submit --dry-run` and `why --what-if`: questions that change nothing."""
+
+import pytest
+
+from muster.store.store import Store
+from tests.command_line import muster, nothing_queued, submitted
+from tests.strategies import make_agent
+
+
+@pytest.fixture
+def agents(store: Store) -> Store:
+    hardware = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 4, "units_per_gpu": 2}
+    store.save_agents([make_agent("a1", **hardware), make_agent("a2", cpus=64, resource_group="big")])
+    return store
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_dry_run_says_where_it_would_start_and_queues_nothing():
+    answer = muster("submit", "--dry-run", "--name", "train", "--cluster-size", "2", "--gpu", "1", "--", "true")
+    assert (answer.code, answer.err) == (0, "")
+    first, agent = answer.out.splitlines()
+    assert first == "train would start now, single-node:"
+    assert agent.startswith("  agent a1: main1 on GPU ")
+    assert nothing_queued()
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_dry_run_as_json_names_agents_and_gpus():
+    answer = muster("submit", "--dry-run", "--json", "--name", "train", "--fgpu", "0.5")
+    (told,) = answer.json
+    assert (told["starts_now"], told["mode"], told["wait"], told["suggestions"]) == (True, "single-node", None, [])
+    (kernel,) = told["kernels"]
+    assert (kernel["agent"], [share["amount"] for share in kernel["gpus"]]) == ("a1", [500])
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_dry_run_of_what_never_fits_says_what_would():
+    answer = muster("submit", "--dry-run", "--name", "train", "--gpu", "6")
+    assert answer.code == 2
+    assert answer.out.splitlines()[0].startswith("train would never start: never fits: ")
+    assert "    --gpu 4 instead of 6" in answer.out.splitlines()
+
+
+def test_a_dry_run_of_what_would_wait_has_its_own_exit_code(agents):
+    agents.drain_agent("a1", "disks")
+    answer = muster("submit", "--dry-run", "--name", "train", "--cpu", "4")
+    assert answer.code == 1
+    lines = answer.out.splitlines()
+    assert lines[0].startswith("train would wait: ")
+    assert "    --resource-group big instead of default" in lines
+    assert "    agent a1 resumed: muster agent resume a1" in lines
+
+
+def test_a_suggestion_that_is_taken_starts(agents):
+    agents.drain_agent("a1", "disks")
+    wish = ["--dry-run", "--json", "--name", "train", "--cpu", "4"]
+    (told,) = muster("submit", *wish).json
+    flags = next(s["flags"] for s in told["suggestions"] if "--resource-group" in s["flags"])
+    assert muster("submit", *wish, *flags).code == 0
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_dry_run_of_several_counts_those_that_would_start():
+    answer = muster("submit", "--dry-run", "--name", "train", "--count", "3", "--gpu", "2")
+    assert answer.code == 1
+    assert answer.out.splitlines()[-1] == "2 of 3 sessions would start now"
+    assert answer.out.count("any one of these would let it start") == 1
+
+
+def test_a_dry_run_refuses_what_submit_refuses():
+    submitted("--name", "train")
+    taken = muster("submit", "--dry-run", "--name", "train")
+    assert (taken.code, "already called train" in taken.err) == (2, True)
+    wrong = muster("submit", "--dry-run", "--cpu", "much")
+    assert (wrong.code, wrong.errors[0].startswith("muster: cpu: ")) == (2, True)
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_dry_run_knows_what_its_sessions_come_after():
+    first = submitted("--name", "prep")
+    answer = muster("submit", "--dry-run", "--json", "--name", "train", "--after-ok", "prep")
+    (told,) = answer.json
+    assert (answer.code, told["wait"]["code"], told["wait"]["waits_for"]) == (1, "dependency", [first["id"]])
+    assert muster("cancel", "prep").code == 0
+    (told,) = muster("submit", "--dry-run", "--json", "--name", "train", "--after-any", first["id"]).json
+    assert told["starts_now"]
+
+
+@pytest.mark.usefixtures("agents")
+def test_the_queue_stands_in_the_order_of_the_next_decision():
+    submitted("--name", "low", "--cpu", "16", "--priority", "10")
+    submitted("--name", "other", "--cpu", "64", "--resource-group", "big")
+    submitted("--name", "high", "--cpu", "16", "--priority", "90")
+    submitted("--name", "huge", "--cpu", "17")
+    header, *rows = (line.split() for line in muster("queue").out.splitlines())
+    assert header[:7] == ["POS", "GROUP", "ID", "NAME", "OWNER", "PRIORITY", "SIZE"]
+    assert [(row[0], row[1], row[3]) for row in rows] == [
+        ("-", "big", "other"), ("-", "default", "high"), ("1", "default", "huge"), ("2", "default", "low")
+    ]  # fmt: skip
+    assert [q["name"] for q in muster("queue", "--group", "big", "--json").json] == ["other"]
+    told = {q["name"]: q for q in muster("queue", "--json").json}
+    assert (told["huge"]["wait"]["code"], told["low"]["position"], told["high"]["wait"]) == ("never-fits", 2, None)
+
+
+def test_an_empty_queue_is_a_header():
+    assert len(muster("queue").out.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("agents")
+def test_why_what_if_of_a_session_that_waits():
+    session = submitted("--name", "train", "--gpu", "6")
+    answer = muster("why", "train", "--what-if")
+    assert (answer.code, "    --gpu 4 instead of 6" in answer.out.splitlines()) == (0, True)
+    told = muster("why", session["id"], "--what-if", "--json").json
+    assert told["suggestions"][0]["flags"] == ["--gpu", "4"]
+
+
+def test_why_what_if_is_for_sessions_that_wait():
+    submitted("--name", "train")
+    muster("cancel", "train")
+    answer = muster("why", "train", "--what-if")
+    assert (answer.code, "is CANCELLED, no longer pending" in answer.err) == (1, True)
+
+
+@pytest.mark.usefixtures("agents")
+def test_why_names_the_place_in_the_queue_and_those_ahead(store: Store):
+    first = submitted("--name", "prep", "--hold")
+    session = submitted("--name", "train", "--after", "prep")
+    wait = {"code": "dependency", "message": "it starts after prep", "waits_for": [first["id"]]}
+    store.save_waits({session["id"]: wait})
+    lines = muster("why", "train").out.splitlines()
+    assert lines[0] == "train is PENDING: it starts after prep"
+    assert "  place in the queue of group default: 2" in lines
+    assert "  waits for: prep (PENDING)" in lines
+    told = muster("why", "train", "--json").json
+    assert (told["wait"]["code"], told["wait"]["position"]) == ("dependency", 2)

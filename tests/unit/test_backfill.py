@@ -1,0 +1,171 @@
+"""Who may pass the head of the queue: nobody whom it would have to wait for."""
+
+import math
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.core.future import end_of
+from muster.core.plan import Plan, WaitCode
+from muster.core.policy import GroupPolicy, SchedulingPolicy
+from muster.core.schedule import schedule
+from muster.core.session import Session, SessionState
+from muster.core.snapshot import Snapshot
+from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+
+HOUR = 3600.0
+
+
+def running(number: int, agent: str = "a1", **values: object) -> Session:
+    return replace(placed_on(make_session(number, **values), agent), started_at=NOW)
+
+
+def decided(*sessions: Session, passes: int = 20, cpus: int = 4) -> tuple[Plan, list[str]]:
+    """The plan for one agent, and the names of those that start."""
+    policy = SchedulingPolicy(GroupPolicy(reserve_after_passes=passes))
+    snapshot = Snapshot((make_agent(cpus=cpus),), sessions, NOW, policy=policy)
+    plan = schedule(snapshot)
+    names = {session.id: session.name for session in sessions}
+    return plan, [names[placement.session_id] for placement in plan.placements]
+
+
+def committed(snapshot: Snapshot, plan: Plan) -> list[Session]:
+    """All sessions after the plan, those that it starts as if they ran already."""
+    given_to = {placement.session_id: placement.allocations for placement in plan.placements}
+
+    def after(session: Session) -> Session:
+        if session.id not in given_to:
+            return session
+        kernels = tuple(replace(kernel, allocation=given_to[session.id][kernel.id]) for kernel in session.kernels)
+        return replace(session, kernels=kernels, state=SessionState.RUNNING, started_at=snapshot.now)
+
+    return [after(session) for session in snapshot.sessions]
+
+
+def starts_at(snapshot: Snapshot, holders: list[Session], head: Session) -> float:
+    """When the head starts if nothing else does, found the slow way: a whole decision after each end."""
+    times = sorted({snapshot.now, *(end_of(session, snapshot.now) for session in holders)})
+    for at in times:
+        left = [session for session in holders if not (end_of(session, snapshot.now) <= at < math.inf)]
+        alone = Snapshot(snapshot.agents, (*left, head), at, snapshot.slow)
+        if schedule(alone).placements:
+            return at
+    return math.inf
+
+
+def heads(snapshot: Snapshot, plan: Plan) -> list[Session]:
+    """The first of each group that does not fit: those that have been it in one pass more than before."""
+    return [
+        session
+        for session in snapshot.pending
+        if session.id in plan.waits
+        and plan.waits[session.id].code is WaitCode.BUSY
+        and plan.waits[session.id].passes > session.wait.get("passes", 0)
+    ]
+
+
+@given(snapshots(max_sessions=8))
+def test_those_that_pass_the_head_do_not_delay_it(snapshot):
+    without_preemption = replace(snapshot.policy.default, preemption=False)
+    snapshot = replace(snapshot, policy=SchedulingPolicy(without_preemption))
+    plan = schedule(snapshot)
+    order = sorted(snapshot.pending, key=lambda s: (-s.spec.priority, s.submitted_at, s.id))
+    for head in heads(snapshot, plan):
+        expected = plan.waits[head.id].estimated_start
+        ahead = {session.id for session in order[: order.index(head)]}
+        after = committed(snapshot, plan)
+        holders = [session for session in after if session.state is not SessionState.PENDING and session.id != head.id]
+        before_it = [session for session in holders if session.id in ahead or session in snapshot.placed]
+        assert starts_at(snapshot, before_it, head) == (math.inf if expected is None else expected)
+        if expected is not None:
+            assert starts_at(snapshot, holders, head) == expected
+
+
+@given(snapshots(max_sessions=8))
+def test_an_estimated_start_is_never_in_the_past_nor_promised_to_what_never_fits(snapshot):
+    plan = schedule(snapshot)
+    for wait in plan.waits.values():
+        if wait.estimated_start is not None:
+            assert wait.estimated_start >= snapshot.now
+            assert wait.code in {WaitCode.BUSY, WaitCode.BEHIND, WaitCode.PREEMPTING}
+
+
+def test_a_session_that_ends_before_the_head_can_start_passes_it():
+    runs = running(1, cpu=3, time_limit="1h")
+    head = make_session(2, cpu=4)
+    plan, started = decided(runs, head, make_session(3, cpu=1, time_limit="1h"))
+    assert started == ["s3"]
+    assert plan.waits[head.id].estimated_start == NOW + HOUR
+
+
+def test_a_session_that_would_outlast_the_heads_start_waits_for_it():
+    runs, head = running(1, cpu=3, time_limit="1h"), make_session(2, cpu=4)
+    long = make_session(3, cpu=1, time_limit="2h")
+    plan, started = decided(runs, head, long)
+    assert started == []
+    assert plan.waits[long.id].code is WaitCode.BEHIND
+    assert plan.waits[long.id].message == "starting it now would delay s2, which is ahead of it in the queue"
+    assert plan.waits[long.id].estimated_start is None
+
+
+def test_a_session_of_any_length_passes_where_the_head_leaves_room_for_both():
+    runs, head = running(1, cpu=3, time_limit="1h"), make_session(2, cpu=3)
+    assert decided(runs, head, make_session(3, cpu=1))[1] == ["s3"]
+
+
+def test_without_time_limits_others_pass_until_the_head_has_waited_its_passes():
+    runs, small = running(1, cpu=3), make_session(3, cpu=1)
+    waited = make_session(2, cpu=4, wait={"passes": 1})
+    assert decided(runs, waited, small, passes=3)[1] == ["s3"]
+    patient = make_session(2, cpu=4, wait={"passes": 2})
+    plan, started = decided(runs, patient, small, passes=3)
+    assert started == []
+    assert plan.waits[patient.id].passes == 3
+    assert plan.waits[small.id].code is WaitCode.BEHIND
+
+
+@given(st.integers(1, 40))
+def test_a_stream_of_small_sessions_does_not_starve_a_large_one(passes):
+    """Each pass one of the small ones has ended, and another has come."""
+    policy = SchedulingPolicy(GroupPolicy(reserve_after_passes=5))
+    agents = (make_agent(cpus=2),)
+    large = make_session(1, cpu=2)
+    small = [placed_on(make_session(number, cpu=1), "a1") for number in (2, 3)]
+    for number in range(4, 4 + passes):
+        snapshot = Snapshot(agents, (*small, large, make_session(number, cpu=1)), NOW + number, policy=policy)
+        plan = schedule(snapshot)
+        after = committed(snapshot, plan)
+        if any(session.id == large.id and session.state is SessionState.RUNNING for session in after):
+            return
+        large = replace(large, wait=plan.waits[large.id].as_dict())
+        small = [session for session in after if session.state is SessionState.RUNNING][1:]
+    assert passes <= 7
+
+
+def test_a_head_that_no_agent_can_hold_now_stops_nobody():
+    gone = replace(make_agent("a2", cpus=64), drain_reason="disks")
+    wants, small = make_session(1, cpu=32, wait={"passes": 99}), make_session(2)
+    plan = schedule(Snapshot((make_agent(cpus=4), gone), (wants, small), NOW))
+    assert [placement.session_id for placement in plan.placements] == [small.id]
+    assert plan.waits[wants.id].code is WaitCode.BUSY
+
+
+def test_those_behind_the_head_are_told_when_they_start_if_all_wait_their_turn():
+    runs = running(1, cpu=4, time_limit="1h")
+    queue = [make_session(number, cpu=4, time_limit="30m") for number in (2, 3, 4)]
+    plan, started = decided(runs, *queue)
+    assert started == []
+    assert [plan.waits[session.id].estimated_start for session in queue] == [
+        NOW + HOUR,
+        NOW + 1.5 * HOUR,
+        NOW + 2 * HOUR,
+    ]
+
+
+def test_what_is_being_ended_counts_as_gone_at_once():
+    leaving = replace(running(1, cpu=4), state=SessionState.TERMINATING)
+    head, long = make_session(2, cpu=4), make_session(3, cpu=4)
+    plan, started = decided(leaving, head, long)
+    assert started == []
+    assert plan.waits[head.id].estimated_start == NOW

@@ -1,0 +1,205 @@
+"""What would let a session start: every suggestion is true, and the small ones are found."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from muster.core.agent import Agent, AgentState
+from muster.core.changes import Suggestion
+from muster.core.counterfactual import what_would_help, would_start
+from muster.core.plan import WaitCode
+from muster.core.policy import Limit, Limits, SchedulingPolicy
+from muster.core.replay import WHOLE_QUEUE
+from muster.core.reservation import Reservation
+from muster.core.schedule import schedule
+from muster.core.session import Session
+from muster.core.snapshot import Snapshot
+from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+
+GPU_AGENT = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 4, "units_per_gpu": 2}
+
+
+def starts(snapshot: Snapshot, session: Session) -> bool:
+    return any(placement.session_id == session.id for placement in schedule(snapshot).placements)
+
+
+def texts(
+    agents: Sequence[Agent], session: Session, others: Sequence[Session] = (), policy: SchedulingPolicy | None = None
+) -> list[str]:
+    """Of the suggestions, each of which is tried."""
+    snapshot = Snapshot(tuple(agents), (*others, session), NOW, policy=policy or SchedulingPolicy())
+    assert not starts(snapshot, session)
+    found = what_would_help(snapshot, session)
+    assert_true(found, snapshot, session)
+    return [suggestion.text for suggestion in found]
+
+
+def assert_true(found: Sequence[Suggestion], snapshot: Snapshot, session: Session) -> None:
+    for suggestion in found:
+        assert starts(suggestion.applied(snapshot, session.id), session), suggestion.text
+
+
+@given(snapshots(), st.data())
+def test_with_every_suggestion_it_starts(snapshot, data):
+    waiting = sorted(schedule(snapshot).waits)
+    assume(waiting)
+    chosen = data.draw(st.sampled_from(waiting))
+    session = next(session for session in snapshot.pending if session.id == chosen)
+    found = what_would_help(snapshot, session)
+    assert_true(found, snapshot, session)
+    assert [s.effort for s in found] == sorted(s.effort for s in found)
+    assert found == what_would_help(snapshot, session)
+
+
+def test_nothing_is_suggested_for_what_starts_anyway():
+    session = make_session(1)
+    assert what_would_help(Snapshot((make_agent(),), (session,), NOW), session) == ()
+
+
+def test_less_of_the_slot_that_lacks_as_much_as_there_is():
+    assert texts([make_agent(**GPU_AGENT)], make_session(1, gpu=6))[0] == "--gpu 4 instead of 6"
+    assert "--cpu 16 instead of 20" in texts([make_agent(**GPU_AGENT)], make_session(1, cpu=20))
+    assert "--mem 64G instead of 100G" in texts([make_agent(**GPU_AGENT)], make_session(1, mem="100G"))
+
+
+def test_a_share_of_a_gpu_where_no_whole_one_is_free():
+    agent = make_agent(**{**GPU_AGENT, "gpus": 1})
+    tenant = make_session(1, fgpu="0.5")
+    snapshot = Snapshot((agent,), (tenant,), NOW)
+    (placement,) = schedule(snapshot).placements
+    kernels = tuple(replace(k, allocation=placement.allocations[k.id]) for k in tenant.kernels)
+    running = replace(placed_on(tenant, "a1"), kernels=kernels)
+    assert "--fgpu 1.5 instead of --gpu 1" in texts([agent], make_session(2, gpu=1), [running])
+
+
+def test_less_of_everything_where_less_of_one_thing_does_not_do():
+    found = texts([make_agent(**GPU_AGENT)], make_session(1, cpu=32, mem="128G", gpu=8))
+    assert found == ["--cpu 16 --mem 64G --gpu 4: 50% of what it asks for"]
+
+
+def test_fewer_kernels():
+    agent = make_agent(cpus=8)
+    assert "--cluster-size 4 instead of 6" in texts([agent], make_session(1, cluster_size=6, cpu=2, mem="64M"))
+
+
+def test_several_agents_where_one_does_not_hold_the_gang():
+    agents = [make_agent(name, cpus=4, swarm="manager") for name in ("a1", "a2")]
+    session = make_session(1, cluster_size=4, cpu=2, mem="64M")
+    assert texts(agents, session)[0] == "--cluster-mode multi-node instead of single-node"
+
+
+def test_another_resource_group():
+    agents = [make_agent("a1", cpus=2), make_agent("a2", cpus=8, resource_group="big")]
+    assert texts(agents, make_session(1, cpu=4))[0] == "--resource-group big instead of default"
+
+
+def test_an_agent_that_is_drained_or_away():
+    drained = replace(make_agent("a2", cpus=8), drain_reason="disks")
+    found = texts([make_agent("a1", cpus=2), drained], make_session(1, cpu=4))
+    assert "agent a2 resumed: muster agent resume a2" in found
+    away = replace(make_agent("a2", cpus=8), state=AgentState.UNREACHABLE)
+    assert "agent a2 answering again" in texts([make_agent("a1", cpus=2), away], make_session(1, cpu=4))
+
+
+def test_as_few_agents_as_do_together():
+    agents = [make_agent("a0", cpus=2, swarm="manager")]
+    agents += [replace(make_agent(f"a{n}", cpus=4, swarm="worker"), state=AgentState.UNREACHABLE) for n in range(1, 6)]
+    session = make_session(1, cluster_size=3, cpu=4, mem="64M", cluster_mode="multi-node")
+    assert "agents a1, a2, a3 taking sessions again" in texts(agents, session)
+
+
+def test_a_priority_above_those_ahead():
+    others = [make_session(n, cpu=8, priority=60) for n in (1, 2)]
+    found = texts([make_agent(cpus=8)], make_session(3, cpu=8), others)
+    assert "--priority 61 instead of 50" in found
+
+
+def test_a_running_session_that_ends_by_its_time_limit_or_by_hand():
+    agent = make_agent(cpus=8)
+    limited = placed_on(make_session(1, name="sweep", cpu=8, time_limit="1h"), "a1")
+    snapshot = Snapshot((agent,), (limited, make_session(2, cpu=8)), NOW)
+    found = what_would_help(snapshot, snapshot.sessions[1])
+    waiting = next(s for s in found if s.text == "wait: sweep ends by its time limit")
+    assert waiting.starts_at == NOW + 3600
+    unlimited = placed_on(make_session(1, name="lab", cpu=8), "a1")
+    assert "session lab of ada ended" in texts([agent], make_session(2, cpu=8), [unlimited])
+
+
+def test_conditions_that_nobody_meets():
+    session = make_session(1, labels={"disk": "nvme"}, exclude_agents=("a1",))
+    found = texts([make_agent("a1", labels={"disk": "nvme"}), make_agent("a2")], session)
+    assert "without --label" in found
+    assert "without --exclude-agent" in found
+
+
+def test_a_limit_is_raised_as_far_as_needed():
+    policy = SchedulingPolicy(limits=Limits(users={"*": Limit(running={"cpu": 4000})}))
+    running = placed_on(make_session(1, cpu=3), "a1")
+    found = texts([make_agent(cpus=16)], make_session(2, cpu=2), [running], policy)
+    assert "a limit of 5 running cpu instead of 4 for user ada" in found
+    assert "--cpu 1 instead of 2" in found
+
+
+def test_a_hold_goes_before_what_else_is_in_the_way():
+    held = make_session(1, name="train", cpu=20, hold=True, held_by="ada")
+    found = texts([make_agent(cpus=16)], held)
+    assert found == ["let it go: muster release train (or leave out --hold), and --cpu 16 instead of 20"]
+
+
+def test_a_time_limit_that_ends_before_a_maintenance_window_or_the_windows_end():
+    window = Reservation("upgrade", NOW + 3600, NOW + 7200)
+    session = make_session(1, time_limit="2h")
+    snapshot = Snapshot((make_agent(),), (session,), NOW, reservations=(window,))
+    found = what_would_help(snapshot, session)
+    assert_true(found, snapshot, session)
+    assert [(s.text, s.starts_at) for s in found] == [
+        ("--time-limit 1h instead of 2h", None),
+        ("wait for the end of the reservation", NOW + 7200),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("waits", "text"),
+    [
+        ({"begin": NOW + 60}, "without --begin"),
+        ({"after": ("unheard-of",)}, "without the sessions that it is to come after"),
+        ({"array": "0-3%1", "array_id": "one", "array_index": 1}, "--array 0-3 instead of 0-3%1"),
+        ({"retry_at": NOW + 5}, "wait until its launch is tried again"),
+    ],
+)
+def test_what_stands_before_the_placement_is_taken_away(waits, text):
+    of_array = {"array_id": "one", "array_index": 0, "array": "0-3%1"}
+    running = placed_on(make_session(1, **of_array), "a1")
+    assert texts([make_agent(cpus=8)], make_session(2, **waits), [running]) == [text]
+
+
+def test_sessions_behind_it_do_not_change_the_answer():
+    agent = make_agent(cpus=8)
+    running = placed_on(make_session(1, cpu=6), "a1")
+    session = make_session(2, cpu=8)
+    short = texts([agent], session, [running])
+    behind = [make_session(n, cpu=1) for n in range(3, WHOLE_QUEUE + 10)]
+    assert "--cpu 2 instead of 8" in short
+    assert texts([agent], session, [running, *behind]) == short
+
+
+def test_a_dry_run_says_where_it_would_start_or_why_not():
+    agents = (make_agent("a1", cpus=8), make_agent("a2", cpus=4))
+    new = [make_session(n, cpu=8) for n in (1, 2)]
+    first, second = would_start(Snapshot(agents, (), NOW), new)
+    assert first.placement is not None
+    assert [a.agent_id for a in first.placement.allocations.values()] == ["a1"]
+    assert (first.suggestions, second.placement) == ((), None)
+    assert second.wait is not None
+    assert second.wait.code is WaitCode.BUSY
+    assert "--cpu 4 instead of 8" in [s.text for s in second.suggestions]
+
+
+@pytest.mark.parametrize(("cpu", "hopeless"), [(2, False), (3, True)])
+def test_a_dry_run_tells_waiting_from_never(cpu, hopeless):
+    running = placed_on(make_session(1, cpu=2), "a1")
+    (answer,) = would_start(Snapshot((make_agent(cpus=2),), (running,), NOW), [make_session(2, cpu=cpu)])
+    assert answer.hopeless is hopeless

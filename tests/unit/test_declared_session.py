@@ -1,0 +1,93 @@
+"""A session, or an array of them, as a resource that is present or absent."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from muster.core.errors import BadInputError
+from muster.service.declared_session import DeclaredSession, Outcome
+from muster.service.sessions import Sessions
+from muster.settings import Settings
+from muster.store.store import Store
+from tests.strategies import NOW
+
+Present = Callable[..., Outcome]
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Sessions:
+    """Whose clock goes on by a minute at each look."""
+    settings = Settings(state_dir=tmp_path / "state", catalog=tmp_path / "images.yml")
+    times = iter(range(1000))
+    return Sessions(Store(settings.database_url), settings, lambda: NOW + 60 * next(times))
+
+
+@pytest.fixture
+def present(sessions: Sessions) -> Present:
+    def make(name: str, *, check: bool = False, **spec: object) -> Outcome:
+        return DeclaredSession(sessions).present(name, spec, "ada", check=check)
+
+    return make
+
+
+def test_a_second_time_nothing_changes_whatever_the_spec_is_written_with(present):
+    first = present("prep")
+    spec = {
+        "begin": "now+1h",
+        "after_ok": "prep",
+        "labels": ["disk=ssd"],
+        "gpu_models": "A100,H100",
+        "agents": ["a1"],
+        "exclude_agents": "a2",
+        "topology": "one-rack",
+        "project": "vision",
+        "preemptible": True,
+        "hold": True,
+    }
+    made = present("train", **spec)
+    assert (first.changed, made.changed) == (True, True)
+    again = present("train", **spec)
+    assert (again.changed, again.sessions) == (False, made.sessions)
+    assert again.diff["before"] == again.diff["after"]
+    assert again.diff["after"]["after_ok"] == [first.sessions[0].id]
+
+
+def test_another_begin_is_a_difference_and_named(present):
+    present("train", begin="now+1h")
+    with pytest.raises(BadInputError, match=r"session train has not ended and differs: begin is \d+\.0, asked for is"):
+        present("train", begin="now+2h")
+
+
+def test_an_array_is_one_resource(present, sessions):
+    assert present("train", array="0-2%2", check=True).sessions == ()
+    made = present("train", array="0-2%2")
+    assert [session.name for session in made.sessions] == ["train-0", "train-1", "train-2"]
+    shown = made.as_dict()
+    assert (shown["changed"], shown["session"]["name"], len(shown["sessions"])) == (True, "train-0", 3)
+    assert shown["kernels"] == shown["session"]["kernels"]
+    sessions.terminate(["train-1"], "ada")
+    assert present("train", array="0-2%2").changed is False
+    with pytest.raises(BadInputError, match="array is 0-2%2, asked for is 0-3"):
+        present("train", array="0-3")
+    with pytest.raises(BadInputError, match="array is 0-2%2, asked for is None"):
+        present("train")
+
+
+def test_an_array_is_absent_when_all_of_it_is(present, sessions):
+    declared = DeclaredSession(sessions)
+    present("train", array="0-2")
+    assert declared.absent("train", "ada", check=True).changed
+    gone = declared.absent("train", "ada", check=False)
+    assert [session.state for session in gone.sessions] == ["CANCELLED"] * 3
+    assert declared.absent("train", "ada", check=False).as_dict() == {"changed": False, "sessions": [], "session": None}
+    assert present("train", array="0-2").changed
+
+
+def test_waiting_for_an_array_ends_when_the_last_is_there(present, sessions):
+    declared = DeclaredSession(sessions)
+    made = present("train", array="0-2")
+    late = declared.waited(made, 0.01)
+    assert late.failure == "session train-0 is still PENDING after 0.01 s: see `muster why`"
+    sessions.terminate(["train"], "ada")
+    assert declared.waited(made, 10).failure is None

@@ -1,0 +1,59 @@
+"""What a drain would do to what runs there and to what waits."""
+
+from dataclasses import replace
+
+from muster.core.drain_plan import drain_plan
+from muster.core.session import SessionState
+from muster.core.snapshot import Snapshot
+from tests.strategies import NOW, make_agent, make_session, placed_on
+
+AGENTS = tuple(make_agent(f"a{number}", cpus=4, swarm="manager") for number in (1, 2, 3))
+SMALL = {"cpu": 1, "mem": "64M", "shm": 0}
+LARGE = {"cpu": 4, "mem": "64M", "shm": 0}
+
+
+def plan_of(*sessions, drain=("a1",)):
+    return drain_plan(Snapshot(AGENTS, sessions, NOW), drain)
+
+
+def test_each_session_there_is_told_with_its_end_and_the_agent_with_when_it_is_empty():
+    short = placed_on(make_session(1, name="short", time_limit="1h", **SMALL), "a1")
+    long = placed_on(make_session(2, name="long", time_limit="2h", cluster_size=2, **SMALL), "a1", "a2")
+    elsewhere = placed_on(make_session(3, name="elsewhere", **SMALL), "a3")
+    plan = plan_of(long, elsewhere, short, drain=("a1", "a2", "a3"))
+    assert [(hit.session.name, hit.ends_at) for hit in plan.hits] == [
+        ("short", NOW + 3600),
+        ("long", NOW + 7200),
+        ("elsewhere", None),
+    ]
+    assert plan.empty_at == {"a1": NOW + 7200, "a2": NOW + 7200, "a3": None}
+    assert plan_of(elsewhere).empty_at == {"a1": NOW}
+
+
+def test_what_would_start_elsewhere_is_told_of_all_together():
+    first, second = (placed_on(make_session(number, **LARGE), "a1") for number in (1, 2))
+    full = placed_on(make_session(3, **LARGE), "a2")
+    assert [hit.fits_elsewhere for hit in plan_of(first, full).hits] == [True]
+    assert [hit.fits_elsewhere for hit in plan_of(first, second, full).hits] == [True, False]
+    fuller = placed_on(make_session(4, **LARGE), "a3")
+    assert [hit.fits_elsewhere for hit in plan_of(first, full, fuller).hits] == [False]
+
+
+def test_a_gangs_room_on_the_agents_that_stay_is_counted_for_it():
+    gang = placed_on(make_session(1, cluster_size=2, cluster_mode="multi-node", **LARGE), "a1", "a2")
+    assert [hit.fits_elsewhere for hit in plan_of(gang).hits] == [True]
+    assert [hit.fits_elsewhere for hit in plan_of(gang, drain=("a1", "a2")).hits] == [False]
+
+
+def test_what_waits_and_would_have_started_there_is_delayed():
+    waiting = make_session(1, name="waiting", **LARGE)
+    full = [placed_on(make_session(number, **LARGE), agent) for number, agent in ((2, "a2"), (3, "a3"))]
+    assert [session.name for session in plan_of(waiting, *full).delayed] == ["waiting"]
+    assert plan_of(waiting, full[0]).delayed == ()
+    held = replace(waiting, held_by="ada")
+    assert plan_of(held, *full).delayed == ()
+
+
+def test_a_session_that_is_being_ended_is_gone_soon():
+    ending = placed_on(make_session(1, **SMALL), "a1", state=SessionState.TERMINATING)
+    assert plan_of(ending).empty_at == {"a1": NOW}

@@ -1,0 +1,109 @@
+"""What `muster why` says of each reason to wait."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from muster.core.explain import Surroundings, explain, moment_text, placed_where, start_text, stored_wait
+from muster.core.plan import LimitHit, NearestMiss, Wait, WaitCode
+from muster.core.session import Allocation, GpuShare
+from tests.strategies import NOW, make_session
+
+C = WaitCode
+G = 1 << 30
+AROUND = Surroundings(NOW, lambda at: f"T+{at - NOW:g}", {"id-1": "prep (RUNNING)", "id-2": "lab (RUNNING)"})
+
+EXAMPLES = [
+    (
+        Wait(C.NEVER_FITS, "never fits: …", agents_considered=2, exhausted={"gpu": 2},
+             nearest=NearestMiss("gpu-07", {"gpu": 4})),
+        ["of 2 agents, too little even when empty: gpu on 2", "nearest: it needs 4 gpu more on agent gpu-07",
+         "waiting does not help; what would: muster why train --what-if"],
+    ),
+    (Wait(C.NO_AGENTS, "resource group x has no agents"),
+     ["waiting does not help; submit it to another group (muster agents lists them)"]),
+    (Wait(C.NEVER_RUNS, "never runs: prep failed", waits_for=("id-1",)),
+     ["waits for: prep (RUNNING)", "waiting does not help; end it: muster cancel train"]),
+    (
+        Wait(C.BUSY, "busy: …", agents_considered=3, filtered={"lost": 1, "drained": 2},
+             exhausted={"cpu": 1, "mem": 3}, nearest=NearestMiss("a1", {"mem": 2 * G, "cpu": 500}), passes=7,
+             estimated_start=NOW + 1200),
+        ["of 3 agents, too little free now: cpu on 1, mem on 3",
+         "nearest: it needs 0.5 cpu and 2G mem more on agent a1",
+         "agents not asked: 2 drained, 1 lost",
+         "it was the first that did not fit in 7 passes",
+         "estimated start: T+1200 (in 20m)",
+         "what would let it start: muster why train --what-if"],
+    ),
+    (Wait(C.BEHIND, "waits behind prep", waits_for=("id-1",)), ["waits for: prep (RUNNING)"]),
+    (Wait(C.RETRY, "the last launch failed", until=NOW + 5), ["not before: T+5 (in 5s)"]),
+    (Wait(C.HELD, "held by ada"), ["let it go: muster release train"]),
+    (Wait(C.BEGIN, "begins later", until=NOW + 7200), ["not before: T+7200 (in 2h)"]),
+    (Wait(C.DEPENDENCY, "waits for others", waits_for=("id-1", "id-9")), ["waits for: prep (RUNNING), id-9"]),
+    (
+        Wait(C.LIMIT, "limit: …", limit=LimitHit("user ada", "running mem", 8 * G, 6 * G, 4 * G)),
+        ["limit of user ada, running mem: 8G; now 6G, it asks for 4G"],
+    ),
+    (Wait(C.ARRAY, "8 of its array run", limit=LimitHit("array", "running sessions", 8, 8, 1)),
+     ["limit of array, running sessions: 8; now 8, it asks for 1"]),
+    (Wait(C.WINDOW, "maintenance", until=NOW + 60), ["not before: T+60 (in 1m)"]),
+    (
+        Wait(C.PREEMPTING, "starts when others have gone", waits_for=tuple(f"id-{n}" for n in range(1, 9))),
+        ["waits for: prep (RUNNING), lab (RUNNING), id-3, id-4, id-5 and 3 more"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wait", "expected"), EXAMPLES, ids=[wait.code for wait, _ in EXAMPLES])
+def test_every_reason_is_explained(wait: Wait, expected: Sequence[str]):
+    session = make_session(name="train", gpu=4, priority=60)
+    lines = explain(session, wait, 3, AROUND)
+    assert lines[:2] == [
+        "place in the queue of group default: 3", "it asks for cpu 1, mem 1G, gpu 4 in 1 kernel, priority 60"
+    ]  # fmt: skip
+    assert [line for line in lines if line in expected] == expected
+
+
+def test_there_is_an_example_of_every_code():
+    assert {wait.code for wait, _ in EXAMPLES} == set(WaitCode)
+
+
+@pytest.mark.parametrize("wait", [wait for wait, _ in EXAMPLES], ids=str)
+def test_what_is_stored_is_read_again(wait: Wait):
+    assert stored_wait(json.loads(json.dumps(wait.as_dict()))) == wait
+
+
+def test_no_pass_has_looked_at_a_new_session():
+    assert stored_wait({}) is None
+
+
+def test_a_wait_of_an_older_pass_is_explained_as_far_as_it_goes():
+    wait = stored_wait({"code": "busy", "message": "busy", "unheard_of": 1})
+    assert wait == Wait(C.BUSY, "busy")
+
+
+def test_no_place_is_told_of_a_session_that_is_about_to_start():
+    lines = explain(make_session(), Wait(C.BUSY, "busy"), 0, AROUND)
+    assert not any("place in the queue" in line for line in lines)
+
+
+def test_times_are_told_as_such_and_as_spans():
+    assert moment_text(NOW + 90, AROUND) == "T+90 (in 1m30s)"
+    assert moment_text(NOW - 5, AROUND) == "T+-5 (now)"
+    assert start_text(Wait(C.BUSY, "busy", estimated_start=NOW + 60, until=NOW + 1), AROUND) == "T+60 (in 1m)"
+    assert start_text(Wait(C.BUSY, "busy"), AROUND) == "-"
+
+
+def test_a_placement_is_told_by_agent_and_gpu():
+    session = make_session(cluster_size=3)
+    main, first, second = session.kernels
+    allocations = {
+        main.id: Allocation("a1", (GpuShare("u0", 1000, whole=True),)),
+        first.id: Allocation("a2", (GpuShare("u7", 500, whole=False),)),
+        second.id: Allocation("a1"),
+    }
+    assert placed_where(session, allocations, {"u0": 0, "u7": 7}) == [
+        "agent a1: main1 on GPU 0; sub2",
+        "agent a2: sub1 on GPU 7 (0.5 fGPU)",
+    ]

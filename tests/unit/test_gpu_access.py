@@ -1,0 +1,228 @@
+"""What a site's means of cutting GPUs makes of a host's report, and what a kernel's container gets."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.core.agent import Agent, agent_from_report
+from muster.core.agent_attributes import FgpuChoice
+from muster.core.gpu_access import GpuAccess, gpu_access, kernel_gpus
+from muster.core.gpu_providers import quantise
+from muster.core.manifest import LaunchPolicy, manifest
+from muster.core.room import Room
+from muster.core.session import Allocation, GpuShare, Kernel, SessionState
+from muster.core.slots import Slots
+from tests.modules.agent_code import agent_manifest
+from tests.simulated_agents import report_of
+from tests.strategies import NOW, fake_key_pair, make_agent, make_session, placed_on
+
+GIB = 1 << 30
+TREES = [
+    {"source": path, "target": path, "read_only": True}
+    for path in ("/opt/muster/fgpu", "/opt/muster/driver/libcuda.so.1", "/opt/muster/driver/libnvidia-ml.so.1")
+]
+LIBRARIES = {name: f"/opt/muster/fgpu/lib/{name}" for name in ("libcuda.so.1", "libnvidia-ml.so.1")}
+NO_ACCESS = {"libraries": {}, "mounts": [], "env": {}, "usage": False, "leases": []}
+
+
+def an_agent(
+    *, mig: bool = False, fgpu: str | None = "1", gpus: int = 2, mem_bytes: int = 8 * GIB, **more: object
+) -> Agent:
+    """Of GPUs with so much memory; with `mig` the first of them is an eighth and a quarter of itself instead."""
+    report = {**report_of("a1", gpus=gpus, **{"units_per_gpu": 2, **more}), "fgpu": fgpu}
+    for gpu in report["gpus"]:
+        gpu["mem_bytes"] = mem_bytes
+    if mig:
+        first, *rest = report["gpus"]
+        parts = (("MIG-1", "1g.18gb", 125), ("MIG-2", "2g.35gb", 250))
+        report["gpus"] = [
+            *({**first, "uuid": u, "parent_uuid": first["uuid"], "mig_profile": p, "fraction": f} for u, p, f in parts),
+            *rest,
+        ]
+    return agent_from_report("a1", report, NOW)
+
+
+def holding(*shares: GpuShare) -> Kernel:
+    kernel = make_session(1).main
+    return replace(kernel, allocation=Allocation("a1", shares))
+
+
+def accesses(agent: Agent, *shares: GpuShare) -> GpuAccess:
+    return gpu_access(agent, holding(*shares))
+
+
+QUARTER = GpuShare("GPU-a1-0", 500, whole=False)
+WHOLE = GpuShare("GPU-a1-1", 2000, whole=True)
+
+
+def test_a_part_of_a_gpu_is_capped_by_the_libraries_and_takes_turns():
+    got = accesses(an_agent(), QUARTER)
+    assert [(gpu.uuid, gpu.mem_bytes, gpu.compute) for gpu in got.gpus] == [("GPU-a1-0", 2 * GIB, 250)]
+    assert got.access == {
+        "devices": {"driver": "nvidia", "ids": ["GPU-a1-0"]},
+        "libraries": LIBRARIES,
+        "mounts": TREES,
+        "env": {},
+        "usage": True,
+        "leases": ["GPU-a1-0"],
+    }
+    kernel_id = make_session(1).id
+    limits = f"version 1\nkernel {kernel_id}\ncompute fair\ncontext_bytes 314572800\ngpu GPU-a1-0 {2 * GIB} 250\n"
+    assert got.files == {"fgpu": limits}
+
+
+def test_whole_gpus_are_given_as_they_are():
+    got = accesses(an_agent(), WHOLE)
+    assert [(gpu.uuid, gpu.mem_bytes, gpu.compute) for gpu in got.gpus] == [("GPU-a1-1", None, None)]
+    assert got.access == {**NO_ACCESS, "devices": {"driver": "nvidia", "ids": ["GPU-a1-1"]}}
+    assert got.files == {}
+    assert accesses(an_agent()) == GpuAccess((), None, {})
+
+
+def test_beside_whole_gpus_only_the_part_is_limited():
+    got = accesses(an_agent(), WHOLE, QUARTER)
+    assert got.access["devices"]["ids"] == ["GPU-a1-1", "GPU-a1-0"]
+    assert got.access["leases"] == ["GPU-a1-0"]
+    assert "GPU-a1-1" not in got.files["fgpu"]
+
+
+def test_the_site_decides_how_compute_is_shared_and_by_which_driver_devices_come():
+    got = accesses(an_agent(fgpu_compute="none", fgpu_devices="cdi", fgpu_context_bytes="1M"), QUARTER)
+    assert got.access["devices"] == {"driver": "cdi", "ids": ["nvidia.com/gpu=GPU-a1-0"]}
+    assert (got.access["leases"], got.access["usage"]) == ([], True)
+    assert "\ncompute none\ncontext_bytes 1048576\n" in got.files["fgpu"]
+    assert "\ncompute hard\n" in accesses(an_agent(fgpu_compute="hard"), QUARTER).files["fgpu"]
+
+
+def test_mps_shares_the_compute_and_the_libraries_cap_the_memory():
+    agent = an_agent(fgpu_provider="mps")
+    got = accesses(agent, QUARTER)
+    assert got.access["env"] == {
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/muster-mps/pipe",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "GPU-a1-0=2048M",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+    }
+    assert {mount["target"]: mount["source"] for mount in got.access["mounts"]} == {
+        **{tree["target"]: tree["source"] for tree in TREES},
+        "/run/muster-mps/pipe": "/run/muster-mps/pipe",
+        "/dev/shm": "/run/muster-mps/shm",
+    }
+    assert (got.access["libraries"], got.access["usage"], got.access["leases"]) == (LIBRARIES, True, [])
+    assert "\ncompute none\n" in got.files["fgpu"]
+    # The percentage holds for every device of a process: a whole GPU beside the part would be slowed down.
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in accesses(agent, WHOLE, QUARTER).access["env"]
+    assert accesses(agent, WHOLE).access["env"] == {}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_mig_instance_is_a_device_that_needs_nothing_else(whole):
+    got = accesses(an_agent(mig=True, fgpu_provider="mig"), GpuShare("MIG-2", 500, whole=whole))
+    assert got.access == {**NO_ACCESS, "devices": {"driver": "nvidia", "ids": ["MIG-2"]}}
+    assert (got.gpus[0].mem_bytes, got.files) == (None, {})
+
+
+@pytest.mark.parametrize("provider", ["whole", "mig"])
+def test_a_part_that_was_promised_is_never_a_whole_gpu_whatever_the_site_has_changed_since(provider):
+    got = accesses(an_agent(fgpu_provider=provider, fgpu=None), QUARTER)
+    assert got.access["libraries"] == LIBRARIES
+    assert got.gpus[0].mem_bytes is not None
+    gone = accesses(an_agent(gpus=0), QUARTER)
+    assert (gone.gpus[0].mem_bytes, gone.access["libraries"]) == (0, LIBRARIES)
+    recut = accesses(an_agent(units_per_gpu=1), GpuShare("GPU-a1-0", 1500, whole=False))
+    assert (recut.gpus[0].mem_bytes, recut.gpus[0].compute) == (8 * GIB, 1000)
+
+
+@pytest.mark.parametrize("site", [{}, {"fgpu_provider": "mps"}, {"fgpu_devices": "cdi"}])
+def test_a_manifest_carries_what_a_kernel_gets(site):
+    agent = an_agent(**site)
+    session = placed_on(make_session(1, fgpu="0.5"), "a1", state=SessionState.PREPARING)
+    session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", (QUARTER,))),))
+    written = manifest(agent, [session], {session.id: fake_key_pair("s1")}, 7, LaunchPolicy(), lambda name, _: name)
+    (parsed,) = agent_manifest.parse_manifest(written).sessions[0].kernels
+    kernel = parsed.spec
+    assert kernel["gpus"] == [{"uuid": "GPU-a1-0", "mem_bytes": 2 * GIB, "compute": 250}]
+    assert kernel["gpu_access"] == gpu_access(agent, session.main).access
+    assert kernel["files"]["fgpu"]["mode"] == "0444"
+    assert kernel["files"]["fgpu"]["content"].startswith("version 1\n")
+    assert "gpu_uuids" not in kernel["resources"]
+
+
+@given(
+    mem_bytes=st.integers(0, 1 << 40),
+    units=st.integers(1, 1000),
+    amounts=st.lists(st.integers(1, 3000), min_size=1, max_size=40),
+)
+def test_shares_of_a_gpu_never_have_more_memory_than_it_has(mem_bytes, units, amounts):
+    agent = an_agent(gpus=1, units_per_gpu=units, mem_bytes=mem_bytes)
+    left, fitting = agent.gpus[0].capacity, []
+    for amount in amounts:
+        if amount <= left:
+            fitting.append(amount)
+            left -= amount
+    caps = [kernel_gpus(agent, holding(GpuShare("GPU-a1-0", amount, whole=False)))[0] for amount in fitting]
+    assert sum(cap.mem_bytes for cap in caps) <= mem_bytes
+    assert all(cap.mem_bytes % (2 << 20) == 0 and cap.compute >= 1 for cap in caps)
+    large = [cap.compute for cap, amount in zip(caps, fitting, strict=True) if 1000 * amount >= units * 1000]
+    assert sum(large) <= 1000
+
+
+def test_what_is_rounded_off_is_less_than_a_page():
+    assert quantise(143_771 << 20, 1000, 4000) == (35_942 << 20, 250)
+    assert quantise(8 * GIB, 1, 3) == (2730 << 20, 333)
+
+
+@pytest.mark.parametrize(
+    ("host", "obstacle"),
+    [
+        ({}, ""),
+        ({"fgpu": None}, "the libraries that cap GPUs are not there; run playbooks/site.yml --tags fgpu"),
+        ({"fgpu": None, "units_per_gpu": 0}, ""),
+        ({"fgpu_provider": "mps", "fgpu": None}, "the libraries that cap GPUs are not there; run"),
+        ({"fgpu_provider": "whole"}, "fgpu_provider is whole, which cuts none; set units_per_gpu: 0, or"),
+        ({"fgpu_provider": "whole", "units_per_gpu": 0}, ""),
+        ({"fgpu_provider": "mig"}, "no GPU has MIG instances; name them by fgpu_mig_profiles and run"),
+        ({"fgpu_provider": "mig", "fgpu": None, "mig": True}, ""),
+        ({"mig": True}, "GPU-a1-0 in MIG mode has instances only; set fgpu_provider: mig, or end its MIG mode"),
+    ],
+)
+def test_an_agent_says_why_its_gpus_are_not_cut_although_the_site_wants_it(host, obstacle):
+    agent = an_agent(**host)
+    assert agent.fgpu_obstacle.startswith(obstacle)
+    assert bool(agent.fgpu_obstacle) is bool(obstacle)
+    assert agent.takes_sessions
+
+
+@pytest.mark.parametrize(
+    ("host", "units", "gpu", "fgpu"),
+    [
+        ({}, [2, 2], 2, 4000),
+        ({"fgpu": None}, [0, 0], 2, 0),
+        ({"fgpu_provider": "whole"}, [0, 0], 2, 0),
+        ({"fgpu_provider": "mig", "mig": True}, [2, 2, 0], 1, 750),
+        ({"mig": True}, [0, 0, 2], 1, 2000),
+    ],
+)
+def test_only_gpus_that_can_be_cut_count_as_units_and_only_physical_ones_as_devices(host, units, gpu, fgpu):
+    agent = an_agent(**host)
+    assert [gpu.units for gpu in agent.gpus] == units
+    assert (agent.capacity.gpu, agent.capacity.fgpu) == (gpu, fgpu)
+
+
+def test_a_mig_instance_counts_as_its_fraction_and_goes_whole():
+    agent = an_agent(mig=True, fgpu_provider="mig", fgpu_choice="fill")
+    first, second, physical = agent.gpus
+    assert (first.exclusive, first.parent_uuid, first.mig_profile) == (True, "GPU-a1-0", "1g.18gb")
+    assert [first.capacity, second.capacity] == [250, 500]
+    assert (physical.exclusive, physical.parent_uuid) == (False, None)
+    assert agent.fgpu_choice is FgpuChoice.FILL
+    room = Room.of(agent)
+    assert room.free == Slots(cpu=8000, mem=16 * GIB, gpu=1, fgpu=750)
+    taken = room.without([holding(GpuShare("MIG-2", 300, whole=False))])
+    assert (taken.free.gpu, taken.free.fgpu) == (1, 250)
+
+
+def test_an_agent_of_no_units_has_nothing_to_complain_of():
+    assert make_agent(gpus=2).fgpu_obstacle == ""
+    assert make_agent(gpus=2).fgpu_choice is FgpuChoice.POLICY

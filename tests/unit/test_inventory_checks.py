@@ -1,0 +1,78 @@
+"""What an inventory says of agents: by way of the playbooks' variables, checked before anything is done to a host."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "inventory/example-cluster"
+LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+ATTRIBUTES = "{{ agent_attributes | combine({'errors': agent_attributes | muster_attribute_errors}) }}"
+
+
+def ansible(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    settings = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
+    return subprocess.run(
+        [Path(sys.executable).parent / program, *map(str, arguments)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def attributes_of_agents(inventory: Path) -> dict[str, dict[str, object]]:
+    """By host, what observing it would hand to its report, and what is wrong in that."""
+    message = f'msg="{ATTRIBUTES}"'
+    where = ("-i", inventory, "--playbook-dir", ROOT / "playbooks")
+    done = ansible("ansible", "agents", *where, "-m", "ansible.builtin.debug", "-a", message)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers = re.findall(r"^(\S+) \| SUCCESS => (\{.*?^\})", done.stdout, flags=re.MULTILINE | re.DOTALL)
+    return {host: json.loads(answer)["msg"] for host, answer in answers}
+
+
+def test_labels_racks_and_units_of_the_inventory_reach_the_agents_report():
+    agents = attributes_of_agents(EXAMPLE)
+    assert len(agents) == 6
+    assert [attributes["errors"] for attributes in agents.values()] == [[]] * 6
+    gpu, node = agents["gpu-01.example.org"], agents["node-03.example.org"]
+    assert gpu["labels"] == {"gpu": "a100", "disk": "ssd"}
+    assert (gpu["rack"], gpu["zone"], gpu["units_per_gpu"]) == ("r2", "hall-1", {"A100": 4, "default": 2})
+    assert (node["labels"], node["rack"], node["units_per_gpu"]) == ({}, "r2", 0)
+    fgpu = {
+        "fgpu_provider": "shim",
+        "fgpu_compute": "fair",
+        "fgpu_choice": "policy",
+        "fgpu_over_cap": "report",
+        "fgpu_devices": "nvidia",
+        "fgpu_context_bytes": 300 << 20,
+    }
+    assert [{name: agent[name] for name in fgpu} for agent in (gpu, node)] == [fgpu, fgpu]
+
+
+def test_what_is_wrong_is_told_of_each_host_before_anything_is_done(tmp_path):
+    agents = {
+        "one": {**LOCAL, "ansible_host": "h1", "labels": ["gpu"], "units_per_gpu": {"A100": "all"}},
+        "two": {**LOCAL, "ansible_host": "h2", "cpu_overcommit": "much", "resource_group": "a b"},
+    }
+    children = {"agents": {"hosts": agents}, "control": {"hosts": {"one": None}}}
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"all": {"children": children}}), encoding="utf-8")
+    done = ansible("ansible-playbook", "--check", "-i", inventory, ROOT / "playbooks/site.yml")
+    assert done.returncode != 0
+    messages = sorted(re.findall(r'"msg": "(\w+: .*)"', done.stdout))
+    assert [message.partition(";")[0] for message in messages] == [
+        "one: labels: ['gpu'] is not a mapping",
+        "two: resource_group: 'a b' is no name",
+    ]
+    assert "units_per_gpu.A100: 'all' is not a whole number from 0 to 1000" in messages[0]
+    assert "cpu_overcommit: 'much' is not a number" in messages[1]
+    assert (
+        re.findall(r"^TASK \[(.*?)\]", done.stdout, flags=re.MULTILINE)[-1]
+        == "Check what the inventory says of the agent"
+    )

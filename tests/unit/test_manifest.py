@@ -1,0 +1,42 @@
+"""What a manifest says of the cores that a kernel may run on."""
+
+from dataclasses import replace
+
+import pytest
+
+from muster.core.manifest import LaunchPolicy, manifest
+from muster.core.session import Allocation, Session, SessionState
+from tests.modules.agent_code import agent_manifest
+from tests.strategies import fake_key_pair, make_agent, make_session, placed_on
+
+KEYS = fake_key_pair("s1")
+
+
+def session_on_nodes(number: int, cpu: int, *numa_nodes: tuple[int, ...], running: bool = False) -> Session:
+    """One kernel on a1 for each entry of `numa_nodes`."""
+    state = SessionState.RUNNING if running else SessionState.PREPARING
+    session = placed_on(make_session(number, cpu=cpu, cluster_size=len(numa_nodes)), "a1", state=state)
+    kernels = zip(session.kernels, numa_nodes, strict=True)
+    return replace(session, kernels=tuple(replace(k, allocation=Allocation("a1", (), nodes)) for k, nodes in kernels))
+
+
+def cpusets(launched: Session, *others: Session) -> list[str | None]:
+    """Of the kernels of a session that is launched on a host of two nodes with four cores each."""
+    agent = make_agent("a1", cpus=8, gpus=4, numa_nodes=2)
+    written = manifest(agent, [launched, *others], {launched.id: KEYS}, 7, LaunchPolicy(), lambda name, _: name)
+    kernels = agent_manifest.parse_manifest(written).sessions[0].kernels
+    return [kernel.spec["resources"]["cpuset"] for kernel in kernels]
+
+
+@pytest.mark.parametrize(
+    ("numa_nodes", "cpu", "cpuset"),
+    [((1,), 4, "4-7"), ((0,), 1, "0-3"), ((0, 1), 4, None), ((), 4, None), ((1,), 5, None)],
+)
+def test_a_kernel_may_run_on_the_cores_of_the_nodes_that_it_was_given(numa_nodes, cpu, cpuset):
+    assert cpusets(session_on_nodes(1, cpu, numa_nodes)) == [cpuset]
+
+
+def test_kernels_of_one_node_are_bound_to_it_while_it_has_the_cores_that_they_were_promised():
+    assert cpusets(session_on_nodes(1, 2, (0,), (0,), (1,))) == ["0-3", "0-3", "4-7"]
+    assert cpusets(session_on_nodes(1, 2, (0,), (0,), (0,), (1,))) == [None, None, None, "4-7"]
+    assert cpusets(session_on_nodes(1, 2, (0,), (1,)), session_on_nodes(2, 3, (0,), running=True)) == [None, "4-7"]

@@ -1,0 +1,68 @@
+"""Points in time as users write them."""
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.core.moment import parse_moment
+
+CET = timezone(timedelta(hours=1))
+NOW = datetime(2026, 11, 21, 18, 30, 15, tzinfo=CET)
+
+
+def at(*parts: int, zone: timezone = CET) -> float:
+    return datetime(*parts, tzinfo=zone).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-11-22T08:00", at(2026, 11, 22, 8)),
+        ("2026-11-22 08:00:30", at(2026, 11, 22, 8, 0, 30)),
+        ("2026-11-22T08:00Z", at(2026, 11, 22, 8, zone=UTC)),
+        ("2026-11-22T08:00+05:30", at(2026, 11, 22, 2, 30, zone=UTC)),
+        ("2026-11-22", at(2026, 11, 22)),
+        (date(2026, 11, 22), at(2026, 11, 22)),
+        (datetime(2026, 11, 22, 8, tzinfo=UTC), at(2026, 11, 22, 8, zone=UTC)),
+        ("2020-01-01", at(2020, 1, 1)),
+        ("19:00", at(2026, 11, 21, 19)),
+        ("18:30", at(2026, 11, 22, 18, 30)),
+        ("18:30:16", at(2026, 11, 21, 18, 30, 16)),
+        ("8:05", at(2026, 11, 22, 8, 5)),
+        ("now", NOW.timestamp()),
+        ("now+1h", NOW.timestamp() + 3600),
+        ("+90m", NOW.timestamp() + 5400),
+        (" Now + 2d ", NOW.timestamp() + 2 * 86400),
+        (1_795_334_400, 1_795_334_400.0),
+    ],
+)
+def test_a_point_in_time_is_read_in_the_zone_of_now(text, seconds):
+    assert parse_moment(text, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "24:00", "12:60", "8", "now-1h", "now+", "+0s", "2026-13-01", "2026-11-22T", "0001-01-01",
+     "9999-12-31", "now+9999999d",
+     "now+999999999d", 750, 0, -1, float("nan"), float("inf"), True, None, "08:00 tomorrow"],
+)  # fmt: skip
+def test_what_is_no_point_in_time_is_refused(text):
+    with pytest.raises(ValueError, match=r"point in time|too far"):
+        parse_moment(text, NOW)
+
+
+def test_a_time_of_day_is_right_across_a_change_of_the_clocks():
+    """In the night to 25 October 2026 an hour happens twice in Berlin: between 18:00 and 08:00 there are 15 hours."""
+    evening = datetime(2026, 10, 24, 18, tzinfo=ZoneInfo("Europe/Berlin"))
+    assert parse_moment("08:00", evening) == evening.timestamp() + 15 * 3600
+
+
+@given(st.integers(1_100_000_000, 4_000_000_000), st.integers(0, 23), st.integers(0, 59))
+def test_a_time_of_day_is_the_next_such_time(seconds, hour, minute):
+    now = datetime.fromtimestamp(seconds, CET)
+    found = datetime.fromtimestamp(parse_moment(f"{hour:02}:{minute:02}", now), CET)
+    assert (found.hour, found.minute, found.second) == (hour, minute, 0)
+    assert timedelta(0) < found - now <= timedelta(days=1)

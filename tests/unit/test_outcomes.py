@@ -1,0 +1,76 @@
+"""What outcomes of the agents mean for a session that is launched or stopped."""
+
+from dataclasses import replace
+
+import pytest
+
+from muster.core.lifecycle import Event
+from muster.core.outcomes import record
+from muster.core.session import LaunchStep, Result, Session, SessionState
+from tests.reports import reports_of
+from tests.strategies import NOW, make_session, placed_on
+
+S = SessionState
+FAILED = {"outcome": "failed", "error": "no room on the disk", "permanent": False}
+
+
+def recorded(session: Session, **by_agent: dict[str, object]) -> Event | None:
+    outcomes = {
+        agent_id: {"error": None, "permanent": False, "last_words": [], **outcome}
+        for agent_id, outcome in by_agent.items()
+    }
+    return record(session, outcomes, reports_of(session), NOW)
+
+
+def preparing(step: LaunchStep, *agent_ids: str) -> Session:
+    session = placed_on(make_session(cluster_size=2), *agent_ids, state=S.PREPARING)
+    return replace(session, step=step, attempts=0)
+
+
+def test_a_gang_on_one_agent_runs_with_its_first_answer():
+    event = recorded(preparing(LaunchStep.STARTING, "a1"), a1={"outcome": "released"})
+    assert (event.to_state, event.session["started_at"], event.session["step"]) == (S.RUNNING, NOW, None)
+    assert sorted(facts["container_id"] for facts in event.kernels.values()) == ["c-main1", "c-sub1"]
+
+
+def test_a_gang_over_agents_is_released_when_all_have_started_and_runs_when_all_are_released():
+    started, released = ({"outcome": outcome} for outcome in ("started", "released"))
+    event = recorded(preparing(LaunchStep.STARTING, "a1", "a2"), a1=started, a2=started)
+    assert (event.to_state, event.session) == (S.PREPARING, {"step": LaunchStep.RELEASING})
+    event = recorded(preparing(LaunchStep.RELEASING, "a1", "a2"), a1=released, a2=released)
+    assert event.to_state is S.RUNNING
+
+
+@pytest.mark.parametrize("step", [LaunchStep.STARTING, LaunchStep.RELEASING])
+@pytest.mark.parametrize("other", ["started", "released"])
+def test_a_gang_of_which_one_agent_failed_has_failed(step, other):
+    event = recorded(preparing(step, "a1", "a2"), a1={"outcome": other}, a2=FAILED)
+    assert (event.to_state, event.reason, event.session["attempts"]) == (S.PENDING, "no room on the disk", 1)
+
+
+def test_a_failure_that_is_for_good_anywhere_is_an_error():
+    event = recorded(preparing(LaunchStep.STARTING, "a1", "a2"), a1=FAILED, a2={**FAILED, "permanent": True})
+    assert (event.to_state, event.session["result"]) == (S.ERROR, Result.FAILURE)
+
+
+def test_a_session_has_ended_when_its_agents_say_stopped():
+    session = placed_on(make_session(cluster_size=2), "a1", "a2", state=S.TERMINATING)
+    session = replace(session, reason="ended by ada")
+    words = {"kernel_id": session.main.id, "exit_code": 143, "oom_killed": False, "started_at": "1", "finished_at": "2"}
+    stopped: dict[str, object] = {"outcome": "stopped"}
+    assert recorded(session, a1=stopped, a2=FAILED) is None
+    event = recorded(session, a1={**stopped, "last_words": [words]}, a2=stopped)
+    assert (event.to_state, event.reason, event.session["ended_at"]) == (S.TERMINATED, "ended by ada", NOW)
+    assert event.kernels[session.main.id]["exit_code"] == 143
+
+
+@pytest.mark.parametrize("outcome", ["started", "released"])
+def test_a_session_that_was_ended_during_its_launch_is_not_over_yet(outcome):
+    assert recorded(placed_on(make_session(), "a1", state=S.TERMINATING), a1={"outcome": outcome}) is None
+
+
+def test_a_session_that_is_queued_again_has_none_of_its_containers_facts():
+    session = placed_on(make_session(requeue=True), "a1", state=S.TERMINATING)
+    event = recorded(replace(session, requeue_after_end=True), a1={"outcome": "stopped"})
+    assert (event.to_state, event.session["requeues"]) == (S.PENDING, 1)
+    assert event.kernels[session.main.id]["exit_code"] is None

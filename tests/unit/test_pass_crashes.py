@@ -1,0 +1,137 @@
+"""The control node dies at any commit, or while agents act: the next worker goes on by the same code."""
+
+from contextlib import suppress
+
+import pytest
+
+from muster.core.session import Result, SessionState
+from tests.simulated_agents import SimulatedAgent
+from tests.simulated_control_node import ControlNode, Crash, an_agent
+
+S = SessionState
+# The commits of a pass by the gang's size: two kernels lie on one agent, four on two.
+LAUNCHING = {2: 7, 4: 10}
+ENDING = {2: 7, 4: 11}
+
+
+def at_each(commits: dict[int, int]) -> pytest.MarkDecorator:
+    """Just before each commit; for the gang over agents also just after it."""
+    points = [(size, commit, False) for size, count in commits.items() for commit in range(1, count + 1)]
+    points += [(4, commit, True) for commit in range(1, commits[4] + 1)]
+    return pytest.mark.parametrize(("size", "commit", "after_commit"), points)
+
+
+@pytest.fixture
+def agents() -> list[SimulatedAgent]:
+    return [an_agent(agent_id, cpus=2, swarm="manager") for agent_id in ("a1", "a2")]
+
+
+@pytest.fixture
+def node(control_node, agents):
+    return control_node(*agents)
+
+
+def dies(node: ControlNode, commit: int, *, after_commit: bool) -> None:
+    """In the pass that runs now; then a fresh worker takes over."""
+    node.store.crash_in, node.store.after_commit = commit, after_commit
+    with suppress(Crash):
+        node.run()
+    node.restart()
+
+
+def gang(node: ControlNode, size: int, **values: object):
+    return node.submit(cluster_size=size, cluster_mode="multi-node", **values)
+
+
+def nothing_is_left(node, agents) -> bool:
+    return not node.gateway.overlays and not any(agent.containers or agent.networks for agent in agents)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_these_are_all_the_commits(node, agents, size):
+    session = gang(node, size, command="true")
+    counts = [node.store.commits]
+    node.run()
+    counts.append(node.store.commits)
+    next(agent for agent in agents if session.id in agent.containers).containers[session.id].end(0)
+    node.run()
+    counts.append(node.store.commits)
+    assert (counts[1] - counts[0], counts[2] - counts[1]) == (LAUNCHING[size], ENDING[size])
+
+
+@at_each(LAUNCHING)
+def test_a_crash_at_any_commit_of_a_launch_is_healed_by_the_next_pass(node, agents, size, commit, after_commit):
+    session = gang(node, size)
+    dies(node, commit, after_commit=after_commit)
+    node.run()
+    running = node.session(session)
+    assert (running.state, running.attempts) == (S.RUNNING, 0)
+    containers = [c for agent in agents for c in agent.of_session(session.id)]
+    assert sorted(c.name for c in containers) == sorted(kernel.name for kernel in session.kernels)
+    assert {(c.generation, c.released) for c in containers} == {(running.generation, True)}
+    assert list(node.gateway.overlays) == ([running.network] if size == 4 else [])
+
+
+@at_each(ENDING)
+def test_a_crash_at_any_commit_of_an_end_is_healed_and_the_logs_are_kept(node, agents, size, commit, after_commit):
+    session = gang(node, size, command="true")
+    node.run()
+    main = next(agent for agent in agents if session.id in agent.containers)
+    main.containers[session.id].end(0)
+    dies(node, commit, after_commit=after_commit)
+    node.run()
+    ended = node.session(session)
+    assert (ended.state, ended.result, ended.main.exit_code) == (S.TERMINATED, Result.SUCCESS, 0)
+    logs = {kernel.name: node.store.log(session.id, kernel.name) for kernel in session.kernels}
+    assert logs == {name: f"{name}\n".encode() for name in logs}
+    node.run()
+    assert nothing_is_left(node, agents)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("when", ["crash_before", "crash_after"])
+def test_a_crash_while_agents_act_is_healed(node, agents, size, when):
+    session = gang(node, size)
+    setattr(node.gateway, when, Crash())
+    with pytest.raises(Crash):
+        node.run()
+    node.restart()
+    node.run()
+    assert node.state(session) is S.RUNNING
+    assert sum(agent.made for agent in agents) == size
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_while_agents_release_is_healed_and_nothing_is_made_again(node, agents, when):
+    session = gang(node, 4)
+
+    def die_at_the_second_word() -> None:
+        if len(node.gateway.manifests) == 2:
+            if when == "before":
+                raise Crash
+            node.gateway.crash_after = Crash()
+
+    node.gateway.meanwhile = die_at_the_second_word
+    with pytest.raises(Crash):
+        node.run()
+    node.gateway.meanwhile = lambda: None
+    node.restart()
+    node.run()
+    assert node.story(session) == ["PENDING", "SCHEDULED", "PREPARING", "PREPARING", "RUNNING"]
+    assert [agent.made for agent in agents] == [2, 2]
+
+
+def test_a_gang_that_a_crash_cut_short_is_launched_anew_where_it_is_not_whole(node, agents):
+    session = gang(node, 4)
+    node.gateway.crash_after = Crash()
+    with pytest.raises(Crash):
+        node.run()
+    del agents[1].containers[agents[1].of_session(session.id)[0].kernel_id]
+    before = node.session(session).generation
+    node.restart()
+    node.run()
+    running = node.session(session)
+    assert running.state is S.RUNNING
+    assert running.generation > before
+    assert {c.generation for agent in agents for c in agent.of_session(session.id)} == {running.generation}
+    assert "the launch was cut short and is repeated" in [line.reason for line in node.store.story(session.id)]

@@ -1,0 +1,308 @@
+"""`Rooms`: gangs whole, nothing promised twice, and as good an answer as an obvious search gives."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.core.agent import Agent
+from muster.core.placement import Constraint, Gang, Rooms, Typical, gang_of
+from muster.core.policy import PACK
+from muster.core.session import Allocation, Kernel, Session
+from muster.core.slots import SLOT_NAMES, Slots
+from muster.service.scheduler_plugins import load_placement
+from tests.strategies import Ledger, M, agents, gang_specs, make_agent, make_session, some_arrangement_exists
+
+POLICIES = tuple(load_placement(name) for name in ("pack", "spread", "round_robin", "fragmentation"))
+MIX = (
+    Typical(Slots(cpu=1000, mem=512 * M, fgpu=500), (), 3.0),
+    Typical(Slots(cpu=500, mem=64 * M, gpu=1), (), 2.0),
+    Typical(Slots(cpu=3000, mem=64 * M), (), 1.0),
+)
+policies = st.sampled_from(POLICIES)
+
+
+def sessions_of(draw, count: int) -> list[Session]:
+    fields = {"name", "image"}
+    specs = [draw(gang_specs()) for _ in range(count)]
+    return [make_session(n, **spec.model_dump(exclude=fields, mode="json")) for n, spec in enumerate(specs, 1)]
+
+
+sessions = st.composite(lambda draw: sessions_of(draw, draw(st.integers(1, 5))))()
+
+
+def with_places(session: Session, allocations: Sequence[Allocation]) -> tuple[Kernel, ...]:
+    return tuple(replace(k, allocation=a) for k, a in zip(session.kernels, allocations, strict=True))
+
+
+def fill(rooms: Rooms, waiting: Sequence[Session]) -> list[tuple[Kernel, ...]]:
+    """Places those that fit, one after the other."""
+    placed = []
+    for session in waiting:
+        allocations = rooms.place(gang_of(session, overlay=True))
+        if allocations:
+            placed.append(with_places(session, allocations))
+    return placed
+
+
+@given(agents(min_size=1, max_size=4), sessions, policies)
+def test_nothing_is_promised_twice_and_gangs_are_whole(known, waiting, policy):
+    rooms = Rooms.of(known, {}, policy, MIX)
+    ledger = Ledger.of(known)
+    for kernels in fill(rooms, waiting):
+        for kernel in kernels:
+            ledger.charge(kernel)
+            whole = [share for share in kernel.allocation.gpus if share.whole]
+            amount = sum(share.amount for share in kernel.allocation.gpus)
+            assert len(kernel.allocation.gpus) - len(whole) <= 1
+            assert (len(whole) == kernel.slots.gpu) if kernel.slots.gpu else (amount == kernel.slots.fgpu)
+    assert ledger.overdrawn == []
+    assert {a: (free.cpu, free.mem) for a, free in rooms.free.items()} == {
+        a: (ledger.cpu[a], ledger.mem[a]) for a in ledger.cpu
+    }
+
+
+@given(agents(min_size=1, max_size=3), sessions, policies)
+def test_a_gang_that_one_agent_could_hold_in_any_way_is_placed_on_one(known, waiting, policy):
+    rooms = Rooms.of(known, {}, policy, MIX)
+    used: list[Kernel] = []
+    for session in waiting:
+        possible = any(some_arrangement_exists(session.kernels, [agent], on(used, agent)) for agent in known)
+        allocations = rooms.place(gang_of(session, overlay=True))
+        assert possible == (allocations is not None and len({a.agent_id for a in allocations}) == 1)
+        used.extend(with_places(session, allocations or ()) if allocations else ())
+
+
+def on(kernels: Sequence[Kernel], agent: Agent) -> list[Kernel]:
+    return [kernel for kernel in kernels if kernel.allocation.agent_id == agent.id]
+
+
+@given(agents(min_size=1, max_size=3), sessions, policies)
+def test_what_is_released_can_be_placed_again(known, waiting, policy):
+    rooms = Rooms.of(known, {}, policy, MIX)
+    before = rooms.free
+    placed = fill(rooms, waiting)
+    after = rooms.free
+    for kernels in placed:
+        rooms.release(kernels)
+    assert rooms.free == before
+    again = fill(rooms, waiting)
+    assert (again, rooms.free) == (placed, after)
+
+
+@given(agents(min_size=1, max_size=3), sessions, policies)
+def test_rooms_of_what_runs_are_the_rooms_after_placing_it(known, waiting, policy):
+    rooms = Rooms.of(known, {}, policy, MIX)
+    placed = fill(rooms, waiting[:-1])
+    by_agent: dict[str, list[Kernel]] = {}
+    for kernel in (kernel for kernels in placed for kernel in kernels):
+        by_agent.setdefault(kernel.allocation.agent_id, []).append(kernel)
+    afresh = Rooms.of(list(reversed(known)), by_agent, policy, MIX)
+    assert afresh.free == rooms.free
+    gang = gang_of(waiting[-1], overlay=True)
+    assert afresh.fits(gang) == rooms.fits(gang)
+    assert afresh.place(gang) == rooms.place(gang)
+
+
+@given(agents(min_size=1, max_size=3), sessions, sessions, policies)
+def test_a_copy_goes_its_own_way(known, first, second, policy):
+    rooms = Rooms.of(known, {}, policy, MIX)
+    fill(rooms, first)
+    free, twin = rooms.free, rooms.copy()
+    placed = fill(twin, second)
+    assert rooms.free == free
+    assert fill(rooms, second) == placed
+    assert rooms.free == twin.free
+
+
+@given(agents(min_size=1, max_size=3), sessions, sessions, sessions, policies)
+def test_the_least_of_two_holds_only_what_both_hold(known, first, second, third, policy):
+    one, other = (Rooms.of(known, {}, policy, MIX) for _ in range(2))
+    fill(one, first)
+    fill(other, second)
+    least = one.least(other)
+    for agent_id, free in least.free.items():
+        for rooms in (one, other):
+            assert free.fits_in(rooms.free[agent_id])
+    assert one.least(one).free == one.free
+    assert least.free == other.least(one).free
+    for session in third:
+        gang = replace(gang_of(session, overlay=False))
+        if least.fits(gang):
+            assert one.fits(gang)
+            assert other.fits(gang)
+
+
+@given(agents(min_size=1, max_size=4), sessions, policies, st.sets(st.sampled_from(("a1", "a2", "a3"))))
+def test_closed_agents_take_nothing(known, waiting, policy, closed):
+    for_all = Rooms.of(known, {}, policy, MIX, dict.fromkeys(closed, "drained"))
+    for_one = Rooms.of(known, {}, policy, MIX)
+    for session in waiting:
+        gang = gang_of(session, overlay=True)
+        allocations = for_one.place(gang, frozenset(closed))
+        assert not {a.agent_id for a in allocations or ()} & closed
+        assert for_all.place(gang) == allocations
+        if allocations is None:
+            by_session, by_all = for_one.misses(gang, frozenset(closed)), for_all.misses(gang)
+            assert by_session.considered == by_all.considered
+            assert by_session.nearest == by_all.nearest
+
+
+@given(agents(min_size=1, max_size=3), sessions, policies)
+def test_what_fits_is_placed(known, waiting, policy):
+    rooms = Rooms.of(known, {}, policy, MIX)
+    for session in waiting:
+        gang = gang_of(session, overlay=True)
+        assert rooms.fits(gang) == (rooms.place(gang) is not None)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("topology", ["any", "prefer-rack", "one-rack"])
+def test_a_gang_prefers_one_rack_to_fewer_agents(policy, topology):
+    racks = {"a1": "r1", "a2": "r2", "a3": "r2", "a4": "r2", "a5": "r1"}
+    cpus = {"a1": 8, "a2": 4, "a3": 4, "a4": 4, "a5": 2}
+    known = [make_agent(a, cpus=cpus[a], swarm="worker", rack=rack) for a, rack in racks.items()]
+    gang = Gang((Slots(cpu=1000),) * 12, spread=True, constraint=Constraint(topology=topology))
+    allocations = Rooms.of(known, {}, policy).place(gang)
+    fewest = {"a1", "a2"}
+    assert {a.agent_id for a in allocations} == (fewest if topology == "any" else {"a2", "a3", "a4"})
+    larger = replace(gang, slots=(Slots(cpu=1000),) * 14)
+    assert (Rooms.of(known, {}, policy).place(larger) is None) == (topology == "one-rack")
+
+
+def test_a_zone_serves_where_no_rack_does():
+    places = {"a1": ("r1", "z1"), "a2": ("r2", "z2"), "a3": ("r3", "z2")}
+    known = [make_agent(a, cpus=2, swarm="worker", rack=rack, zone=zone) for a, (rack, zone) in places.items()]
+    allocations = Rooms.of(known, {}, PACK).place(Gang((Slots(cpu=1000),) * 4, spread=True))
+    assert Counter(a.agent_id for a in allocations) == {"a2": 2, "a3": 2}
+
+
+def uniform(count: int = 1, **asked: int) -> Gang:
+    return Gang((Slots(**{"cpu": 1000, **asked}),) * count)
+
+
+def where(rooms: Rooms, *gangs: Gang) -> list[str]:
+    """The agent of each gang's first kernel."""
+    return [rooms.place(gang)[0].agent_id for gang in gangs]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("pack", ["a1", "a1", "a1", "a2", "a2", "a2"]),
+        ("spread", ["a2", "a1", "a2", "a1", "a2", "a1"]),
+        ("round_robin", ["a1", "a2", "a1", "a2", "a1", "a2"]),
+    ],
+)
+def test_policies_choose_as_their_names_say(policy, expected):
+    known = [make_agent("a1", gpus=3), make_agent("a2", gpus=4)]
+    assert where(Rooms.of(known, {}, load_placement(policy)), *[uniform(gpu=1)] * 6) == expected
+
+
+def test_shares_fill_a_gpu_when_packed_and_take_turns_when_spread():
+    known = [make_agent("a1", gpus=2, units_per_gpu=1)]
+    used = {}
+    for policy in ("pack", "spread"):
+        rooms = Rooms.of(known, {}, load_placement(policy))
+        used[policy] = [rooms.place(uniform(fgpu=300))[0].gpus[0].uuid for _ in range(4)]
+    first, second = (gpu.uuid for gpu in known[0].gpus)
+    assert used == {"pack": [first, first, first, second], "spread": [first, second, first, second]}
+
+
+def test_a_share_goes_where_typical_requests_lose_least():
+    """0.5 beside 0.5 leaves a GPU whole; alone, it would strand what the typical request of a whole GPU needs."""
+    known = [make_agent("a1", gpus=1, units_per_gpu=1), make_agent("a2", gpus=1, units_per_gpu=1)]
+    rooms = Rooms.of(known, {}, load_placement("fragmentation"), (Typical(Slots(cpu=1000, gpu=1)),))
+    assert len(set(where(rooms, uniform(fgpu=500), uniform(fgpu=500)))) == 1
+
+
+def test_gpus_that_requests_name_are_kept_for_them():
+    known = [
+        replace(agent, gpus=tuple(replace(gpu, model=model) for gpu in agent.gpus))
+        for agent, model in (
+            (make_agent("a1", gpus=2), "NVIDIA A100-SXM4-40GB"),
+            (make_agent("a2", gpus=2), "Tesla T4"),
+        )
+    ]
+    named = Typical(Slots(cpu=1000, gpu=1), ("a100",), 1.0)
+    rooms = Rooms.of(known, {}, load_placement("fragmentation"), (named, Typical(Slots(cpu=1000, gpu=1))))
+    asked = replace(uniform(gpu=1), constraint=Constraint(gpu_models=("a100",)))
+    assert where(rooms, uniform(gpu=1), uniform(gpu=1), asked, asked) == ["a2", "a2", "a1", "a1"]
+    assert rooms.misses(asked).filtered == {"GPU model": 1}
+
+
+def test_whole_gpus_are_of_one_numa_node_where_they_can_be():
+    agent = make_agent(gpus=4)
+    known = [
+        replace(
+            agent, gpus=tuple(replace(gpu, numa_node=node) for gpu, node in zip(agent.gpus, (0, 1, 0, 1), strict=True))
+        )
+    ]
+    rooms = Rooms.of(known, {}, PACK)
+    allocations = [rooms.place(uniform(gpu=count))[0] for count in (2, 1, 1)]
+    assert [(allocation.numa_nodes, len(allocation.gpus)) for allocation in allocations] == [
+        ((0,), 2),
+        ((1,), 1),
+        ((1,), 1),
+    ]
+    assert Rooms.of(known, {}, PACK).place(uniform(gpu=3))[0].numa_nodes == (0, 1)
+    assert Rooms.of(known, {}, PACK).place(uniform())[0].numa_nodes == ()
+
+
+@pytest.mark.parametrize(
+    ("constraint", "expected", "filtered"),
+    [
+        (Constraint(agents=("a2", "a9")), "a2", {"not designated": 2}),
+        (Constraint(exclude_agents=("a1",)), "a2", {"excluded": 1}),
+        (Constraint(labels=(("disk", "ssd"),)), "a3", {"label": 2}),
+        (Constraint(labels=(("disk", "tape"),)), None, {"label": 3}),
+    ],
+)
+def test_constraints_are_kept(constraint, expected, filtered):
+    labels = {"a1": {}, "a2": {"disk": "hdd"}, "a3": {"disk": "ssd", "net": "ib"}}
+    rooms = Rooms.of([make_agent(agent_id, labels=of) for agent_id, of in labels.items()], {}, PACK)
+    gang = replace(uniform(), constraint=constraint)
+    assert rooms.misses(gang).filtered == filtered
+    allocations = rooms.place(gang)
+    assert (allocations[0].agent_id if allocations else None) == expected
+
+
+def test_a_miss_names_the_nearest_agent_and_counts_what_is_exhausted():
+    known = [make_agent("a1", cpus=2, gpus=1), make_agent("a2", cpus=8, gpus=3), make_agent("a3", cpus=64)]
+    misses = Rooms.of(known, {}, PACK, (), {"a1": "drained"}).misses(uniform(4, gpu=1))
+    assert (misses.considered, misses.filtered, misses.exhausted) == (2, {"drained": 1}, {"gpu": 2})
+    assert (misses.nearest.agent_id, misses.nearest.missing) == ("a2", {"gpu": 1})
+
+
+@given(agents(min_size=1, max_size=4), sessions, policies)
+def test_a_gang_that_misses_nothing_on_an_agent_lacks_only_a_side_by_side(known, waiting, policy):
+    rooms = Rooms.of(known, {}, policy, MIX)
+    for session in waiting:
+        gang = gang_of(session, overlay=False)
+        misses = rooms.misses(gang)
+        if rooms.place(gang) is None and misses.nearest:
+            free = rooms.free[misses.nearest.agent_id]
+            for name in SLOT_NAMES:
+                asked = sum(getattr(slots, name) for slots in gang.slots)
+                assert max(0, asked - getattr(free, name)) == misses.nearest.missing.get(name, 0)
+
+
+def test_more_kinds_of_gangs_than_are_remembered_are_placed_all_the_same():
+    known = [make_agent("a1", mem_bytes=1 << 30)]
+    rooms = Rooms.of(known, {}, PACK)
+    amounts = [*range(1, 2500), *range(1, 2500)]
+    assert all(rooms.place(Gang((Slots(mem=amount),))) for amount in amounts)
+    assert rooms.free["a1"].mem == known[0].capacity.mem - sum(amounts)
+
+
+def test_what_runs_on_hosts_that_have_shrunk_is_more_than_all_of_them():
+    session = make_session(1, cpu=8)
+    kernel = replace(session.main, allocation=Allocation("a1"))
+    rooms = Rooms.of([make_agent("a1", cpus=4)], {"a1": [kernel]}, PACK)
+    assert rooms.free["a1"].cpu == 0
+    assert not rooms.fits(uniform())
+    rooms.release([kernel])
+    assert rooms.free["a1"].cpu == 4000

@@ -1,0 +1,118 @@
+"""Who gives way to whom when a group's policy allows preemption."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hypothesis import given
+
+from muster.core.plan import Plan, WaitCode
+from muster.core.policy import GroupPolicy, SchedulingPolicy
+from muster.core.schedule import schedule
+from muster.core.session import Session, SessionState
+from muster.core.snapshot import Snapshot
+from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+
+PREEMPTING = SchedulingPolicy(GroupPolicy(preemption=True))
+
+
+def running(number: int, agent: str = "a1", *, since: float = 0.0, **values: object) -> Session:
+    session = make_session(number, **{"priority": 10, "preemptible": True, **values})
+    return replace(placed_on(session, agent), started_at=NOW - since)
+
+
+def decided(*sessions: Session, agents: int = 1, policy: SchedulingPolicy = PREEMPTING) -> Plan:
+    known = tuple(make_agent(f"a{number}", cpus=4) for number in range(1, agents + 1))
+    return schedule(Snapshot(known, sessions, NOW, policy=policy))
+
+
+def without(snapshot: Snapshot, gone: Iterable[str]) -> Snapshot:
+    gone = set(gone)
+    return replace(snapshot, sessions=tuple(session for session in snapshot.sessions if session.id not in gone))
+
+
+@given(snapshots(max_sessions=8))
+def test_only_running_preemptible_sessions_of_lower_priority_and_the_same_group_give_way(snapshot):
+    plan = schedule(snapshot)
+    by_id = {session.id: session for session in snapshot.sessions}
+    if not snapshot.policy.default.preemption:
+        assert plan.preemptions == ()
+    assert len({preemption.session_id for preemption in plan.preemptions}) == len(plan.preemptions)
+    for preemption in plan.preemptions:
+        leaves, comes = by_id[preemption.session_id], by_id[preemption.for_session_id]
+        assert leaves.state is SessionState.RUNNING
+        assert leaves.spec.preemptible
+        assert leaves.spec.priority < comes.spec.priority
+        assert leaves.spec.resource_group == comes.spec.resource_group
+        assert plan.waits[comes.id].code is WaitCode.PREEMPTING
+
+
+@given(snapshots(max_sessions=8))
+def test_preempting_makes_the_room_that_it_is_for_and_no_victim_is_needless(snapshot):
+    plan = schedule(snapshot)
+    for comes in {preemption.for_session_id for preemption in plan.preemptions}:
+        leaving = [p.session_id for p in plan.preemptions if p.for_session_id == comes]
+        others = {session.id for session in snapshot.pending} - {comes}
+        started = {placement.session_id: placement for placement in plan.placements}
+        after = replace(
+            snapshot,
+            sessions=tuple(
+                replace(
+                    session,
+                    state=SessionState.SCHEDULED,
+                    kernels=tuple(
+                        replace(k, allocation=started[session.id].allocations[k.id]) for k in session.kernels
+                    ),
+                )
+                if session.id in started
+                else session
+                for session in snapshot.sessions
+                if session.id in started or session.id not in others
+            ),
+        )
+        assert comes in {placement.session_id for placement in schedule(without(after, leaving)).placements}
+        for spared in leaving:
+            rest = [victim for victim in leaving if victim != spared]
+            assert comes not in {placement.session_id for placement in schedule(without(after, rest)).placements}
+
+
+def test_it_is_off_by_default():
+    assert decided(running(1, cpu=4), make_session(2, cpu=4), policy=SchedulingPolicy()).preemptions == ()
+
+
+def test_one_that_is_not_preemptible_stays():
+    plan = decided(running(1, cpu=4, preemptible=False), waits := make_session(2, cpu=4))
+    assert plan.preemptions == ()
+    assert plan.waits[waits.id].code is WaitCode.BUSY
+
+
+def test_the_youngest_gives_way_because_it_loses_least():
+    old, young = running(1, cpu=2, since=9000), running(2, cpu=2, since=60)
+    plan = decided(old, young, comes := make_session(3, cpu=2, name="train"))
+    (preemption,) = plan.preemptions
+    assert (preemption.session_id, preemption.for_session_id) == (young.id, comes.id)
+    assert preemption.message == "preempted by train, which has priority 50"
+    assert plan.waits[comes.id].message == "starts when s2 of lower priority have given their room to it"
+    assert plan.waits[comes.id].waits_for == (young.id,)
+
+
+def test_the_lowest_priority_gives_way_first_whatever_it_loses():
+    low, high = running(1, cpu=2, since=9000, priority=5), running(2, cpu=2, since=60, priority=20)
+    assert [p.session_id for p in decided(low, high, make_session(3, cpu=2)).preemptions] == [low.id]
+
+
+def test_those_that_are_not_in_the_way_are_spared():
+    """The cheaper one lies on an agent that is too full of others."""
+    stays = running(1, "a1", cpu=3, preemptible=False)
+    cheap, dear = running(2, "a1", cpu=1, since=10), running(3, "a2", cpu=4, since=5000)
+    plan = decided(stays, cheap, dear, make_session(4, cpu=3), agents=2)
+    assert [preemption.session_id for preemption in plan.preemptions] == [dear.id]
+
+
+def test_while_room_is_being_made_nobody_else_is_preempted_and_nobody_takes_it():
+    leaving = replace(running(1, cpu=2), state=SessionState.TERMINATING)
+    other = running(2, cpu=2)
+    plan = decided(leaving, other, comes := make_session(3, cpu=2), late := make_session(4, cpu=2, priority=5))
+    assert plan.preemptions == ()
+    assert plan.placements == ()
+    assert plan.waits[comes.id].estimated_start == NOW
+    assert plan.waits[late.id].code is WaitCode.BUSY

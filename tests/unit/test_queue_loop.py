@@ -1,0 +1,263 @@
+"""The loop around the queue's worker: what wakes it, what it promises to those who wait, and how it stops."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from muster.core.errors import AnsibleFailedError, QueueLockLostError
+from muster.core.session import SessionState
+from muster.service.queue_loop import KernelDied, Nudge, QueueLoop
+from muster.settings import Settings
+from tests.simulated_control_node import ControlNode
+from tests.strategies import make_session
+
+S = SessionState
+
+
+class Lock:
+    """Held until it is `lost`; counts the decisions that were made under it."""
+
+    def __init__(self) -> None:
+        self.decisions = 0
+        self.lost = False
+
+    def check(self) -> None:
+        if self.lost:
+            raise QueueLockLostError
+        self.decisions += 1
+
+
+def eventually(reached: Callable[[], object]) -> None:
+    give_up_at = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < give_up_at, "it did not come to that"
+        time.sleep(0.01)
+
+
+def start_thread(run: Callable[[], None]) -> None:
+    threading.Thread(target=run, daemon=True).start()
+
+
+@pytest.fixture
+def node(control_node, agents):
+    made = control_node(*agents)
+    made.run()
+    yield made
+    made.gateway.let_go.set()
+
+
+@pytest.fixture
+def lock() -> Lock:
+    return Lock()
+
+
+@contextmanager
+def daemon(
+    node: ControlNode,
+    lock: Lock,
+    *,
+    interval_s: float = 600,
+    slow_after_s: float = 600,
+    clock: Callable[[], float] = time.time,
+) -> Iterator[QueueLoop]:
+    """A loop that has made its first observation; it is stopped at the end."""
+    settings = Settings(observe_interval_s=interval_s, slow_after_s=slow_after_s)
+    shell = replace(node.shell, start=start_thread, clock=clock, slow_after_s=slow_after_s)
+    loop = QueueLoop(settings, shell, lock)
+    thread = threading.Thread(target=loop.run)
+    looked = len(node.gateway.observations)
+    thread.start()
+    try:
+        eventually(lambda: len(node.gateway.observations) > looked)
+        yield loop
+    finally:
+        loop.tell(Nudge.STOP)
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+# One pass
+
+
+def test_a_pass_ends_when_nothing_more_follows(node, lock):
+    session = node.submit(cluster_size=4, cluster_mode="multi-node", image="debian:13")
+    work = QueueLoop(Settings(), replace(node.shell, start=start_thread), lock).run_until_idle()
+    assert (work.scheduled, work.started) == ([session.id], [session.id])
+    assert node.state(session) is S.RUNNING
+
+
+def test_a_pass_tells_what_kept_ansible_from_asking_anybody(node, lock):
+    node.gateway.fails = AnsibleFailedError("the inventory cannot be read")
+    with pytest.raises(AnsibleFailedError, match="the inventory cannot be read"):
+        QueueLoop(Settings(), node.shell, lock).run_until_idle()
+
+
+def test_nothing_is_decided_without_the_lock(node, lock):
+    session = node.submit()
+    lock.lost = True
+    for work in ("run_until_idle", "run"):
+        with pytest.raises(QueueLockLostError):
+            getattr(QueueLoop(Settings(), node.shell, lock), work)()
+    assert node.state(session) is S.PENDING
+
+
+def test_each_agent_that_gave_a_report_is_told_of(node, lock, agents):
+    agents[1].reachable = False
+    seen: list[str] = []
+    QueueLoop(Settings(), node.shell, lock, lambda agent: seen.append(agent.id)).run_until_idle()
+    assert seen == ["a1"]
+
+
+# What wakes it
+
+
+def test_all_agents_are_observed_on_an_interval(node, lock):
+    with daemon(node, lock, interval_s=0.05):
+        eventually(lambda: len(node.gateway.observations) >= 4)
+    assert all(asked == ["a1", "a2"] for asked in node.gateway.observations)
+
+
+def test_a_nudge_works_the_queue_without_an_observation(node, lock):
+    with daemon(node, lock) as loop:
+        looked = len(node.gateway.observations)
+        session = node.submit()
+        loop.tell(Nudge.QUEUE)
+        eventually(lambda: node.state(session) is S.RUNNING)
+        assert len(node.gateway.observations) == looked
+
+
+def test_a_nudge_may_ask_for_an_observation(node, lock):
+    with daemon(node, lock) as loop:
+        looked = len(node.gateway.observations)
+        loop.tell(Nudge.AGENTS)
+        eventually(lambda: len(node.gateway.observations) == looked + 1)
+
+
+def test_a_kernel_that_died_has_its_agent_observed_and_no_other(node, lock, agents):
+    with daemon(node, lock) as loop:
+        session = node.submit(command="true")
+        loop.tell(Nudge.QUEUE)
+        eventually(lambda: node.state(session) is S.RUNNING)
+        agents[0].containers[session.id].end(0)
+        loop.tell(KernelDied("a1"))
+        eventually(lambda: node.state(session) is S.TERMINATED)
+        assert node.gateway.observations[-1] == ["a1"]
+
+
+def test_the_clock_brings_a_retry(node, lock):
+    session = replace(make_session(), retry_at=time.time() + 0.5)
+    node.store.add([session])
+    with daemon(node, lock):
+        eventually(lambda: node.state(session) is S.RUNNING)
+
+
+def test_the_clock_brings_the_end_of_a_time_limit(node, lock):
+    session = node.submit(time_limit="1s")
+    with daemon(node, lock):
+        eventually(lambda: node.state(session) is S.TERMINATED)
+    assert "time limit" in node.session(session).reason
+
+
+def test_a_place_on_an_agent_that_is_slow_is_taken_back_without_a_nudge(node, lock, agents):
+    clock = [node.now]
+    with daemon(node, lock, slow_after_s=0.3, clock=lambda: clock[0]) as loop:
+        agents[0].hangs = True
+        loop.tell(KernelDied("a1"))
+        eventually(lambda: node.gateway.observations[-1] == ["a1"])
+        session = node.submit(cpu=2)
+        loop.tell(Nudge.QUEUE)
+        eventually(lambda: node.session(session).agents == ("a1",))
+        clock[0] += 1
+        eventually(lambda: node.state(session) is S.RUNNING)
+        assert "agent a1 is slow to answer" in [line.reason for line in node.store.story(session.id)]
+
+
+# Those who wait for a pass
+
+
+def requested(node: ControlNode, loop: QueueLoop) -> int:
+    number = node.store.request_pass()
+    loop.tell(Nudge.AGENTS)
+    return number
+
+
+def test_a_requested_pass_is_over_when_what_followed_from_its_observation_is(node, lock, agents):
+    finished_before: list[int] = []
+    with daemon(node, lock) as loop:
+        node.gateway.meanwhile = lambda: finished_before.append(node.store.finished_pass())
+        agents[1].hardware["cpu_count"] = 8
+        session = node.submit(cpu=8)
+        number = requested(node, loop)
+        eventually(lambda: node.store.finished_pass() >= number)
+        assert node.state(session) is S.RUNNING
+    assert finished_before == [number - 1] * len(finished_before)
+    assert finished_before
+
+
+def test_a_requested_pass_does_not_wait_for_an_agent_that_hangs(node, lock, agents):
+    with daemon(node, lock, slow_after_s=0.3) as loop:
+        agents[0].hangs = True
+        number = requested(node, loop)
+        eventually(lambda: node.store.finished_pass() >= number)
+
+
+def test_a_pass_that_nobody_asked_for_finishes_none(node, lock):
+    with daemon(node, lock, interval_s=0.05):
+        eventually(lambda: lock.decisions > 10)
+    assert node.store.finished_pass() == 0
+
+
+def test_a_requested_pass_is_not_over_before_ansible_is_tried_again(node, lock):
+    """After a failure Ansible is left alone for a while."""
+    clock = [node.now]
+    loop = QueueLoop(Settings(), replace(node.shell, clock=lambda: clock[0]), lock)
+    thread = threading.Thread(target=loop.run)
+    node.gateway.fails = AnsibleFailedError("the inventory cannot be read")
+    thread.start()
+    eventually(lambda: lock.decisions >= 2)
+    looked, number = len(node.gateway.observations), requested(node, loop)
+    seen = lock.decisions
+    loop.tell(Nudge.QUEUE)
+    eventually(lambda: lock.decisions > seen)
+    node.gateway.fails = None
+    assert node.store.finished_pass() < number
+    clock[0] += 60
+    loop.tell(Nudge.QUEUE)
+    eventually(lambda: node.store.finished_pass() >= number)
+    assert len(node.gateway.observations) > looked
+    loop.tell(Nudge.STOP)
+    thread.join(30)
+
+
+# Stopping
+
+
+def test_stopping_waits_for_what_agents_have_been_told(node, lock, agents):
+    with daemon(node, lock) as loop:
+        session = node.submit(cpu=2)
+        agents[0].hangs = True
+        loop.tell(Nudge.QUEUE)
+        eventually(lambda: node.gateway.manifests and node.state(session) is S.PREPARING)
+        loop.tell(Nudge.STOP)
+        node.gateway.let_go.set()
+    assert node.state(session) is S.RUNNING
+
+
+def test_what_came_together_with_the_word_to_stop_is_recorded(node, lock):
+    session = node.submit()
+    loop = QueueLoop(Settings(), node.shell, lock)
+    node.gateway.meanwhile = lambda: loop.tell(Nudge.STOP)
+    loop.run()
+    assert node.state(session) is S.RUNNING
+
+
+def test_stopping_does_not_wait_for_an_agent_that_hangs(node, lock, agents):
+    with daemon(node, lock, slow_after_s=0.2) as loop:
+        agents[0].hangs = True
+        loop.tell(KernelDied("a1"))
+        eventually(lambda: node.gateway.observations[-1] == ["a1"])
+    assert not node.gateway.let_go.is_set()

@@ -1,0 +1,105 @@
+"""What is not admitted, in the whole decision: it never starts, it is told why, and it keeps nobody else waiting."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.core.agent import AgentState
+from muster.core.plan import WaitCode
+from muster.core.policy import Limit, Limits, SchedulingPolicy
+from muster.core.reservation import Reservation
+from muster.core.schedule import schedule
+from muster.core.snapshot import Snapshot
+from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+
+HOUR = 3600.0
+ONE = (make_agent("a1", cpus=4, swarm="manager"),)
+SMALL = {"cpu": 1, "mem": "64M", "shm": 0}
+
+
+def decided(*sessions, agents=ONE, **fields):
+    """Ids of those that start, and the codes of those that wait."""
+    plan = schedule(Snapshot(agents, sessions, NOW, **fields))
+    return {p.session_id for p in plan.placements}, {key: plan.waits[key].code for key in plan.waits}
+
+
+def test_what_is_refused_keeps_nobody_waiting():
+    limits = SchedulingPolicy(limits=Limits(users={"ada": Limit(running={"sessions": 0})}))
+    refused = [
+        make_session(1, priority=100, cpu=4, held_by="ada", owner="bob"),
+        make_session(2, priority=100, cpu=4, begin=NOW + 5, owner="bob"),
+        make_session(3, priority=100, cpu=4, after=("nosuch",), owner="bob"),
+        make_session(4, priority=100, cpu=4),
+    ]
+    last = make_session(5, owner="bob", cpu=4)
+    started, waits = decided(*refused, last, policy=limits)
+    assert started == {last.id}
+    assert [waits[s.id] for s in refused] == [
+        WaitCode.HELD,
+        WaitCode.BEGIN,
+        WaitCode.NEVER_RUNS,
+        WaitCode.NEVER_RUNS,
+    ]
+
+
+def test_of_an_array_as_many_start_as_it_says_and_those_behind_it_go_on():
+    array = [
+        make_session(n, name=f"a-{n}", array="1-3%2", array_id="x", array_index=n, priority=60, **SMALL)
+        for n in (1, 2, 3)
+    ]
+    behind = make_session(4, **SMALL)
+    started, waits = decided(*array, behind)
+    assert started == {array[0].id, array[1].id, behind.id}
+    assert waits == {array[2].id: WaitCode.ARRAY}
+
+
+def test_a_chain_goes_on_when_what_it_waits_for_is_through():
+    first = placed_on(make_session(1, **SMALL), "a1")
+    after, after_ok = make_session(2, after=(first.id,), **SMALL), make_session(3, after_ok=(first.id,), **SMALL)
+    started, waits = decided(first, after, after_ok)
+    assert (started, waits) == ({after.id}, {after_ok.id: WaitCode.DEPENDENCY})
+
+
+def test_a_maintenance_window_lets_in_only_what_ends_before_it():
+    window = Reservation("disks", NOW + HOUR, NOW + 2 * HOUR)
+    endless, short = make_session(1, **SMALL), make_session(2, time_limit="30m", **SMALL)
+    started, waits = decided(endless, short, reservations=(window,))
+    assert (started, waits) == ({short.id}, {endless.id: WaitCode.WINDOW})
+
+
+def test_a_reservation_takes_those_whom_it_names():
+    window = Reservation("night", NOW - 1, NOW + HOUR, users=frozenset({"bob"}))
+    ada, bob = make_session(1, **SMALL), make_session(2, owner="bob", **SMALL)
+    started, waits = decided(ada, bob, reservations=(window,))
+    assert (started, waits) == ({bob.id}, {ada.id: WaitCode.WINDOW})
+
+
+def test_a_gang_gets_the_repaired_room_of_its_agents_although_others_go_before_it():
+    agents = tuple(make_agent(f"a{n}", cpus=4, swarm="manager") for n in (1, 2))
+    asks = {"cpu": 4, "mem": "64M", "shm": 0}
+    gang = make_session(1, cluster_size=2, cluster_mode="multi-node", stranded_on=("a1", "a2"), requeues=1, **asks)
+    rival = make_session(2, priority=90, **asks)
+    started, _ = decided(gang, rival, agents=agents)
+    assert started == {gang.id}
+    lost = replace(agents[1], state=AgentState.LOST, unreachable_since=NOW - 60)
+    assert decided(gang, rival, agents=(agents[0], lost))[0] == set()
+    long_lost = replace(lost, unreachable_since=NOW - HOUR)
+    assert decided(gang, rival, agents=(agents[0], long_lost))[0] == {rival.id}
+
+
+@given(snapshots(), st.integers(0, 3), st.integers(0, 4))
+def test_no_pass_takes_a_user_over_his_limits(snapshot, most_sessions, most_cores):
+    limit = Limit(running={"sessions": most_sessions, "cpu": most_cores * 1000})
+    plan = schedule(replace(snapshot, policy=SchedulingPolicy(limits=Limits(users={"*": limit}))))
+    by_id = {session.id: session for session in snapshot.pending}
+    started = [by_id[placement.session_id] for placement in plan.placements]
+    placed = [*snapshot.placed, *started]
+    if started:
+        assert len(placed) <= most_sessions
+        assert sum(session.slots.cpu for session in placed) <= most_cores * 1000
+    for session_id in plan.waits:
+        if plan.waits[session_id].code is WaitCode.LIMIT:
+            beside = [*placed, by_id[session_id]]
+            cpu = sum(session.slots.cpu for session in beside)
+            assert len(beside) > most_sessions or cpu > most_cores * 1000

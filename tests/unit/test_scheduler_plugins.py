@@ -1,0 +1,150 @@
+"""Queue orders and placement policies by name, ours and the site's, and the settings that name them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from muster.core.errors import SettingsError
+from muster.core.policy import Limit, PlacementPolicy, QueueView, by_arrival
+from muster.core.slots import Slots
+from muster.service.scheduler_plugins import load_order, load_placement, needs_usage, scheduling_policy
+from muster.settings import Settings, load_settings
+from tests.command_line import write_settings
+from tests.strategies import NOW, make_session
+
+VIEW = QueueView(NOW, Slots(), {})
+SESSIONS = [make_session(number) for number in (1, 2, 3)]
+
+
+@pytest.fixture
+def site(tmp_path):
+    directory = tmp_path / "scheduler"
+    directory.mkdir()
+    return directory
+
+
+def names(order) -> list[str]:
+    return [session.name for session in order(SESSIONS, VIEW)]
+
+
+def test_ours_are_there_by_name(site):
+    assert load_order("fifo", site) is by_arrival
+    assert isinstance(load_placement("fragmentation", site), PlacementPolicy)
+    assert [name for name in ("fifo", "lifo", "drf", "fair_share") if needs_usage(name, site)] == ["fair_share"]
+
+
+def test_a_file_in_the_sites_directory_is_a_plugin_and_wins_over_ours(site):
+    (site / "fifo.py").write_text(
+        "def order(sessions, view):\n    return sorted(sessions, key=lambda s: -s.submitted_at)\n"
+    )
+    (site / "tight.py").write_text(
+        "from muster.core.policy import PlacementPolicy\nPOLICY = PlacementPolicy('tight', left_over=2.0)\n"
+    )
+    assert names(load_order("fifo", site)) == ["s3", "s2", "s1"]
+    assert load_placement("tight", site).left_over == 2.0
+
+
+def test_a_plugin_that_changed_is_read_again(site):
+    path = site / "mine.py"
+    path.write_text("def order(sessions, view):\n    return sessions\n")
+    assert names(load_order("mine", site)) == ["s1", "s2", "s3"]
+    path.write_text("def order(sessions, view):\n    return sessions[::-1]\n")
+    os.utime(path, (NOW, NOW))
+    assert names(load_order("mine", site)) == ["s3", "s2", "s1"]
+
+
+def test_the_order_of_the_docs_takes_owners_in_turn(site):
+    page = (Path(__file__).parents[2] / "docs" / "scheduling.md").read_text(encoding="utf-8")
+    (site / "turns.py").write_text(page.split("```python\n")[1].split("```")[0])
+    queue = [make_session(number, owner=owner) for number, owner in enumerate("AAABB", 1)]
+    assert [session.owner for session in load_order("turns", site)(queue, VIEW)] == ["A", "B", "A", "B", "A"]
+
+
+def test_a_sites_order_can_neither_lose_nor_double_a_session(site):
+    (site / "mine.py").write_text("def order(sessions, view):\n    return [sessions[1], sessions[1]]\n")
+    assert names(load_order("mine", site)) == ["s2", "s1", "s3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("order = 5\n", "mine.py is no queue order: it defines no order(sessions, view); name another plugin"),
+        ("import nosuch\n", "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file"),
+        ("\ndef order(:\n", "mine.py, line 2: SyntaxError"),
+        (
+            "def order(sessions, view):\n    return 1 / 0\n",
+            "mine.py, line 2: ZeroDivisionError: division by zero; mend",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_plugin_is_said_in_one_line(site, text, problem):
+    (site / "mine.py").write_text(text)
+    with pytest.raises(SettingsError) as raised:
+        names(load_order("mine", site))
+    assert problem in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_file_without_a_policy_is_no_placement_policy(site):
+    with pytest.raises(SettingsError, match=r"fifo\.py is no placement policy"):
+        load_placement("fifo", site)
+
+
+def test_the_settings_make_the_policy(site):
+    settings = Settings.model_validate(
+        {
+            "scheduler_plugins": site,
+            "scheduling": {"order": "drf", "preemption": True},
+            "resource_groups": {"gpu": {"order": "fair_share", "backfill": False, "reserve_after_passes": 3}},
+            "limits": {
+                "users": {"*": {"running": {"gpu": 8, "mem": "256G", "cpu": "1.5"}, "pending": {"sessions": 100}}},
+                "projects": {"vision": {"running": {"fgpu": 2.5, "kernels": 4}}},
+            },
+            "shares": {"ada": 2},
+            "hold_repaired_s": 60,
+        }
+    )
+    policy = scheduling_policy(settings)
+    assert (policy.default.preemption, policy.default.backfill, policy.default.reserve_after_passes) == (True, True, 20)
+    gpu = policy.of("gpu")
+    assert (gpu.preemption, gpu.backfill, gpu.reserve_after_passes) == (True, False, 3)
+    assert gpu.placement == policy.default.placement == load_placement("fragmentation", site)
+    assert policy.of("default").order is load_order("drf", site)
+    assert policy.limits.users["*"] == Limit({"gpu": 8, "mem": 256 << 30, "cpu": 1500}, {"sessions": 100})
+    assert policy.limits.projects["vision"] == Limit({"fgpu": 2500, "kernels": 4})
+    assert (policy.shares, policy.hold_repaired_s) == ({"ada": 2.0}, 60.0)
+
+
+def test_a_plugin_that_is_not_there_is_named_with_the_setting_and_the_choices(site):
+    with pytest.raises(SettingsError) as raised:
+        scheduling_policy(Settings(scheduler_plugins=site, resource_groups={"gpu": {"order": "fofo"}}))
+    message = str(raised.value)
+    assert message.startswith("resource_groups.gpu: there is no scheduler plugin 'fofo'; write one of drf, fair_share")
+    assert f"{site}/fofo.py" in message
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"scheduling": {"ordre": "fifo"}}, "scheduling: there is no key 'ordre'; did you mean order?"),
+        ({"scheduling": {"order": "../x"}}, "scheduling.order: "),
+        (
+            {"scheduling": {"reserve_after_passes": 0}},
+            "scheduling.reserve_after_passes: 0 is too small; write 1 or more",
+        ),
+        ({"scheduling": ["fifo"]}, "scheduling: "),
+        (
+            {"limits": {"users": {"*": {"gpu": 8}}}},
+            "limits.users.*: there is no key 'gpu'; use one of running, pending",
+        ),
+        ({"limits": {"users": {"*": {"running": {"gpus": 8}}}}}, "running: there is no key 'gpus'; did you mean gpu?"),
+        ({"limits": {"users": {"*": {"running": {"mem": "much"}}}}}, "mem: 'much' is not an amount of bytes; write"),
+        ({"shares": {"ada": 0}}, "shares.ada: 0 is too small; write more than 0"),
+        ({"usage_half_life_s": 0}, "usage_half_life_s: 0 is too small"),
+    ],
+)
+def test_wrong_settings_are_refused_by_field(tmp_path, values, problem):
+    with pytest.raises(SettingsError) as raised:
+        load_settings(write_settings(tmp_path, values))
+    assert problem in str(raised.value)

@@ -1,0 +1,92 @@
+"""What the site adds to a snapshot: its policy, and what its users have used, read from the store piece by piece."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from muster.core.session import Result, Session, SessionState
+from muster.service.site_scheduling import SiteScheduling
+from muster.settings import Settings
+from muster.store.store import Store
+from tests.strategies import NOW, make_agent, make_session, placed_on
+
+DAY = 86400.0
+FAIR = {"scheduling": {"order": "fair_share", "placement": "best"}, "usage_half_life_s": DAY}
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:
+    (tmp_path / "best.py").write_text(
+        "from muster.core.policy import PlacementPolicy\nPOLICY = PlacementPolicy('best', left_over=1.0)\n"
+    )
+    return Settings.model_validate({**FAIR, "scheduler_plugins": tmp_path, "shares": {"bob": 2}})
+
+
+@pytest.fixture
+def make_store(empty_database, tmp_path):
+    opened = []
+
+    def make() -> Store:
+        path = tmp_path / f"{len(opened)}.db"
+        shutil.copy(empty_database, path)
+        opened.append(Store(f"sqlite:///{path}"))
+        opened[-1].save_agents([make_agent("a1", cpus=4, mem_bytes=64 << 30)])
+        return opened[-1]
+
+    yield make
+    for store in opened:
+        store.close()
+
+
+def ran(number: int, owner: str, begin_days: float, end_days: float) -> Session:
+    """With half of the cluster's cores."""
+    session = placed_on(make_session(number, owner=owner, cpu=2, mem="1G", shm=0), "a1")
+    times = {"started_at": NOW + begin_days * DAY, "ended_at": NOW + end_days * DAY}
+    return replace(session, state=SessionState.TERMINATED, result=Result.SUCCESS, **times)
+
+
+def usage(scheduling: SiteScheduling, store: Store, days: float = 0):
+    return scheduling.complete(store.snapshot(NOW + days * DAY)).usage
+
+
+def test_the_policy_is_the_sites(settings, make_store):
+    store = make_store()
+    policy = SiteScheduling(settings, store).complete(store.snapshot(NOW)).policy
+    assert (policy.default.placement.name, policy.shares) == ("best", {"bob": 2.0})
+
+
+def test_usage_is_read_only_where_an_order_needs_it(settings, make_store):
+    store = make_store()
+    store.add([ran(1, "ada", -1, 0)])
+    fifo = settings.model_copy(update={"scheduling": settings.scheduling.model_copy(update={"order": "fifo"})})
+    assert usage(SiteScheduling(fifo, store), store) == {}
+    assert usage(SiteScheduling(settings, store), store) == {"ada": pytest.approx(0.25)}
+
+
+def test_what_runs_counts_and_so_does_what_has_ended(settings, make_store):
+    store = make_store()
+    running = replace(placed_on(make_session(2, owner="bob", cpu=4), "a1"), started_at=NOW - DAY)
+    store.add([ran(1, "ada", -2, -1), running])
+    assert usage(SiteScheduling(settings, store), store) == {"ada": pytest.approx(0.125), "bob": pytest.approx(0.5)}
+
+
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    runs=st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 3), st.floats(0, 1)), max_size=5),
+    passes=st.lists(st.floats(0, 4), max_size=4).map(sorted),
+)
+def test_passes_in_between_change_nothing_of_what_is_counted_in_the_end(settings, make_store, runs, passes):
+    """Each session is written when it ends; who looks all the time and who looks once at last see the same."""
+    store = make_store()
+    ended = [ran(number, owner, end - length, end) for number, (owner, end, length) in enumerate(runs, 1)]
+    often = SiteScheduling(settings, store)
+    for days in [*passes, 5.0]:
+        due = [session for session in ended if session.ended_at <= NOW + days * DAY]
+        store.add(due)
+        ended = [session for session in ended if session not in due]
+        seen = usage(often, store, days)
+    assert seen == pytest.approx(usage(SiteScheduling(settings, store), store, 5.0))
