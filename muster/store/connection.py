@@ -1,29 +1,134 @@
-"""The engine behind the store, with its tables at the newest migration."""
+"""The engine behind the store, with its tables at the newest migration, and the transactions on it."""
 
+import importlib
 import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.errors import SettingsError
+from muster.core.errors import BadInputError, SettingsError, StoreUnavailableError
+from muster.store import postgresql
 
-HEAD = "0001"
+HEAD = "0005"
+# Many statements of one reader see the database as of one moment; SQLite's readers always do.
+_READING: Mapping[str, Mapping[str, Any]] = {
+    "sqlite": {},
+    "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+}
+_WRITING: Mapping[str, Mapping[str, Any]] = {
+    "sqlite": {"writing": True},
+    "postgresql": {"isolation_level": "READ COMMITTED"},
+}
+_MIGRATION_LOCK = 0x6D75_7374_6D69_6772
+_FAULTS_OF_OURS = (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.NotSupportedError)
 
 
 def open_engine(url: str) -> sa.Engine:
     """Raises SettingsError when the database cannot be opened, or is a newer Muster's."""
+    engine = new_engine(url)
     try:
-        engine = sa.create_engine(url)
         if engine.dialect.name == "sqlite":
             _prepare_sqlite(engine)
         if _revision(engine) != HEAD:
             _migrate(engine)
-    except (sa.exc.DatabaseError, sa.exc.ArgumentError, OSError) as error:
-        cause = getattr(error, "orig", None) or error
-        raise SettingsError(f"database {url} cannot be opened: {cause}; mend `database` or `state_dir`") from None
+    except (sa.exc.DatabaseError, OSError) as error:
+        engine.dispose()
+        raise cannot_be_opened(engine, error) from None
     return engine
+
+
+def new_engine(url: str) -> sa.Engine:
+    """An engine that has not connected yet. Raises SettingsError when the URL names no database that we can use."""
+    examples = "write sqlite:////PATH or postgresql://USER:PASSWORD@HOST/NAME"
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise SettingsError(f"database: the URL cannot be opened: {error}; {examples}") from None
+    if parsed.drivername == "sqlite":
+        return sa.create_engine(parsed)
+    if parsed.drivername not in {"postgresql", postgresql.DRIVER}:
+        raise SettingsError(f"database: a URL of {parsed.drivername} cannot be opened; {examples}")
+    try:
+        return sa.create_engine(postgresql.with_defaults(parsed), pool_pre_ping=True)
+    except ImportError as error:
+        raise SettingsError(
+            f"database {_shown(parsed)} cannot be opened: its driver cannot be loaded ({one_line(error)});"
+            " pip install 'psycopg[binary]' into Muster's environment"
+        ) from None
+
+
+def cannot_be_opened(engine: sa.Engine, error: Exception) -> SettingsError:
+    cause = one_line(getattr(error, "orig", None) or error)
+    remedy = "mend `database` or `state_dir`" if engine.dialect.name == "sqlite" else postgresql.remedy(cause)
+    return SettingsError(f"database {_shown(engine.url)} cannot be opened: {cause}; {remedy}")
+
+
+def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailableError:
+    cause = one_line(getattr(error, "orig", None) or error)
+    return StoreUnavailableError(f"database {_shown(engine.url)} failed: {cause}; see to it, then try again")
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+@contextmanager
+def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction that sees one moment. Raises StoreUnavailableError when the database fails."""
+    with _transaction(engine, _READING) as connection:
+        yield connection
+
+
+@contextmanager
+def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction that is committed whole or not at all.
+
+    Raises StoreUnavailableError when the database fails, and BadInputError for a value that it does not take.
+    """
+    with _transaction(engine, _WRITING) as connection:
+        yield connection
+
+
+@contextmanager
+def _transaction(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[sa.Connection]:
+    try:
+        with (
+            engine.execution_options(**options[engine.dialect.name]).connect() as connection,
+            connection.begin(),
+        ):
+            yield connection
+    except sa.exc.DataError as error:
+        cause = one_line(error.orig or error)
+        raise BadInputError(f"the database does not take a value: {cause}; write another") from error
+    except (sa.exc.DatabaseError, sa.exc.TimeoutError) as error:
+        if isinstance(error, _FAULTS_OF_OURS):
+            raise
+        raise unavailable(engine, error) from error
+
+
+def upsert(
+    connection: sa.Connection,
+    table: sa.Table,
+    rows: Sequence[Mapping[str, Any]],
+    changes: Mapping[str, Any] | None = None,
+) -> None:
+    """Inserts rows of the same columns; one whose primary key is taken changes that row: its columns, or `changes`."""
+    if not rows:
+        return
+    # By name, since a dialect that is not used costs a short command a tenth of its time.
+    statement = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
+    set_ = changes or {name: statement.excluded[name] for name in rows[0]}
+    connection.execute(statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=set_), rows)
+
+
+def _shown(url: sa.URL) -> str:
+    """Without anything that may hold a secret."""
+    query = {name: value for name, value in url.query.items() if name in {"host", "port"}}
+    return url.set(query=query).render_as_string(hide_password=True)
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
@@ -45,9 +150,9 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
 
 
 def _revision(engine: sa.Engine) -> str | None:
-    if not sa.inspect(engine).has_table("alembic_version"):
-        return None
     with engine.connect() as connection:
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return None
         return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
 
 
@@ -59,11 +164,14 @@ def _migrate(engine: sa.Engine) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(resources.files("muster.store") / "migrations"))
-    with engine.connect().execution_options(writing=True) as connection, connection.begin():
+    with engine.execution_options(**_WRITING[engine.dialect.name]).connect() as connection, connection.begin():
+        if engine.dialect.name == "postgresql":
+            # Another control node may open the database at the same time; SQLite lets one writer in anyway.
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
         config.attributes["connection"] = connection
         try:
             command.upgrade(config, "head")
         except CommandError as error:
             raise SettingsError(
-                f"database {engine.url} is at a migration that this Muster does not have: {error}; update Muster"
+                f"database {_shown(engine.url)} is at a migration that this Muster lacks: {error}; update Muster"
             ) from None

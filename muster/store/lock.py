@@ -1,11 +1,34 @@
-"""One pass at a time."""
+"""One worker of the queue at a time."""
 
 import fcntl
+import logging
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from muster.core.errors import PassInProgressError
+import sqlalchemy as sa
+
+from muster.core.errors import PassInProgressError, QueueLockLostError
+from muster.store import postgresql
+from muster.store.connection import new_engine, one_line, unavailable
+
+if TYPE_CHECKING:
+    from typing import LiteralString
+
+log = logging.getLogger("muster.store")
+_POLL_S = 0.5
+# One database is one cluster, so one constant is enough.
+_QUEUE = 0x6D75_7374_7175_6575
+_BUSY = "another pass is at work on this queue; it will see what is new"
+
+
+class QueueLock(Protocol):
+    """The right to work the queue, while it lasts."""
+
+    def check(self) -> None:
+        """Raises QueueLockLostError when another may hold the lock by now."""
 
 
 @contextmanager
@@ -19,5 +42,96 @@ def exclusive(path: Path, *, wait: bool) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            raise PassInProgressError("another pass is at work on this queue; it will see what is new") from None
+            raise PassInProgressError(_BUSY) from None
         yield
+
+
+@contextmanager
+def queue_lock(url: str, directory: Path, *, wait: bool) -> Iterator[QueueLock]:
+    """Holds the lock on the queue of the database: a file in `directory` with SQLite, on the server with PostgreSQL.
+
+    It ends with the process, and with PostgreSQL also with the connection. Raises PassInProgressError when another
+    holds it and `wait` is false, and StoreUnavailableError when the database does not answer; one that waits already
+    goes on waiting then.
+    """
+    engine = new_engine(url)
+    if engine.dialect.name == "sqlite":
+        with exclusive(directory / "queue.lock", wait=wait):
+            yield _FileLock()
+        return
+    lock = _AdvisoryLock(engine)
+    try:
+        lock.acquire(wait=wait)
+        yield lock
+    finally:
+        lock.close()
+
+
+class _FileLock:
+    def check(self) -> None:
+        """The kernel keeps it as long as the process lives."""
+
+
+class _AdvisoryLock:
+    """PostgreSQL's lock of a session (a connection), which the server releases when that ends."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        import psycopg  # noqa: PLC0415 - it is there where PostgreSQL is used
+
+        self._engine = engine
+        self._error = psycopg.Error
+        try:
+            self._connection = postgresql.connect(engine)
+        except psycopg.Error as error:
+            raise unavailable(engine, error) from error
+        self._backend: object = None
+        self._failing = False
+
+    def acquire(self, *, wait: bool) -> None:
+        while True:
+            try:
+                if self._try():
+                    return
+            except self._error as error:
+                if not wait:
+                    raise unavailable(self._engine, error) from error
+                # One who waits outlives the server's restarts.
+                if not self._failing:
+                    log.warning("the database failed while waiting for the lock on the queue: %s", one_line(error))
+                self._failing = True
+                self.close()
+            else:
+                if not wait:
+                    raise PassInProgressError(_BUSY)
+            time.sleep(_POLL_S)
+
+    def check(self) -> None:
+        try:
+            backend = self._ask("SELECT pg_backend_pid()")
+        except self._error as error:
+            raise QueueLockLostError(
+                f"the lock on the queue is lost with its connection to the database: {one_line(error)}"
+            ) from None
+        if backend != self._backend:
+            raise QueueLockLostError(
+                "the lock on the queue is lost: a connection pooler changed the connection to the database;"
+                " let `database` name the server itself"
+            )
+
+    def close(self) -> None:
+        with suppress(self._error):
+            self._connection.close()
+
+    def _try(self) -> bool:
+        if self._connection.closed:
+            self._connection = postgresql.connect(self._engine)
+        self._backend = self._ask("SELECT pg_backend_pid()")
+        held = bool(self._ask("SELECT pg_try_advisory_lock(%s)", _QUEUE))
+        if self._failing:
+            log.info("the database answers again")
+            self._failing = False
+        return held
+
+    def _ask(self, statement: "LiteralString", *values: object) -> object:
+        row = self._connection.execute(statement, values).fetchone()
+        return row[0] if row else None

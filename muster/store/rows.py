@@ -1,27 +1,34 @@
 """Values of the core as rows, and back."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
+from enum import StrEnum
 from typing import Any
 
 from muster.core.agent import Agent, AgentState, agent_from_report
-from muster.core.session import Allocation, GpuShare, Kernel, Result, Session, SessionState
+from muster.core.session import Allocation, GpuShare, Kernel, LaunchStep, Result, Session, SessionState
 from muster.core.slots import Slots
 from muster.core.spec import SessionSpec
 
-_SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in {"kernels", "spec", "state", "result"})
+_NOT_AS_THEY_ARE = {"kernels", "spec", "state", "step", "result", "stranded_on", "wait"}
+_SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS_THEY_ARE)
 _KERNEL_FIELDS = tuple(f.name for f in fields(Kernel) if f.name not in {"slots", "allocation"})
 
 Row = Mapping[Any, Any]
 
 
 def session_row(session: Session) -> dict[str, Any]:
+    """Why it waits is for a pass to say."""
     return {
         **{name: getattr(session, name) for name in _SESSION_FIELDS},
         "resource_group": session.spec.resource_group,
+        "project": session.spec.project,
+        "array_name": session.array_name,
+        "stranded_on": _plain(session.stranded_on),
         "spec": session.spec.model_dump(mode="json"),
-        "state": session.state,
-        "result": session.result,
+        "state": session.state.value,
+        "step": _plain(session.step),
+        "result": _plain(session.result),
     }
 
 
@@ -31,50 +38,52 @@ def kernel_rows(session: Session) -> list[dict[str, Any]]:
             **{name: getattr(kernel, name) for name in _KERNEL_FIELDS},
             "session_id": session.id,
             "slots": asdict(kernel.slots),
-            "allocation": _plain_allocation(kernel.allocation),
+            "allocation": _plain(kernel.allocation),
         }
         for kernel in session.kernels
     ]
 
 
 def columns(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """An event's changes of a session or a kernel, as column values."""
+    """An event's changes of a session or a kernel, as column values. A wait can only be taken away by one."""
     return {
-        name: _plain_allocation(value) if isinstance(value, Allocation) else value for name, value in changes.items()
+        "wait_id" if name == "wait" else name: None if name == "wait" else _plain(value)
+        for name, value in changes.items()
     }
 
 
-def session_from(row: Row, kernel_rows: Iterable[Row]) -> Session:
+def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: dict[str, object]) -> Session:
     return Session(
         **{name: row[name] for name in _SESSION_FIELDS},
-        spec=SessionSpec.model_validate(row["spec"]),
+        spec=spec,
+        wait=wait,
+        stranded_on=tuple(row["stranded_on"]),
         state=SessionState(row["state"]),
+        step=LaunchStep(row["step"]) if row["step"] else None,
         result=Result(row["result"]) if row["result"] else None,
         kernels=tuple(_kernel_from(kernel) for kernel in kernel_rows),
     )
 
 
 def agent_from(row: Row) -> Agent:
-    agent = agent_from_report(row["id"], row["report"], row["observed_at"])
-    return Agent(
-        id=agent.id,
-        resource_group=agent.resource_group,
-        capacity=agent.capacity,
-        gpus=agent.gpus,
+    return replace(
+        agent_from_report(row["id"], row["report"], row["observed_at"]),
         state=AgentState(row["state"]),
-        report=agent.report,
-        observed_at=agent.observed_at,
         problem=row["problem"],
+        unreachable_since=row["unreachable_since"],
+        drain_reason=row["drain_reason"],
     )
 
 
 def agent_row(agent: Agent) -> dict[str, Any]:
+    """What observing an agent tells; its drain is a user's word."""
     return {
         "id": agent.id,
         "report": dict(agent.report),
-        "state": agent.state,
+        "state": agent.state.value,
         "problem": agent.problem,
         "observed_at": agent.observed_at,
+        "unreachable_since": agent.unreachable_since,
     }
 
 
@@ -86,9 +95,16 @@ def _kernel_from(row: Row) -> Kernel:
     )
 
 
-def _plain_allocation(allocation: Allocation | None) -> dict[str, Any] | None:
-    return asdict(allocation) if allocation else None
+def _plain(value: object) -> object:
+    if isinstance(value, Allocation):
+        return asdict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return value.value if isinstance(value, StrEnum) else value
 
 
 def _allocation_from(value: Row | None) -> Allocation | None:
-    return Allocation(value["agent_id"], tuple(GpuShare(**share) for share in value["gpus"])) if value else None
+    if value is None:
+        return None
+    shares = tuple(GpuShare(**share) for share in value["gpus"])
+    return Allocation(value["agent_id"], shares, tuple(value.get("numa_nodes", ())))

@@ -1,23 +1,36 @@
 """The only SQL. What is committed here is true; everything else can be made again from it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import gzip
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from muster.core.agent import Agent
-from muster.core.errors import AmbiguousNameError, NameTakenError, NotFoundError
+from muster.core.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.core.lifecycle import Event
-from muster.core.session import FINAL, Session, SessionState
+from muster.core.session import Session, SessionState
 from muster.core.snapshot import Snapshot
-from muster.store.connection import open_engine
-from muster.store.rows import agent_from, agent_row, columns, kernel_rows, session_from, session_row
-from muster.store.tables import agents, counters, events, kernels, sessions
+from muster.core.usage import Run
+from muster.store.connection import open_engine, reading, upsert, writing
+from muster.store.counters import raised, value_of
+from muster.store.ended_runs import ended_runs
+from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
+from muster.store.known_sessions import SESSION_REVISION, KnownSessions
+from muster.store.listener import CHANNEL, listening
+from muster.store.names import meant, taken
+from muster.store.reservations import Reservations, reservations_after
+from muster.store.rows import agent_row, columns, kernel_rows, session_row
+from muster.store.session_reader import SELECT, SessionReader
+from muster.store.tables import NOT_ENDED, agents, events, kernels, logs, sessions
+from muster.store.waits import KnownWaits
 
-_ENDED = [state.value for state in FINAL]
 _CHUNK = 500
+_GENERATION = "generation"
+_REQUESTED = "requested"
+_FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,11 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)
+        self.reservations = Reservations(self._engine)
+        self._known_agents = KnownAgents()
+        self._reader = SessionReader()
+        self._known_sessions = KnownSessions(self._reader)
+        self._waits = KnownWaits()
 
     def close(self) -> None:
         self._engine.dispose()
@@ -47,12 +65,16 @@ class Store:
         if not new:
             return
         with self._writing() as connection:
+            revision = raised(connection, SESSION_REVISION)
             names = [session.name for session in new]
-            taken = _taken(connection, names)
-            if taken:
-                raise _name_taken(taken)
+            claimed = {*names, *(s.array_name for s in new if s.array_name is not None)}
+            if in_use := taken(connection, sorted(claimed)):
+                raise _name_taken(in_use)
             try:
-                connection.execute(sa.insert(sessions), [session_row(session) for session in new])
+                # In one order everywhere, as in all writes of several rows: writers that wait for each other's rows
+                # would wait forever otherwise.
+                rows = [session_row(session) for session in sorted(new, key=lambda session: session.name)]
+                connection.execute(sa.insert(sessions).values(revision=revision), rows)
             except sa.exc.IntegrityError:  # in the meantime, where writers do not wait for each other
                 raise _name_taken(names) from None
             connection.execute(sa.insert(kernels), [row for session in new for row in kernel_rows(session)])
@@ -69,35 +91,64 @@ class Store:
             connection.execute(sa.insert(events), lines)
 
     def apply(self, changes: Iterable[Event]) -> list[Event]:
-        """Applies each event whose session is still in the event's `from_state`; returns those."""
+        """Applies each event whose session is still in its `from_state` and as it `expects`; returns those."""
         changes = list(changes)
         if not changes:
             return []
         with self._writing() as connection:
-            return [event for event in changes if self._apply_one(connection, event)]
+            revision = raised(connection, SESSION_REVISION)
+            _lock(connection, sorted({event.session_id for event in changes}))
+            return [event for event in changes if self._apply_one(connection, event, revision)]
 
     def save_waits(self, waits: Mapping[str, Mapping[str, Any]]) -> None:
-        """Why each session is pending; those that are not pending any more are left alone."""
-        if not waits:
+        """Why each pending session waits, where that differs from the last snapshot; others are left alone.
+
+        Sessions that wait for the same reason may share one value; so they do in the database.
+        """
+        changes = self._waits.changes(waits)
+        if changes is None:
             return
-        statement = (
-            sa.update(sessions)
-            .where(sessions.c.id == sa.bindparam("session"), sessions.c.state == SessionState.PENDING.value)
-            .values(wait=sa.bindparam("why"))
-        )
         with self._writing() as connection:
-            connection.execute(statement, [{"session": key, "why": dict(wait)} for key, wait in waits.items()])
+            known = changes.write(connection, raised(connection, SESSION_REVISION))
+        self._waits = known
+
+    def save_progress(self, session_id: str, progress: Mapping[str, Any]) -> None:
+        """How far a launch has come; once it is over, that is left alone."""
+        preparing = sessions.c.state == SessionState.PREPARING.value
+        with self._writing() as connection:
+            revision = raised(connection, SESSION_REVISION)
+            this = sa.update(sessions).where(sessions.c.id == session_id, preparing)
+            connection.execute(this.values(progress=dict(progress), revision=revision))
+
+    def keep_log(self, session_id: str, kernel_name: str, gz: bytes) -> None:
+        """What an ended kernel wrote, gzipped; a kernel that ended again leaves its newest log."""
+        with self._writing() as connection:
+            upsert(connection, logs, [{"session_id": session_id, "kernel_name": kernel_name, "gz": gz}])
+
+    def log(self, session_id: str, kernel_name: str) -> bytes | None:
+        query = sa.select(logs.c.gz).where(logs.c.session_id == session_id, logs.c.kernel_name == kernel_name)
+        with reading(self._engine) as connection:
+            gz = connection.execute(query).scalar()
+        return None if gz is None else gzip.decompress(gz)
 
     def save_agents(self, observed: Iterable[Agent]) -> None:
+        """What observing agents told of them; whether they are drained is left alone."""
         with self._writing() as connection:
-            for agent in observed:
-                row = agent_row(agent)
-                done = connection.execute(sa.update(agents).where(agents.c.id == agent.id).values(row))
-                if not done.rowcount:
-                    connection.execute(sa.insert(agents).values(row))
+            revision = raised(connection, REVISION)
+            rows = [{**agent_row(agent), "revision": revision} for agent in observed]
+            upsert(connection, agents, sorted(rows, key=lambda row: row["id"]))
+
+    def drain_agent(self, agent_id: str, reason: str) -> bool:
+        """No new sessions on it until it is resumed. Whether that changed anything. Raises NotFoundError."""
+        return self._set_drain(agent_id, reason)
+
+    def resume_agent(self, agent_id: str) -> bool:
+        """Whether it was drained. Raises NotFoundError."""
+        return self._set_drain(agent_id, None)
 
     def forget_agent(self, agent_id: str) -> None:
         with self._writing() as connection:
+            raised(connection, FORGOTTEN)
             connection.execute(sa.delete(agents).where(agents.c.id == agent_id))
 
     def next_generation(self, now: float) -> int:
@@ -106,22 +157,60 @@ class Store:
         It follows the clock in milliseconds, so that a database begun anew is not outranked by what agents remember of
         the old one.
         """
-        with self._writing() as connection:
-            row = connection.execute(sa.select(counters.c.value).where(counters.c.name == "generation")).scalar()
-            value = max(int(now * 1000), (row or 0) + 1)
-            if row is None:
-                connection.execute(sa.insert(counters).values(name="generation", value=value))
-            else:
-                connection.execute(sa.update(counters).where(counters.c.name == "generation").values(value=value))
-            return value
+        return self._raise_counter(_GENERATION, int(now * 1000), step=1)
+
+    def request_pass(self) -> int:
+        """A number for a pass that is asked for: what is true now is seen once `finished_pass` has come to it."""
+        return self._raise_counter(_REQUESTED, 1, step=1)
+
+    def requested_pass(self) -> int:
+        """The newest number given out; a pass that begins after reading it serves all up to it."""
+        return self._counter(_REQUESTED)
+
+    def finish_pass(self, number: int) -> None:
+        """A pass has ended that began when `number` was the newest one asked for."""
+        self._raise_counter(_FINISHED, number, step=0)
+
+    def finished_pass(self) -> int:
+        return self._counter(_FINISHED)
+
+    def notify(self, message: str) -> bool:
+        """Tells all who listen on this database, wherever they run. False where nobody could be told.
+
+        What went before is committed, and whoever listens looks again after an outage: a message may be lost.
+        """
+        if self._engine.dialect.name != "postgresql":
+            return False
+        try:
+            with self._writing() as connection:
+                connection.execute(sa.select(sa.func.pg_notify(CHANNEL, message)))
+        except StoreUnavailableError:
+            return False
+        return True
+
+    def listen(self, heard: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Calls `heard` from another thread with each message of `notify`; never on SQLite, which cannot."""
+        return listening(self._engine, heard) if self._engine.dialect.name == "postgresql" else nullcontext()
+
+    def agents(self) -> tuple[Agent, ...]:
+        """All that are known, by id."""
+        with reading(self._engine) as connection:
+            return self._known_agents.read(connection)
 
     def snapshot(self, now: float) -> Snapshot:
-        """The agents and every session that has not ended, as of one moment."""
-        with self._engine.connect() as connection:
-            rows = connection.execute(sa.select(agents).order_by(agents.c.id)).mappings()
-            known = tuple(agent_from(row) for row in rows)
-            query = sa.select(sessions).where(sessions.c.state.not_in(_ENDED))
-            return Snapshot(known, tuple(self._sessions(connection, query)), now)
+        """The agents, every session that has not ended, what pending ones depend on, reservations; as of one moment."""
+        with reading(self._engine) as connection:
+            known = self._known_agents.read(connection)
+            active, waits = self._known_sessions.read(connection)
+            ended = self._known_sessions.ended(connection, active)
+            reserved = reservations_after(connection, now)
+        self._waits = waits
+        return Snapshot(known, active, now, ended=ended, reservations=reserved)
+
+    def ended_runs(self, after: float) -> dict[str, Run]:
+        """By session id, what those that ended later than that had of their agents."""
+        with reading(self._engine) as connection:
+            return ended_runs(connection, after)
 
     def search(
         self,
@@ -131,66 +220,106 @@ class Store:
         owner: str | None = None,
         limit: int | None = None,
     ) -> list[Session]:
-        """Sessions, oldest first; those that have ended only when asked for (by `ended` or by their state)."""
-        query = sa.select(sessions)
+        """Sessions, oldest first, an array's by their indexes.
+
+        Those that have ended only when asked for, by `ended` or by their state.
+        """
+        query = SELECT
         wanted = [state.value for state in states]
         if wanted:
             query = query.where(sessions.c.state.in_(wanted))
         elif not ended:
-            query = query.where(sessions.c.state.not_in(_ENDED))
+            query = query.where(NOT_ENDED)
         if owner is not None:
             query = query.where(sessions.c.owner == owner)
         if limit is not None:
-            query = query.order_by(None).order_by(sessions.c.submitted_at.desc(), sessions.c.id.desc()).limit(limit)
-        with self._engine.connect() as connection:
-            found = self._sessions(connection, query)
-        return sorted(found, key=lambda session: (session.submitted_at, session.id))
+            newest_first = [sessions.c[name].desc() for name in ("submitted_at", "array_index", "id")]
+            query = query.order_by(None).order_by(*newest_first).limit(limit)
+        with reading(self._engine) as connection:
+            found = self._reader.read(connection, query)
+        return sorted(found, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
 
     def find(self, reference: str) -> Session:
         """By id, by name, or by the start of an id (4 characters or more) where that is nobody's name.
 
         A name that several sessions had means the one that has not ended, or the newest. Raises NotFoundError, and
-        AmbiguousNameError where several that have not ended fit.
+        AmbiguousNameError where several that have not ended fit, or the name is that of an array.
         """
-        whole = sa.or_(sessions.c.id == reference, sessions.c.name == reference)
-        with self._engine.connect() as connection:
-            found = self._sessions(connection, sa.select(sessions).where(whole))
-            if not found and len(reference) >= 4 and set(reference) <= set("0123456789abcdef-"):
-                start = sessions.c.id.startswith(reference, autoescape=True)
-                found = self._sessions(connection, sa.select(sessions).where(start))
-        if not found:
-            raise NotFoundError(f"there is no session {reference!r}; see `muster ls --all`")
-        active = [session for session in found if session.state not in FINAL]
-        if len(active) > 1:
-            ids = ", ".join(session.id for session in active)
-            raise AmbiguousNameError(f"{reference!r} fits {len(active)} sessions; name one by its id: {ids}")
-        return active[0] if active else max(found, key=lambda session: session.submitted_at)
+        found = self.find_all(reference)
+        if len(found) > 1:
+            raise AmbiguousNameError(
+                f"{reference!r} is an array of {len(found)} sessions; name one of them, such as {found[0].name}"
+            )
+        return found[0]
+
+    def find_all(self, reference: str) -> list[Session]:
+        """As `find`; all sessions of the array, by their indexes, where it is an array's name."""
+        with reading(self._engine) as connection:
+            found = self._reader.read(connection, SELECT.where(meant(connection, reference)))
+        return sorted(found, key=lambda session: session.array_index or 0)
+
+    def ids(self, reference: str) -> list[str]:
+        """Of the sessions that `find_all` would find."""
+        with reading(self._engine) as connection:
+            return list(connection.execute(sa.select(sessions.c.id).where(meant(connection, reference))).scalars())
 
     def get(self, session_ids: Sequence[str]) -> dict[str, Session]:
-        """By id; what does not exist is left out."""
-        with self._engine.connect() as connection:
-            query = sa.select(sessions).where(sessions.c.id.in_(session_ids))
-            return {session.id: session for session in self._sessions(connection, query)}
+        """By id, in the order of the ids; what does not exist is left out."""
+        with reading(self._engine) as connection:
+            return self._reader.of_ids(connection, session_ids)
 
     def story(self, session_id: str) -> Sequence[StoryLine]:
         query = sa.select(events.c.at, events.c.from_state, events.c.to_state, events.c.reason)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query.where(events.c.session_id == session_id).order_by(events.c.id))
             return [StoryLine(*row) for row in rows]
 
+    def last_event(self) -> int:
+        """The number of the newest line in any story; 0 when there is none."""
+        with reading(self._engine) as connection:
+            return connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0
+
+    def events_after(self, number: int) -> list[tuple[str, str]]:
+        """Session id and new state of each change since."""
+        query = sa.select(events.c.session_id, events.c.to_state).where(
+            events.c.id > number, events.c.from_state.is_distinct_from(events.c.to_state)
+        )
+        with reading(self._engine) as connection:
+            return [(row.session_id, row.to_state) for row in connection.execute(query.order_by(events.c.id))]
+
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
-        with self._engine.connect().execution_options(writing=True) as connection, connection.begin():
+        with writing(self._engine) as connection:
             yield connection
 
+    def _set_drain(self, agent_id: str, reason: str | None) -> bool:
+        is_agent = agents.c.id == agent_id
+        changing = sa.update(agents).where(is_agent, agents.c.drain_reason.is_distinct_from(reason))
+        with self._writing() as connection:
+            revision = raised(connection, REVISION)
+            if connection.execute(changing.values(drain_reason=reason, revision=revision)).rowcount:
+                return True
+            if connection.execute(sa.select(agents.c.id).where(is_agent)).first() is None:
+                raise NotFoundError(f"there is no agent {agent_id!r}; see `muster agents`")
+            return False
+
+    def _counter(self, name: str) -> int:
+        with reading(self._engine) as connection:
+            return value_of(connection, name)
+
+    def _raise_counter(self, name: str, at_least: int, *, step: int) -> int:
+        with self._writing() as connection:
+            return raised(connection, name, at_least, step=step)
+
     @staticmethod
-    def _apply_one(connection: sa.Connection, event: Event) -> bool:
-        values = {"state": event.to_state.value, **columns(event.session)}
+    def _apply_one(connection: sa.Connection, event: Event, revision: int) -> bool:
+        values = {"state": event.to_state.value, "revision": revision, **columns(event.session)}
         if event.in_story:
             values["reason"] = event.reason
+        as_expected = [sessions.c[name] == value for name, value in columns(event.expects).items()]
         applied = connection.execute(
             sa.update(sessions)
-            .where(sessions.c.id == event.session_id, sessions.c.state == event.from_state.value)
+            .where(sessions.c.id == event.session_id, sessions.c.state == event.from_state.value, *as_expected)
             .values(values)
         )
         if not applied.rowcount:
@@ -202,27 +331,15 @@ class Store:
             connection.execute(sa.insert(events).values(session_id=event.session_id, reason=event.reason, **line))
         return True
 
-    @staticmethod
-    def _sessions(connection: sa.Connection, query: sa.Select[Any]) -> list[Session]:
-        rows = connection.execute(query).mappings().all()
-        members: dict[str, list[Any]] = {row["id"]: [] for row in rows}
-        ids = list(members)
-        for start in range(0, len(ids), _CHUNK):
-            of_these = sa.select(kernels).where(kernels.c.session_id.in_(ids[start : start + _CHUNK]))
-            for kernel in connection.execute(of_these.order_by(kernels.c.rank)).mappings():
-                members[kernel["session_id"]].append(kernel)
-        return [session_from(row, members[row["id"]]) for row in rows]
 
-
-def _taken(connection: sa.Connection, names: Sequence[str]) -> list[str]:
-    """Those of the names that a session has which has not ended."""
-    taken: list[str] = []
-    for start in range(0, len(names), _CHUNK):
-        query = sa.select(sessions.c.name).where(
-            sessions.c.name.in_(names[start : start + _CHUNK]), sessions.c.state.not_in(_ENDED)
-        )
-        taken += connection.execute(query).scalars()
-    return taken
+def _lock(connection: sa.Connection, session_ids: Sequence[str]) -> None:
+    """Waits until no other writer changes one of the sessions; SQLite lets one writer in at a time anyway."""
+    if connection.dialect.name == "sqlite":
+        return
+    for start in range(0, len(session_ids), _CHUNK):
+        these = sessions.c.id.in_(session_ids[start : start + _CHUNK])
+        query = sa.select(sessions.c.id).where(these).order_by(sessions.c.id)
+        connection.execute(query.with_for_update(key_share=True)).all()
 
 
 def _name_taken(names: Iterable[str]) -> NameTakenError:

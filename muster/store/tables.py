@@ -9,10 +9,12 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
     Text,
+    false,
     text,
 )
 
@@ -39,10 +41,37 @@ sessions = Table(
     Column("started_at", Float),
     Column("ended_at", Float),
     Column("public_key", Text),
-    Column("wait", JSON, nullable=False),
+    Column("step", String(16)),
+    Column("progress", JSON, nullable=False, server_default="{}"),
+    Column("requeue_after_end", Boolean, nullable=False, server_default=false()),
+    Column("requeues", Integer, nullable=False, server_default="0"),
+    Column("project", String(255), nullable=False, server_default="default"),
+    Column("held_by", String(255)),
+    Column("array_id", String(36)),
+    Column("array_name", String(63)),
+    Column("array_index", Integer),
+    Column("stranded_on", JSON, nullable=False, server_default="[]"),
+    Column("wait_id", BigInteger),
+    Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("sessions_by_state", "state", "submitted_at"),
+    Index("sessions_by_age", "submitted_at", "id"),
     Index("sessions_by_name", "name"),
+    Index("sessions_by_project", "project"),
+    Index("sessions_by_array", "array_id", "array_index"),
+    Index("sessions_by_array_name", "array_name"),
+    Index("sessions_by_wait", "wait_id"),
+    Index("sessions_by_revision", "revision"),
+    Index("sessions_by_end", "ended_at"),
+    # Where the locale is not C, a plain index does not serve LIKE 'start%'.
+    Index("sessions_by_start_of_id", "id", postgresql_ops={"id": "varchar_pattern_ops"}).ddl_if(dialect="postgresql"),
     Index("one_active_session_of_a_name", "name", unique=True, sqlite_where=NOT_ENDED, postgresql_where=NOT_ENDED),
+)
+
+waits = Table(
+    "waits",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("wait", JSON, nullable=False),
 )
 
 kernels = Table(
@@ -66,6 +95,7 @@ kernels = Table(
     Column("oom_killed", Boolean, nullable=False),
     Column("started_at", String(40)),
     Column("finished_at", String(40)),
+    Column("gpu_problem", Text),
     Index("kernels_by_session", "session_id", "rank"),
 )
 
@@ -77,6 +107,10 @@ agents = Table(
     Column("state", String(16), nullable=False),
     Column("problem", Text, nullable=False),
     Column("observed_at", Float, nullable=False),
+    Column("unreachable_since", Float),
+    Column("drain_reason", Text),
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    Index("agents_by_revision", "revision"),
 )
 
 events = Table(
@@ -89,6 +123,27 @@ events = Table(
     Column("to_state", String(16), nullable=False),
     Column("reason", Text, nullable=False),
     Index("events_by_session", "session_id", "id"),
+)
+
+logs = Table(
+    "logs",
+    metadata,
+    Column("session_id", String(36), ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    Column("kernel_name", String(64), primary_key=True),
+    Column("gz", LargeBinary, nullable=False),
+)
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("begins_at", Float, nullable=False),
+    Column("ends_at", Float, nullable=False),
+    Column("resource_group", String(255)),
+    Column("agents", JSON, nullable=False),
+    Column("users", JSON, nullable=False),
+    Column("projects", JSON, nullable=False),
+    Column("reason", Text, nullable=False),
 )
 
 counters = Table(

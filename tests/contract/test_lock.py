@@ -1,60 +1,103 @@
-"""One pass at a time, whatever becomes of the process that makes it."""
+"""One worker of the queue at a time, whatever becomes of the process that is it."""
 
-import subprocess
-import sys
-from pathlib import Path
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from muster.core.errors import PassInProgressError
-from muster.store.lock import exclusive
+from muster.core.errors import PassInProgressError, QueueLockLostError, StoreUnavailableError
+from muster.store.lock import exclusive, queue_lock
+from tests.contract.forked import Forked
 
-ROOT = Path(__file__).parents[2]
-HOLDER = """
-import sys
-from pathlib import Path
-from muster.store.lock import exclusive
-with exclusive(Path(sys.argv[1]), wait=False):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
+ASKS = "SELECT pg_try_advisory_lock%"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "pass.lock"
+def hold(say, url, directory):
+    with queue_lock(url, directory, wait=True) as lock:
+        lock.check()
+        say("held")
+        threading.Event().wait()
 
 
-def holder(path: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", HOLDER, str(path)]
-    process = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout.readline() == "held\n"
-    return process
+def hold_until_terminated(say, url, directory):
+    def end(*_: object) -> None:
+        raise SystemExit(7)
+
+    signal.signal(signal.SIGTERM, end)
+    say("waiting")
+    with queue_lock(url, directory, wait=True):
+        say("held")
 
 
-def test_a_second_holder_is_refused_and_told_why(path):
-    second = exclusive(path, wait=False)
-    with exclusive(path, wait=False), pytest.raises(PassInProgressError, match="another pass"):
+def test_a_second_holder_is_refused_and_told_why(url, tmp_path):
+    second = queue_lock(url, tmp_path, wait=False)
+    with queue_lock(url, tmp_path, wait=False), pytest.raises(PassInProgressError, match="another pass"):
         second.__enter__()
-    with exclusive(path, wait=False):
-        pass
+    with queue_lock(url, tmp_path, wait=False) as third:
+        third.check()
 
 
-@pytest.mark.parametrize("end", ["kill", "exit"])
-def test_a_lock_ends_with_its_process(path, end):
-    process = holder(path)
-    with pytest.raises(PassInProgressError), exclusive(path, wait=False):
-        pass
-    if end == "kill":
-        process.kill()
-    process.communicate()
-    with exclusive(path, wait=False):
-        pass
+def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits(url, tmp_path):
+    with Forked(hold, url, tmp_path) as first:
+        assert first.hear() == "held"
+        with pytest.raises(PassInProgressError), queue_lock(url, tmp_path, wait=False):
+            pass
+        with Forked(hold, url, tmp_path) as second:
+            first.kill()
+            assert second.hear() == "held"
 
 
-def test_one_that_waits_gets_the_lock_when_it_is_free(path):
-    process = holder(path)
-    process.stdin.close()
+def test_one_that_waits_can_be_terminated(url, tmp_path):
+    with queue_lock(url, tmp_path, wait=False), Forked(hold_until_terminated, url, tmp_path) as waits:
+        assert waits.hear() == "waiting"
+        assert waits.terminate() == 7
+
+
+def test_queues_of_two_databases_have_nothing_to_do_with_each_other(server, tmp_path):
+    one, two = (server.url(server.new_database()) for _ in range(2))
+    with queue_lock(one, tmp_path, wait=False), queue_lock(two, tmp_path, wait=False) as lock:
+        lock.check()
+
+
+def test_control_nodes_share_the_queue_of_their_database(postgresql_url, tmp_path):
+    with queue_lock(postgresql_url, tmp_path / "one", wait=False), pytest.raises(PassInProgressError):
+        queue_lock(postgresql_url, tmp_path / "two", wait=False).__enter__()
+
+
+def test_one_whose_connection_ended_has_lost_the_lock_and_is_told(server, migrated_database, postgresql_url, tmp_path):
+    with queue_lock(postgresql_url, tmp_path, wait=False) as lost:
+        assert server.end_connections(migrated_database, ASKS) == 1
+        with queue_lock(postgresql_url, tmp_path, wait=True) as taken:
+            with pytest.raises(QueueLockLostError, match="the lock on the queue is lost"):
+                lost.check()
+            taken.check()
+
+
+def test_one_that_waits_outlives_a_restart_of_the_database(server, migrated_database, postgresql_url, tmp_path, caplog):
+    def wait_for_it() -> None:
+        with queue_lock(postgresql_url, tmp_path, wait=True) as lock:
+            lock.check()
+
+    with ThreadPoolExecutor(1) as pool, queue_lock(postgresql_url, tmp_path, wait=False) as held:
+        waits = pool.submit(wait_for_it)
+        server.wait_for_connections(migrated_database, ASKS, 2)
+        server.stop()
+        server.start()
+        with pytest.raises(QueueLockLostError):
+            held.check()
+        waits.result()
+    assert "while waiting for the lock" in caplog.text
+
+
+def test_without_the_database_there_is_no_lock(server, tmp_path):
+    with pytest.raises(StoreUnavailableError, match="nosuch"):
+        queue_lock(server.url("nosuch"), tmp_path, wait=True).__enter__()
+
+
+def test_making_a_key_excludes_another_that_makes_it(tmp_path):
+    path = tmp_path / "state" / "key.lock"
+    with exclusive(path, wait=False), pytest.raises(PassInProgressError):
+        exclusive(path, wait=False).__enter__()
     with exclusive(path, wait=True):
-        assert process.wait() == 0
-    process.stdout.close()
+        pass

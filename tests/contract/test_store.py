@@ -1,52 +1,29 @@
 """What the store promises, whatever database is behind it."""
 
-import subprocess
-import sys
+import gzip
 import threading
-from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muster.core import lifecycle
-from muster.core.agent import AgentState
-from muster.core.errors import AmbiguousNameError, NameTakenError, NotFoundError, SettingsError
+from muster.core.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
 from muster.core.lifecycle import Event
-from muster.core.session import FINAL, Allocation, GpuShare, Result, Session, SessionState
-from muster.store.connection import HEAD, open_engine
+from muster.core.session import FINAL, Allocation, GpuShare, LaunchStep, SessionState
+from muster.store.counters import raised
+from muster.store.known_sessions import SESSION_REVISION
+from muster.store.rows import session_row
 from muster.store.store import Store
-from muster.store.tables import metadata
-from tests.strategies import NOW, STATES, make_agent, make_session, placed_on, sessions_in_any_state
+from muster.store.tables import sessions
+from tests.contract.forked import Forked
+from tests.contract.reading import only
+from tests.strategies import NOW, STATES, make_agent, make_array, make_session, placed_on, sessions_in_any_state
 
 S = SessionState
-ROOT = Path(__file__).parents[2]
 one_store_for_all_examples = settings(suppress_health_check=[*HealthCheck])
-
-
-def event(session: Session, to: SessionState, reason: str = "because", **changes: object) -> Event:
-    return Event(session.id, NOW, session.state, to, reason, changes)
-
-
-def only(store: Store, session: Session) -> Session:
-    return store.get([session.id])[session.id]
-
-
-def in_another_process(code: str, url: str) -> subprocess.Popen[str]:
-    """Runs `code`, which finds the database's url in `url`."""
-    prelude = f"from tests.strategies import *\nfrom muster.store.store import Store\nurl = {url!r}\n"
-    command = [sys.executable, "-c", prelude + code]
-    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 # Sessions
@@ -58,16 +35,16 @@ def in_another_process(code: str, url: str) -> subprocess.Popen[str]:
 ))  # fmt: skip
 def test_a_session_is_read_as_it_was_added(store, found):
     for session in found:
-        with store._engine.begin() as connection:
+        with store._writing() as connection:
             connection.exec_driver_sql("DELETE FROM sessions")
         store.add([session])
         assert only(store, session) == session
 
 
-def test_a_placed_session_keeps_its_gpu_shares(store):
+def test_a_placed_session_keeps_its_gpu_shares_and_numa_nodes(store):
     shares = (GpuShare("GPU-1", 1000, whole=True), GpuShare("GPU-2", 250, whole=False))
     session = placed_on(make_session(), "a1")
-    session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", shares)),))
+    session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", shares, (0, 2))),))
     store.add([session])
     assert only(store, session) == session
 
@@ -143,173 +120,153 @@ def test_of_several_new_sessions_all_are_added_or_none(store):
     store.add([])
 
 
-def test_of_two_processes_only_one_gets_a_name(url, store):
-    code = """
-import sys
-from muster.core.errors import NameTakenError
-store = Store(url)
-print("ready", flush=True)
-wins = 0
-for number in range(40):
-    try:
-        store.add([make_session(int(OWN) + number, name=f"name-{number}")])
-        wins += 1
-    except NameTakenError:
-        pass
-print(wins)
-"""
-    processes = [in_another_process(code.replace("OWN", repr(own)), url) for own in ("1000", "2000")]
-    outputs = [process.communicate() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    assert sum(int(out.split()[-1]) for out, _ in outputs) == 40
-    assert len({session.name for session in store.search()}) == len(store.search()) == 40
+def claim_names(say, url, own):
+    store = Store(url)
+    say("ready")
+    wins = 0
+    for number in range(40):
+        try:
+            store.add([make_session(own + number, name=f"name-{number}")])
+            wins += 1
+        except NameTakenError:
+            pass
+    say(wins)
 
 
-# Events
+def test_of_two_processes_only_one_gets_a_name(url, open_store):
+    with Forked(claim_names, url, 1000) as one, Forked(claim_names, url, 2000) as two:
+        assert (one.hear(), two.hear()) == ("ready", "ready")
+        assert one.hear() + two.hear() == 40
+    found = open_store(url).search()
+    assert len({session.name for session in found}) == len(found) == 40
 
 
-def test_an_event_changes_state_reason_and_fields_and_is_told_in_the_story(store):
-    store.add([session := make_session()])
-    allocation = Allocation("a1", (GpuShare("GPU-1", 500, whole=False),))
-    change = replace(
-        event(session, S.SCHEDULED, "placed on a1", placed_mode="single-node"),
-        kernels={session.main.id: {"allocation": allocation}},
-    )
-    assert store.apply([change]) == [change]
-    after = only(store, session)
-    assert (after.state, after.reason, after.placed_mode) == (S.SCHEDULED, "placed on a1", "single-node")
-    assert after.main.allocation == allocation
-    assert [(line.from_state, line.to_state, line.reason) for line in store.story(session.id)] == [
-        (None, "PENDING", "submitted"),
-        ("PENDING", "SCHEDULED", "placed on a1"),
-    ]
+def test_of_writers_that_add_the_same_names_in_another_order_one_adds_them_all(store):
+    names = [f"name-{number}" for number in range(30)]
+    barrier = threading.Barrier(4)
 
-
-def test_an_allocation_is_given_back(store):
-    store.add([session := placed_on(make_session(), "a1")])
-    freed = replace(event(session, S.TERMINATING), kernels={session.main.id: {"allocation": None}})
-    store.apply([freed])
-    assert only(store, session).main.allocation is None
-
-
-def test_a_stale_event_is_dropped_and_the_others_are_not(store):
-    store.add([one := make_session(1), two := make_session(2)])
-    stale = Event(one.id, NOW, S.RUNNING, S.TERMINATING, "too late", {"exit_code": 1}, {one.main.id: {"exit_code": 1}})
-    good = event(two, S.CANCELLED)
-    assert store.apply([stale, good]) == [good]
-    assert only(store, one) == one
-    assert only(store, two).state is S.CANCELLED
-    assert len(store.story(one.id)) == 1
-
-
-def test_the_second_of_two_equal_events_is_stale(store):
-    store.add([session := make_session()])
-    assert len(store.apply([event(session, S.CANCELLED, "a"), event(session, S.CANCELLED, "b")])) == 1
-    assert only(store, session).reason == "a"
-
-
-def test_facts_alone_leave_no_line_in_the_story_and_keep_the_reason(store):
-    store.add([session := placed_on(make_session(), "a1")])
-    facts = Event(session.id, NOW, S.RUNNING, S.RUNNING, kernels={session.main.id: {"ssh_port": 49153}})
-    assert store.apply([facts]) == [facts]
-    assert only(store, session).main.ssh_port == 49153
-    assert only(store, session).reason == session.reason
-    assert len(store.story(session.id)) == 1
-
-
-def test_of_many_threads_that_end_a_session_one_does(store):
-    sessions = [make_session(number) for number in range(1, 11)]
-    store.add(sessions)
-    barrier = threading.Barrier(8)
-
-    def end_all(thread: int) -> list[str]:
+    def add(thread: int) -> bool:
+        mine = [make_session(1000 * thread + number, name=name) for number, name in enumerate(names, 1)]
         barrier.wait()
-        return [e.session_id for s in sessions for e in store.apply([event(s, S.CANCELLED, f"thread {thread}")])]
+        try:
+            store.add(mine if thread % 2 else mine[::-1])
+        except NameTakenError:
+            return False
+        return True
 
-    with ThreadPoolExecutor(8) as pool:
-        applied = Counter(session_id for ids in pool.map(end_all, range(8)) for session_id in ids)
-    assert applied == {session.id: 1 for session in sessions}
-    assert all(len(store.story(session.id)) == 2 for session in sessions)
-
-
-def test_an_exception_leaves_nothing_of_its_transaction(store):
-    store.add([one := make_session(1), two := make_session(2)])
-
-    def changes():
-        yield event(one, S.CANCELLED)
-        yield replace(event(two, S.CANCELLED), kernels={two.main.id: {"exit_code": object()}})
-
-    with pytest.raises(sa.exc.SQLAlchemyError):
-        store.apply(changes())
-    assert [only(store, session) for session in (one, two)] == [one, two]
-    assert len(store.story(one.id)) == 1
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(add, range(1, 5))) == 1
+    assert sorted(session.name for session in store.search()) == sorted(names)
 
 
-def test_a_story_is_told_in_the_order_in_which_it_happened(store):
-    store.add([session := make_session()])
-    path = [S.PENDING, S.SCHEDULED, S.PREPARING, S.PENDING, S.SCHEDULED, S.TERMINATING, S.TERMINATED]
-    for at, (before, after) in enumerate(pairwise(path)):
-        store.apply([Event(session.id, NOW - at, before, after, f"step {at}")])
-    assert [line.to_state for line in store.story(session.id)] == path
-    assert [line.reason for line in store.story(session.id)] == ["submitted", *(f"step {n}" for n in range(6))]
+# Arrays
 
 
-def test_a_result_is_read_as_a_result(store):
-    store.add([session := placed_on(make_session(command="true"), "a1")])
-    store.apply([lifecycle.terminate(session, "done", Result.SUCCESS, NOW, 0)])
+def test_the_name_of_an_array_means_all_of_its_sessions_by_their_indexes(store):
+    array = make_array(10, (11, 2, 1), name="train")
+    store.add([*array, make_session(20, name="other")])
+    assert [session.name for session in store.find_all("train")] == ["train-1", "train-2", "train-11"]
+    assert store.find_all("train-2") == [store.find("train-2")] == [array[1]]
+    assert store.find_all(array[0].id) == [array[0]]
+    with pytest.raises(
+        AmbiguousNameError, match="'train' is an array of 3 sessions; name one of them, such as train-1"
+    ):
+        store.find("train")
+
+
+def test_an_array_that_has_partly_ended_is_meant_whole_and_before_one_that_has_ended(store):
+    old = make_array(10, (1, 2), name="train", state=S.TERMINATED)
+    ended, active = make_array(20, (1, 2), name="train")
+    newest = make_array(30, (3,), name="train", state=S.CANCELLED)
+    store.add([*old, replace(ended, state=S.TERMINATED), active, *newest])
+    assert {session.id for session in store.find_all("train")} == {ended.id, active.id}
+
+
+def test_of_arrays_and_sessions_of_a_name_that_have_ended_the_newest_is_meant(store):
+    array = make_array(10, (1, 2), name="train", state=S.TERMINATED)
+    store.add([*array, make_session(5, name="train", state=S.TERMINATED)])
+    assert store.find_all("train") == array
+    store.add([newest := make_session(40, name="train", state=S.CANCELLED)])
+    assert store.find_all("train") == [newest]
+
+
+@pytest.mark.parametrize(
+    ("new", "taken"),
+    [
+        ([make_session(5, name="train")], "train"),
+        ([make_session(5, name="train-2")], "train-2"),
+        (make_array(20, (7,), name="train"), "train"),
+        (make_array(20, (7,), name="other"), "other"),
+        (make_array(20, (2,), name="x"), "x-2"),
+    ],
+)
+def test_an_array_and_its_sessions_take_their_names(store, new, taken):
+    store.add([*make_array(10, (1, 2), name="train"), make_session(30, name="other"), make_session(31, name="x-2")])
+    with pytest.raises(NameTakenError, match=f"already called {taken};"):
+        store.add(new)
+
+
+# What is kept beside a session, and looking
+
+
+def test_progress_is_kept_while_a_session_is_prepared_only(store):
+    store.add(
+        [prepared := placed_on(make_session(1), "a1", state=S.PREPARING), runs := placed_on(make_session(2), "a1")]
+    )
+    for session in (prepared, runs):
+        store.save_progress(session.id, {"busybox": {"a1": 40}})
+    store.save_progress("nosuch", {})
+    assert only(store, prepared).progress == {"busybox": {"a1": 40}}
+    assert only(store, runs).progress == {}
+
+
+def test_how_a_launch_stands_and_how_often_a_session_was_requeued_are_read_as_they_were_written(store):
+    store.add([session := placed_on(make_session(), "a1", state=S.PREPARING)])
+    changes = {"step": LaunchStep.RELEASING, "progress": {}, "requeue_after_end": True, "requeues": 2}
+    store.apply([Event(session.id, NOW, S.PREPARING, S.PREPARING, "all kernels answer", changes)])
     after = only(store, session)
-    assert (after.result, after.exit_code) == (Result.SUCCESS, 0)
-    assert isinstance(after.result, Result)
+    assert after == replace(session, reason="all kernels answer", **changes)
+    assert after.step is LaunchStep.RELEASING
 
 
-# Waits, agents, generations, snapshots
+def test_a_log_is_kept_byte_by_byte_and_the_newest_one_counts(store):
+    store.add([session := make_session(1), other := make_session(2)])
+    store.keep_log(session.id, "main1", gzip.compress(b"first"))
+    store.keep_log(session.id, "sub1", gzip.compress(b""))
+    store.keep_log(session.id, "main1", gzip.compress(b"\xff\x00last\r\n"))
+    assert store.log(session.id, "main1") == b"\xff\x00last\r\n"
+    assert store.log(session.id, "sub1") == b""
+    assert store.log(session.id, "sub2") is None
+    assert store.log(other.id, "main1") is None
 
 
-def test_waits_are_kept_for_pending_sessions_only(store):
-    store.add([waiting := make_session(1), runs := placed_on(make_session(2), "a1")])
-    store.save_waits({waiting.id: {"message": "busy"}, runs.id: {"message": "busy"}, "nosuch": {}})
-    assert only(store, waiting).wait == {"message": "busy"}
-    assert only(store, runs).wait == {}
-    store.save_waits({})
+def test_text_longer_than_the_database_takes_is_a_fault_of_the_input(postgresql_url, open_store):
+    store = open_store(postgresql_url)
+    with pytest.raises(BadInputError, match="too long"):
+        store.add([make_session(1, owner="x" * 2000)])
+    assert store.search() == []
 
 
-def test_agents_are_read_as_they_were_saved(store):
-    one = make_agent("a1", gpus=2, units_per_gpu=4, reserved_cpu=1)
-    two = replace(make_agent("a2", resource_group="gpu"), state=AgentState.LOST, problem="it does not answer")
-    store.save_agents([two, one])
-    found = store.snapshot(NOW).agents
-    assert found == (one, two)
-    assert [agent.report for agent in found] == [one.report, two.report]
+def test_agents_and_sessions_of_a_snapshot_are_of_one_moment(url, open_store):
+    """Each round names the agent's problem like the newest session: a snapshot must never see one without the other."""
+    writer, reader = open_store(url), open_store(url)
+    writer.save_agents([make_agent()])
+    done = threading.Event()
 
+    def write() -> None:
+        for number in range(1, 60):
+            with writer._writing() as connection:
+                connection.exec_driver_sql(f"UPDATE agents SET problem = '{number}', revision = {number + 1}")
+                row = {**session_row(make_session(number)), "revision": raised(connection, SESSION_REVISION)}
+                connection.execute(sa.insert(sessions), [row])
+        done.set()
 
-def test_an_agent_seen_again_is_one_agent(store):
-    store.save_agents([make_agent(cpus=4)])
-    store.save_agents([make_agent(cpus=8)])
-    (agent,) = store.snapshot(NOW).agents
-    assert agent.capacity.cpu == 8000
-
-
-def test_an_agent_can_be_forgotten(store):
-    store.save_agents([make_agent("a1"), make_agent("a2")])
-    store.forget_agent("a1")
-    store.forget_agent("nosuch")
-    assert [agent.id for agent in store.snapshot(NOW).agents] == ["a2"]
-
-
-def test_generations_rise_even_when_the_clock_does_not_and_the_store_is_opened_again(url):
-    numbers = []
-    for now in (NOW, NOW, NOW - 3600, NOW - 3600, NOW + 1, NOW + 1):
-        store = Store(url)
-        numbers += [store.next_generation(now), store.next_generation(now)]
-        store.close()
-    assert numbers == sorted(set(numbers))
-    assert numbers[0] == int(NOW * 1000)
-
-
-def test_generations_are_given_out_once(store):
-    with ThreadPoolExecutor(8) as pool:
-        numbers = list(pool.map(lambda _: store.next_generation(NOW), range(40)))
-    assert len(set(numbers)) == 40
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        while not done.is_set():
+            snapshot = reader.snapshot(NOW)
+            assert snapshot.agents[0].problem == (str(len(snapshot.sessions)) if snapshot.sessions else "")
+        writing.result()
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -318,6 +275,26 @@ def test_a_snapshot_holds_what_has_not_ended(store, state):
     found = store.snapshot(NOW)
     assert found.now == NOW
     assert found.sessions == (() if state in FINAL else (session,))
+
+
+def test_a_snapshot_holds_the_ended_sessions_that_a_pending_one_depends_on(store):
+    ended = [make_session(number, state=S.TERMINATED) for number in range(1, 5)]
+    ids = [session.id for session in ended]
+    runs = placed_on(make_session(5, after=[ids[3]]), "a1")
+    waiting = make_session(6, after=[ids[0]], after_ok=[ids[1], runs.id], after_any=[ids[0]])
+    store.add([*ended, runs, waiting])
+    for _ in range(2):
+        assert store.snapshot(NOW).ended == {session.id: session for session in ended[:2]}
+    store.apply([Event(waiting.id, NOW, S.PENDING, S.CANCELLED, "ended by ada")])
+    assert store.snapshot(NOW).ended == {}
+
+
+def test_what_a_pending_session_depends_on_is_there_when_it_has_ended_in_the_meantime(store):
+    first = placed_on(make_session(1), "a1", state=S.TERMINATING)
+    store.add([first, make_session(2, after_any=[first.id])])
+    assert store.snapshot(NOW).ended == {}
+    store.apply([Event(first.id, NOW, S.TERMINATING, S.TERMINATED, "ended by ada", {"ended_at": NOW})])
+    assert [session.state for session in store.snapshot(NOW).ended.values()] == [S.TERMINATED]
 
 
 def test_a_search_is_oldest_first_and_by_state_owner_and_number(store):
@@ -340,99 +317,16 @@ def test_a_search_is_oldest_first_and_by_state_owner_and_number(store):
     assert names(limit=2, ended=True, owner="ada") == ["s3", "s4"]
 
 
+def test_sessions_of_an_array_are_found_by_their_indexes(store):
+    array = make_array(10, (3, 1, 20))
+    store.add([*array, make_session(2), make_session(50)])
+    assert [session.name for session in store.search()] == ["s2", "s10-1", "s10-3", "s10-20", "s50"]
+    assert [session.name for session in store.search(limit=3)] == ["s10-3", "s10-20", "s50"]
+
+
 def test_what_does_not_exist_is_left_out(store):
     store.add([session := make_session()])
-    assert list(store.get([session.id, "nosuch"])) == [session.id]
+    store.add([other := make_session(9)])
+    assert list(store.get([other.id, "nosuch", session.id])) == [other.id, session.id]
     assert store.get([]) == {}
     assert store.story("nosuch") == []
-
-
-# A writer that is killed
-
-
-WRITER = """
-from muster.core.lifecycle import Event
-from muster.core.session import SessionState as S
-store = Store(url)
-number = 0
-while True:
-    number += 1
-    session = make_session(number, cluster_size=20)
-    store.add([session])
-    kernels = {kernel.id: {"exit_code": number} for kernel in session.kernels}
-    store.apply([Event(session.id, NOW, S.PENDING, S.CANCELLED, "because", {"exit_code": number}, kernels)])
-    print(number, flush=True)
-"""
-
-
-@pytest.mark.parametrize("commits", [1, 4, 9])
-def test_a_killed_writer_leaves_every_commit_whole_and_no_lock(url, commits):
-    writer = in_another_process(WRITER, url)
-    for _ in range(commits):
-        assert writer.stdout.readline().strip(), writer.communicate()
-    writer.kill()
-    writer.communicate()
-    store = Store(url)
-    found = store.search(ended=True)
-    assert len(found) >= commits
-    for session in found:
-        ended = session.state is S.CANCELLED
-        assert ended or session is found[-1]
-        assert {kernel.exit_code for kernel in session.kernels} == {session.exit_code}
-        assert (session.exit_code is not None) == ended
-        assert len(session.kernels) == 20
-        assert len(store.story(session.id)) == (2 if ended else 1)
-    store.add([make_session(10**6)])
-    store.close()
-
-
-# Migrations
-
-
-def test_head_is_alembics_head():
-    config = Config()
-    config.set_main_option("script_location", str(ROOT / "muster" / "store" / "migrations"))
-    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
-
-
-def test_the_migrations_make_the_tables_of_the_code(url):
-    engine = open_engine(url)
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        differences = compare_metadata(context, metadata)
-        assert [difference for difference in differences if "alembic_version" not in str(difference)] == []
-        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all() == [HEAD]
-        indexes = {name: {i["name"] for i in sa.inspect(connection).get_indexes(name)} for name in metadata.tables}
-    assert indexes == {name: {index.name for index in table.indexes} for name, table in metadata.tables.items()}
-    engine.dispose()
-
-
-def test_processes_that_open_a_new_database_at_once_all_can(url):
-    code = "import sys; Store(url).close()"
-    processes = [in_another_process(code, url) for _ in range(3)]
-    errors = [process.communicate()[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0], errors
-
-
-@pytest.mark.parametrize(
-    "broken", [lambda path: f"sqlite:///{path / 'file' / 'x.db'}", lambda _path: "nonsense", lambda _path: "nosuch://x"]
-)
-def test_a_database_that_cannot_be_opened_is_a_fault_of_the_settings(tmp_path, broken: Callable[[Path], str]):
-    (tmp_path / "file").touch()
-    with pytest.raises(SettingsError, match="cannot be opened"):
-        open_engine(broken(tmp_path))
-
-
-def test_a_file_that_is_no_database_is_a_fault_of_the_settings(tmp_path):
-    (tmp_path / "muster.db").write_bytes(b"this is no database at all, but text of some length" * 100)
-    with pytest.raises(SettingsError, match="cannot be opened"):
-        open_engine(f"sqlite:///{tmp_path / 'muster.db'}")
-
-
-def test_a_database_of_a_newer_muster_is_refused_with_a_reason(url):
-    engine = open_engine(url)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    engine.dispose()
-    with pytest.raises(SettingsError, match="9999"):
-        open_engine(url)

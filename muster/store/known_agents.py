@@ -1,0 +1,39 @@
+"""The agents as a store last read them: of thousands that have no news, none is read again."""
+
+from threading import Lock
+
+import sqlalchemy as sa
+
+from muster.core.agent import Agent
+from muster.store.rows import agent_from
+from muster.store.tables import agents, counters
+
+# Counters: each write of an agent takes the next revision; each agent that is forgotten, the next number.
+REVISION = "agent-revision"
+FORGOTTEN = "agents-forgotten"
+
+
+class KnownAgents:
+    """May be read from several threads, each in a transaction of its own."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._agents: dict[str, Agent] = {}
+        self._sorted: tuple[Agent, ...] = ()
+        self._revision = -1
+        self._forgotten = -1
+
+    def read(self, connection: sa.Connection) -> tuple[Agent, ...]:
+        """All agents, by id; the same values as before where nothing has changed."""
+        with self._lock:
+            forgotten = connection.execute(sa.select(counters.c.value).where(counters.c.name == FORGOTTEN)).scalar()
+            if (forgotten or 0) != self._forgotten:
+                self._agents, self._revision, self._forgotten = {}, -1, forgotten or 0
+            changed = sa.select(agents).where(agents.c.revision > self._revision)
+            rows = connection.execute(changed).mappings().all()
+            if rows or len(self._sorted) != len(self._agents):
+                self._agents.update((row["id"], agent_from(row)) for row in rows)
+                self._revision = max((row["revision"] for row in rows), default=self._revision)
+                # Sorted here: databases differ in the order of text.
+                self._sorted = tuple(self._agents[agent_id] for agent_id in sorted(self._agents))
+            return self._sorted

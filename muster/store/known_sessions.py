@@ -1,0 +1,76 @@
+"""The sessions of a snapshot as a store last read them: of a long queue, only what has changed is read again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import sqlalchemy as sa
+
+from muster.core.session import FINAL, Session, SessionState
+from muster.store.counters import value_of
+from muster.store.session_reader import SELECT, SessionReader, wait_ids
+from muster.store.tables import NOT_ENDED, sessions
+from muster.store.waits import KnownWaits, read_waits
+
+SESSION_REVISION = "session-revision"
+"""A counter that whoever writes sessions raises first of all, so that revisions are committed in their order."""
+_NOTHING_KNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The sessions that had not ended, and why they waited, as of a revision."""
+
+    sessions: Mapping[str, Session] = field(default_factory=dict)
+    waits: KnownWaits = field(default_factory=KnownWaits)
+    revision: int = _NOTHING_KNOWN
+
+
+class KnownSessions:
+    """May be read from several threads, each in a transaction of its own."""
+
+    def __init__(self, reader: SessionReader) -> None:
+        self._reader = reader
+        self._lock = Lock()
+        self._known = _Known()
+        self._ended: Mapping[str, Session] = {}
+
+    def read(self, connection: sa.Connection) -> tuple[tuple[Session, ...], KnownWaits]:
+        """Those that have not ended, and why they wait; the same values as before where nothing has changed."""
+        with self._lock:
+            revision = value_of(connection, SESSION_REVISION)
+            # What somebody whose transaction began later has read is not of this one's moment.
+            usable = self._known if self._known.revision <= revision else _Known()
+            now = self._as_of(revision, usable, connection)
+            if usable is self._known:
+                self._known = now
+        return tuple(now.sessions.values()), now.waits
+
+    def ended(self, connection: sa.Connection, active: Sequence[Session]) -> Mapping[str, Session]:
+        """By id, those ended sessions that one of the active ones, which is pending, depends on."""
+        pending = (session for session in active if session.state is SessionState.PENDING)
+        wanted = {key for session in pending for key in session.spec.dependencies}
+        wanted.difference_update(session.id for session in active)
+        # An ended session does not change any more.
+        known = {key: session for key, session in self._ended.items() if key in wanted}
+        self._ended = known | self._reader.of_ids(connection, sorted(wanted - known.keys()))
+        return self._ended
+
+    def _as_of(self, revision: int, known: _Known, connection: sa.Connection) -> _Known:
+        if known.revision == revision:
+            return known
+        is_news = NOT_ENDED if known.revision == _NOTHING_KNOWN else sessions.c.revision > known.revision
+        rows = connection.execute(SELECT.where(is_news)).mappings().all()
+        waits = read_waits(connection)
+        changed = self._reader.made_of(connection, rows, waits)
+        by_id = dict(known.sessions) | {session.id: session for session in changed}
+        of_sessions = dict(known.waits.of_sessions) | wait_ids(rows)
+        for session in changed:
+            if session.state in FINAL:
+                del by_id[session.id]
+            if session.state in FINAL or not session.wait:
+                of_sessions.pop(session.id, None)
+        new = KnownWaits.of(waits, of_sessions)
+        renewed = {number for number, text in new.texts.items() if known.waits.texts.get(number) != text}
+        by_id |= {key: replace(by_id[key], wait=waits[row]) for key, row in of_sessions.items() if row in renewed}
+        return _Known(by_id, new, revision)

@@ -1,0 +1,58 @@
+"""Names of sessions and arrays: what they mean, and which are taken."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from muster.core.errors import AmbiguousNameError, NotFoundError
+from muster.store.tables import NOT_ENDED, sessions
+
+_CHUNK = 500
+_LEAST_OF_AN_ID = 4
+
+
+def meant(connection: sa.Connection, reference: str) -> sa.ColumnElement[bool]:
+    """The condition that a session, or all sessions of an array, fulfil.
+
+    By id, by name, by the name of an array, or by the start of an id (4 characters or more) where that is nobody's
+    name. A name that several had means the one that has not ended, or the newest. Raises NotFoundError, and
+    AmbiguousNameError where several that have not ended fit.
+    """
+    named = sa.or_(*(sessions.c[name] == reference for name in ("id", "name", "array_name")))
+    found = _newest(connection, named, reference)
+    if not found and len(reference) >= _LEAST_OF_AN_ID and set(reference) <= set("0123456789abcdef-"):
+        found = _newest(connection, sessions.c.id.startswith(reference, autoescape=True), reference)
+    if not found:
+        raise NotFoundError(f"there is no session {reference!r}; see `muster ls --all`")
+    if len(found) > 1:
+        ids = ", ".join(row["id"] for row in found)
+        raise AmbiguousNameError(f"{reference!r} fits {len(found)} sessions; name one by its id: {ids}")
+    (row,) = found
+    key = "array_id" if _names_array(row, reference) else "id"
+    condition: sa.ColumnElement[bool] = sessions.c[key] == row[key]
+    return condition
+
+
+def _newest(connection: sa.Connection, fits: sa.ColumnElement[bool], reference: str) -> Sequence[sa.RowMapping]:
+    """Those that have not ended, or the newest one; one session stands for its array."""
+    query = sa.select(*(sessions.c[name] for name in ("id", "name", "array_id", "array_name"))).where(fits)
+    oldest_first = query.where(NOT_ENDED).order_by(sessions.c.submitted_at)
+    active = connection.execute(oldest_first).mappings().all()
+    if not active:
+        newest_first = query.order_by(sessions.c.submitted_at.desc(), sessions.c.id.desc())
+        return connection.execute(newest_first.limit(1)).mappings().all()
+    return list({row["array_id" if _names_array(row, reference) else "id"]: row for row in active}.values())
+
+
+def _names_array(row: sa.RowMapping, reference: str) -> bool:
+    return row["array_name"] == reference and reference not in {row["id"], row["name"]}
+
+
+def taken(connection: sa.Connection, names: Sequence[str]) -> set[str]:
+    """Those of the names that a session or an array has which has not ended."""
+    found: set[str] = set()
+    for start in range(0, len(names), _CHUNK):
+        these = names[start : start + _CHUNK]
+        for column in (sessions.c.name, sessions.c.array_name):
+            found.update(connection.execute(sa.select(column).where(column.in_(these), NOT_ENDED)).scalars())
+    return found

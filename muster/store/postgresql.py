@@ -1,0 +1,49 @@
+"""What PostgreSQL needs beyond SQLite: connections that notice a dead peer, and remedies for a failed connection."""
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+if TYPE_CHECKING:
+    import psycopg
+
+DRIVER = "postgresql+psycopg"
+# Either side notices within half a minute that the other is gone without a word, so that a control node which lost its
+# power does not keep the queue's lock. No transaction of ours lasts nearly as long as the timeouts on locks.
+_DEFAULTS = {
+    "application_name": "muster",
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+    "options": "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+    " -c tcp_user_timeout=20000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=60000",
+}
+_REMEDIES = (
+    ("password authentication failed", "mend user and password in `database`"),
+    ("no password supplied", "write the password into `database`, or give it by a .pgpass file"),
+    ("no pg_hba.conf entry", "allow this host and user in the server's pg_hba.conf"),
+    ("does not exist", "create it there (createuser, createdb), or mend `database`"),
+    ("permission denied for schema", "make the user owner of the database: ALTER DATABASE … OWNER TO …"),
+    ("too many clients", "raise max_connections of the server"),
+)
+_NOT_REACHED = "see that the server runs and is reachable from here, or mend host and port in `database`"
+
+
+def with_defaults(url: sa.URL) -> sa.URL:
+    """The URL with our driver, and with parameters of libpq that it does not set itself."""
+    missing = {name: value for name, value in _DEFAULTS.items() if name not in url.query}
+    return url.set(drivername=DRIVER).update_query_dict(missing)
+
+
+def connect(engine: sa.Engine) -> "psycopg.Connection[tuple[Any, ...]]":
+    """A connection outside the engine's pool, where every statement is a transaction. Raises psycopg.Error."""
+    import psycopg  # noqa: PLC0415 - it is there where PostgreSQL is used
+
+    _, arguments = engine.dialect.create_connect_args(engine.url)
+    return psycopg.connect(**arguments, autocommit=True)
+
+
+def remedy(cause: str) -> str:
+    return next((remedy for part, remedy in _REMEDIES if part in cause), _NOT_REACHED)

@@ -1,0 +1,71 @@
+"""Reservations and maintenance windows in the database."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from muster.core.errors import NameTakenError, NotFoundError
+from muster.core.reservation import Reservation
+from muster.store.connection import reading, writing
+from muster.store.tables import reservations
+
+
+class Reservations:
+    """Those that were made, until they are removed; each by its name."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def add(self, reservation: Reservation) -> None:
+        """Raises NameTakenError."""
+        with writing(self._engine) as connection:
+            try:
+                connection.execute(sa.insert(reservations).values(_row(reservation)))
+            except sa.exc.IntegrityError:
+                raise NameTakenError(
+                    f"there is a reservation {reservation.name!r} already;"
+                    f" choose another name, or `muster reservation rm {reservation.name}`"
+                ) from None
+
+    def remove(self, name: str) -> Reservation:
+        """What it was. Raises NotFoundError."""
+        this = reservations.c.name == name
+        with writing(self._engine) as connection:
+            row = connection.execute(sa.select(reservations).where(this)).mappings().first()
+            if row is None:
+                raise NotFoundError(f"there is no reservation {name!r}; see `muster reservation ls --all`")
+            connection.execute(sa.delete(reservations).where(this))
+        return _reservation(row)
+
+    def all(self) -> tuple[Reservation, ...]:
+        """Those that are over too."""
+        with reading(self._engine) as connection:
+            return _selected(connection, sa.select(reservations))
+
+
+def reservations_after(connection: sa.Connection, now: float) -> tuple[Reservation, ...]:
+    """Those that are not over yet."""
+    return _selected(connection, sa.select(reservations).where(reservations.c.ends_at > now))
+
+
+def _selected(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Reservation, ...]:
+    rows = connection.execute(query).mappings()
+    return tuple(sorted(map(_reservation, rows), key=lambda reservation: (reservation.begins_at, reservation.name)))
+
+
+def _row(reservation: Reservation) -> dict[str, Any]:
+    return {
+        "name": reservation.name,
+        "begins_at": reservation.begins_at,
+        "ends_at": reservation.ends_at,
+        "resource_group": reservation.resource_group,
+        "agents": sorted(reservation.agents),
+        "users": sorted(reservation.users),
+        "projects": sorted(reservation.projects),
+        "reason": reservation.reason,
+    }
+
+
+def _reservation(row: sa.RowMapping) -> Reservation:
+    sets = {name: frozenset(row[name]) for name in ("agents", "users", "projects")}
+    return Reservation(**{**row, **sets})

@@ -1,0 +1,65 @@
+"""Sessions as the store holds them, read with their kernels and with why they wait."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from muster.core.session import Session
+from muster.core.spec import SessionSpec
+from muster.store.rows import Row, session_from
+from muster.store.tables import kernels, sessions
+from muster.store.waits import read_waits
+
+# The spec as text, since most specs were read before.
+SELECT = sa.select(
+    *(c for c in sessions.c if c is not sessions.c.spec), sa.cast(sessions.c.spec, sa.Text).label("spec")
+)
+_CHUNK = 500
+_MOST_SPECS = 1000
+
+
+class SessionReader:
+    """Sessions of one spec, such as an array's, share one value: checking specs is most of what reading costs."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, SessionSpec] = {}
+
+    def read(self, connection: sa.Connection, query: sa.Select[Any]) -> list[Session]:
+        """Those that a query made of SELECT finds."""
+        rows = connection.execute(query).mappings().all()
+        return self.made_of(connection, rows, read_waits(connection, wait_ids(rows).values()))
+
+    def of_ids(self, connection: sa.Connection, session_ids: Sequence[str]) -> dict[str, Session]:
+        """By id, in the order of the ids; what does not exist is left out."""
+        found: dict[str, Session] = {}
+        for start in range(0, len(session_ids), _CHUNK):
+            these = SELECT.where(sessions.c.id.in_(session_ids[start : start + _CHUNK]))
+            found |= {session.id: session for session in self.read(connection, these)}
+        return {key: found[key] for key in session_ids if key in found}
+
+    def made_of(self, connection: sa.Connection, rows: Sequence[Row], waits: Mapping[int, Any]) -> list[Session]:
+        """The rows' sessions, with their kernels and with those of `waits` that are theirs."""
+        members: dict[str, list[Any]] = {row["id"]: [] for row in rows}
+        ids = list(members)
+        for start in range(0, len(ids), _CHUNK):
+            of_these = sa.select(kernels).where(kernels.c.session_id.in_(ids[start : start + _CHUNK]))
+            for kernel in connection.execute(of_these.order_by(kernels.c.rank)).mappings():
+                members[kernel["session_id"]].append(kernel)
+        return [
+            session_from(row, members[row["id"]], self._spec(row["spec"]), waits.get(row["wait_id"], {}))
+            for row in rows
+        ]
+
+    def _spec(self, text: str) -> SessionSpec:
+        spec = self._specs.get(text)
+        if spec is None:
+            if len(self._specs) >= _MOST_SPECS:
+                self._specs.clear()
+            spec = self._specs[text] = SessionSpec.model_validate_json(text)
+        return spec
+
+
+def wait_ids(rows: Sequence[Row]) -> dict[str, int]:
+    """By session id, the row of `waits` that says why it waits."""
+    return {row["id"]: row["wait_id"] for row in rows if row["wait_id"] is not None}

@@ -1,0 +1,124 @@
+"""Why sessions wait. Those that wait for the same reason share a row: of a long queue, a few rows change in a pass."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from muster.core.session import SessionState
+from muster.store.connection import upsert
+from muster.store.counters import raised
+from muster.store.tables import sessions, waits
+
+_CHUNK = 500
+_NUMBER = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWaits:
+    """The rows as they were last read or written: the text of each, and which one each session has."""
+
+    texts: Mapping[int, str] = field(default_factory=dict)
+    of_sessions: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Mapping[int, Mapping[str, Any]], of_sessions: Mapping[str, int]) -> "KnownWaits":
+        return cls({number: _text(wait) for number, wait in rows.items()}, of_sessions)
+
+    def changes(self, new: Mapping[str, Mapping[str, Any]]) -> "WaitChanges | None":
+        """What makes these the waits; None when they are already.
+
+        A row goes on with whatever most of its sessions wait for now, so that they need no change themselves.
+        """
+        members: dict[str, list[str]] = {}
+        texts: dict[int, str] = {}
+        for session_id, wait in new.items():
+            text = texts.get(id(wait)) or texts.setdefault(id(wait), _text(wait))
+            members.setdefault(text, []).append(session_id)
+        changes = WaitChanges(self, members, self._rows_of(members))
+        return changes if changes.needed else None
+
+    def _rows_of(self, members: Mapping[str, list[str]]) -> dict[str, int]:
+        """By text, a row that its sessions have already; each row once."""
+        claims: list[tuple[int, int, str]] = []
+        for text, session_ids in members.items():
+            counts = Counter(map(self.of_sessions.get, session_ids))
+            claims += [(count, row, text) for row, count in counts.items() if row is not None]
+        chosen: dict[str, int] = {}
+        taken: set[int] = set()
+        for _, row, text in sorted(claims, reverse=True):
+            if text not in chosen and row not in taken:
+                chosen[text] = row
+                taken.add(row)
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class WaitChanges:
+    """`members` holds, by text, the sessions that wait for that reason, `rows` the row that a text has or is given."""
+
+    before: KnownWaits
+    members: Mapping[str, list[str]]
+    rows: Mapping[str, int]
+
+    @property
+    def needed(self) -> bool:
+        rows, before = self.rows, self.before
+        return (
+            len(rows) != len(self.members)
+            or any(before.texts.get(row) != text for text, row in rows.items())
+            or any(before.of_sessions.get(key) != rows[text] for text, keys in self.members.items() for key in keys)
+        )
+
+    def write(self, connection: sa.Connection, revision: int) -> KnownWaits:
+        """Sessions that are not pending any more are left alone."""
+        rows = dict(self.rows)
+        numberless = [text for text in self.members if text not in rows]
+        if numberless:
+            last = raised(connection, _NUMBER, step=len(numberless))
+            rows |= {text: last - place for place, text in enumerate(numberless)}
+        changed = sorted((row, text) for text, row in rows.items() if self.before.texts.get(row) != text)
+        upsert(connection, waits, [{"id": row, "wait": json.loads(text)} for row, text in changed])
+        of_sessions = {session_id: rows[text] for text, ids in self.members.items() for session_id in ids}
+        self._assign(connection, of_sessions, revision)
+        _remove(connection, sorted(set(self.before.texts) - set(rows.values())))
+        return KnownWaits({row: text for text, row in rows.items()}, of_sessions)
+
+    def _assign(self, connection: sa.Connection, of_sessions: Mapping[str, int], revision: int) -> None:
+        others = [
+            {"session": session_id, "row": row}
+            for session_id, row in sorted(of_sessions.items())
+            if self.before.of_sessions.get(session_id) != row
+        ]
+        if others:
+            is_pending = sessions.c.state == SessionState.PENDING.value
+            statement = sa.update(sessions).where(sessions.c.id == sa.bindparam("session"), is_pending)
+            connection.execute(statement.values(wait_id=sa.bindparam("row"), revision=revision), others)
+
+
+def read_waits(connection: sa.Connection, rows: Iterable[int] | None = None) -> dict[int, Any]:
+    """By the row's id; all of them where none are named."""
+    query = sa.select(waits.c.id, waits.c.wait)
+    if rows is None:
+        return {row.id: row.wait for row in connection.execute(query)}
+    ordered = sorted(set(rows))
+    found: dict[int, Any] = {}
+    for start in range(0, len(ordered), _CHUNK):
+        these = query.where(waits.c.id.in_(ordered[start : start + _CHUNK]))
+        found |= {row.id: row.wait for row in connection.execute(these)}
+    return found
+
+
+def _remove(connection: sa.Connection, unused: list[int]) -> None:
+    """Unless a session has got one of them in the meantime."""
+    in_use = sa.exists().where(sessions.c.wait_id == waits.c.id)
+    for start in range(0, len(unused), _CHUNK):
+        these = waits.c.id.in_(unused[start : start + _CHUNK])
+        connection.execute(sa.delete(waits).where(these, ~in_use))
+
+
+def _text(wait: Mapping[str, Any]) -> str:
+    return json.dumps(wait, sort_keys=True)

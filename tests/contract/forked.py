@@ -1,0 +1,44 @@
+"""Another process for a test: forked, since imports would be most of its time."""
+
+import multiprocessing
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+_context = multiprocessing.get_context("fork")
+
+
+class Forked:
+    """Runs `work(say, *values)`; what it says is heard by `hear`. What still runs at the end is killed."""
+
+    def __init__(self, work: Callable[..., None], *values: object) -> None:
+        self._mouth: Connection
+        self._ear, self._mouth = _context.Pipe(duplex=False)
+        self._process = _context.Process(target=work, args=(self._mouth.send, *values), daemon=True)
+        self._process.start()
+        self._mouth.close()  # so that its end is noticed
+
+    def hear(self) -> object:
+        """The next word. Raises EOFError when it ended without one."""
+        return self._ear.recv()
+
+    def kill(self) -> None:
+        """With SIGKILL."""
+        self._process.kill()
+        self._process.join()
+
+    def terminate(self) -> int | None:
+        """With SIGTERM; its exit code."""
+        self._process.terminate()
+        self._process.join()
+        return self._process.exitcode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+        self._ear.close()

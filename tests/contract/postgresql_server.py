@@ -1,0 +1,135 @@
+"""A PostgreSQL server of the tests' own: in a directory that goes with it, on a port that nobody else has."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+
+_USER = "postgres"
+_ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+# Nothing here outlives the tests: what a crash of the machine would take is no loss.
+_CONFIGURATION = """
+fsync = off
+synchronous_commit = off
+full_page_writes = off
+max_connections = 60
+listen_addresses = '127.0.0.1'
+"""
+_ACCESS = """
+host all guarded 127.0.0.1/32 scram-sha-256
+host all all 127.0.0.1/32 trust
+"""
+
+
+class PostgresqlServer:
+    """One cluster of databases; `url` names one of them for the store."""
+
+    def __init__(self, directory: Path) -> None:
+        self._data = directory / "data"
+        self._numbers = count(1)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        if os.geteuid() == 0:  # the server refuses to run as root
+            shutil.chown(directory, _USER, _USER)
+        arguments = ("--pgdata", str(self._data), "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8")
+        made = subprocess.run(
+            [*_as_user(), _program("initdb"), "--username", _USER, *arguments],
+            env=_ENVIRONMENT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stdout + made.stderr
+        configuration = f"port = {self.port}\nunix_socket_directories = '{directory}'\n{_CONFIGURATION}"
+        with (self._data / "postgresql.conf").open("a", encoding="utf-8") as file:
+            file.write(configuration)
+        (self._data / "pg_hba.conf").write_text(_ACCESS, encoding="utf-8")
+        self.start()
+        self.run("CREATE ROLE guarded LOGIN PASSWORD 'right'")
+
+    def start(self) -> None:
+        # Ends with the tests, even when these are killed.
+        tied = ["setpriv", "--pdeathsig", "INT", *_as_user()[1:]]
+        command = [*tied, _program("postgres"), "-D", str(self._data)]
+        log = (self._data.parent / "log").open("a", encoding="utf-8")
+        with log:
+            self._process = subprocess.Popen(command, env=_ENVIRONMENT, stdout=log, stderr=subprocess.STDOUT)
+        while True:
+            try:
+                self.run("SELECT 1")
+            except psycopg.OperationalError:
+                assert self._process.poll() is None, (self._data.parent / "log").read_text(encoding="utf-8")
+                time.sleep(0.02)
+            else:
+                return
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Ends all connections; by SIGQUIT, what was written with them."""
+        self._process.send_signal(how)
+        self._process.wait()
+
+    def url(self, database: str, user: str = _USER) -> str:
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self, template: str = "template0") -> str:
+        name = f"test{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def end_connections(self, database: str, last_statement: str) -> int:
+        """Ends those of the database whose last statement fits the LIKE pattern; how many these were."""
+        ended = self.run(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s AND query LIKE %s",
+            database,
+            last_statement,
+        )
+        return ended[0][0]
+
+    def wait_for_connections(self, database: str, last_statement: str, number: int) -> None:
+        """Until so many connections to the database have made the statement (a LIKE pattern) last."""
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND query LIKE %s"
+        while self.run(query, database, last_statement) != [(number,)]:
+            time.sleep(0.02)
+
+    def run(self, statement: str, *values: object) -> list[tuple]:
+        with self._connected(_USER) as connection:
+            cursor = connection.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def run_in(self, database: str, *statements: str) -> None:
+        with self._connected(database) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def _connected(self, database: str) -> psycopg.Connection:
+        return psycopg.connect(host="127.0.0.1", port=self.port, user=_USER, dbname=database, autocommit=True)
+
+
+@contextmanager
+def postgresql_server() -> Iterator[PostgresqlServer]:
+    # Not below pytest's directory, which is closed to the server's user.
+    with tempfile.TemporaryDirectory(prefix="muster-postgresql-") as directory:
+        server = PostgresqlServer(Path(directory))
+        yield server
+        server.stop(signal.SIGQUIT)
+
+
+def _as_user() -> list[str]:
+    """Words before a command that the server's user is to run."""
+    user = [f"--reuid={_USER}", f"--regid={_USER}", "--init-groups"] if os.geteuid() == 0 else []
+    return ["setpriv", *user]
+
+
+def _program(name: str) -> str:
+    """Debian keeps the server's programs outside PATH, by version."""
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
+    program = str(found[-1]) if found else shutil.which(name)
+    assert program, f"there is no {name}: install PostgreSQL's server (Debian: apt-get install postgresql)"
+    return program

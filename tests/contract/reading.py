@@ -1,0 +1,9 @@
+"""What contract tests look at most."""
+
+from muster.core.session import Session
+from muster.store.store import Store
+
+
+def only(store: Store, session: Session) -> Session:
+    """The session as the store has it now."""
+    return store.get([session.id])[session.id]

@@ -1,0 +1,125 @@
+"""Agents as they were observed and drained, and the numbers that are given out once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from muster.core.agent import AgentState
+from muster.core.errors import NotFoundError
+from tests.strategies import NOW, make_agent
+
+
+def test_agents_are_read_as_they_were_saved(store):
+    one = make_agent("a1", gpus=2, units_per_gpu=4, reserved_cpu=1)
+    silent = {"state": AgentState.UNREACHABLE, "problem": "it does not answer", "unreachable_since": NOW - 5.5}
+    two = replace(make_agent("a2", resource_group="gpu"), **silent)
+    store.save_agents([two, one])
+    found = store.snapshot(NOW).agents
+    assert found == (one, two)
+    assert [agent.report for agent in found] == [one.report, two.report]
+
+
+def test_an_agent_seen_again_is_one_agent(store):
+    store.save_agents([make_agent(cpus=4)])
+    store.save_agents([make_agent(cpus=8)])
+    (agent,) = store.snapshot(NOW).agents
+    assert agent.capacity.cpu == 8000
+
+
+def test_an_agent_can_be_forgotten(store):
+    store.save_agents([make_agent("a1"), make_agent("a2")])
+    store.forget_agent("a1")
+    store.forget_agent("nosuch")
+    assert [agent.id for agent in store.snapshot(NOW).agents] == ["a2"]
+
+
+def drain_of(store, agent_id="a1"):
+    return {agent.id: agent.drain_reason for agent in store.snapshot(NOW).agents}[agent_id]
+
+
+def test_an_agent_is_drained_until_it_is_resumed(store):
+    store.save_agents([make_agent("a1"), make_agent("a2")])
+    assert drain_of(store) is None
+    assert store.drain_agent("a1", "new disks")
+    assert (drain_of(store), drain_of(store, "a2")) == ("new disks", None)
+    assert store.resume_agent("a1")
+    assert drain_of(store) is None
+
+
+def test_draining_says_whether_it_changed_anything(store):
+    store.save_agents([make_agent()])
+    assert not store.resume_agent("a1")
+    assert [store.drain_agent("a1", reason) for reason in ("disks", "disks", "memory")] == [True, False, True]
+    assert drain_of(store) == "memory"
+
+
+def test_an_agent_that_is_not_known_cannot_be_drained(store):
+    for change in (lambda: store.drain_agent("nosuch", "x"), lambda: store.resume_agent("nosuch")):
+        with pytest.raises(NotFoundError, match="'nosuch'; see `muster agents`"):
+            change()
+
+
+def test_observing_an_agent_leaves_its_drain_alone(store):
+    """Also when the observer read the agent before it was drained."""
+    store.save_agents([make_agent()])
+    (before,) = store.snapshot(NOW).agents
+    store.drain_agent("a1", "new disks")
+    store.save_agents([replace(before, state=AgentState.LOST, problem="it does not answer")])
+    (after,) = store.snapshot(NOW).agents
+    assert (after.state, after.drain_reason) == (AgentState.LOST, "new disks")
+
+
+def test_a_drain_survives_observations_at_the_same_time(url, open_store):
+    user, daemon = open_store(url), open_store(url)
+    agents = [make_agent(f"a{number}") for number in range(1, 6)]
+    daemon.save_agents(agents)
+    barrier = threading.Barrier(2)
+
+    def observe() -> None:
+        barrier.wait()
+        for _ in range(20):
+            daemon.save_agents(agents[::-1])
+
+    with ThreadPoolExecutor(1) as pool:
+        observing = pool.submit(observe)
+        barrier.wait()
+        for agent in agents:
+            assert user.drain_agent(agent.id, "new disks")
+        observing.result()
+    assert {agent.drain_reason for agent in user.snapshot(NOW).agents} == {"new disks"}
+
+
+def test_generations_rise_even_when_the_clock_does_not_and_the_store_is_opened_again(url, open_store):
+    numbers = []
+    for now in (NOW, NOW, NOW - 3600, NOW - 3600, NOW + 1, NOW + 1):
+        store = open_store(url)
+        numbers += [store.next_generation(now), store.next_generation(now)]
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] == int(NOW * 1000)
+
+
+def test_generations_are_given_out_once(store):
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda _: store.next_generation(NOW), range(40)))
+    assert len(set(numbers)) == 40
+
+
+def test_passes_are_asked_for_by_number_and_finished_up_to_one(store):
+    assert (store.requested_pass(), store.finished_pass()) == (0, 0)
+    assert [store.request_pass(), store.request_pass()] == [1, 2]
+    assert (store.requested_pass(), store.finished_pass()) == (2, 0)
+    store.finish_pass(1)
+    assert store.finished_pass() == 1
+    assert store.request_pass() == 3
+    store.finish_pass(3)
+    store.finish_pass(2)  # by a worker that was late
+    assert (store.requested_pass(), store.finished_pass()) == (3, 3)
+
+
+def test_of_many_who_ask_for_a_pass_each_gets_a_number_of_its_own(url, open_store):
+    stores = [open_store(url) for _ in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda number: stores[number % 4].request_pass(), range(40)))
+    assert sorted(numbers) == list(range(1, 41))

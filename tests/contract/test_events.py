@@ -1,0 +1,178 @@
+"""Changes of sessions: applied once, whole or not at all, and told in the story."""
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count, pairwise
+
+import pytest
+import sqlalchemy as sa
+
+from muster.core import lifecycle
+from muster.core.lifecycle import Event
+from muster.core.session import Allocation, GpuShare, Result, Session, SessionState
+from muster.store.store import Store
+from tests.contract.forked import Forked
+from tests.contract.reading import only
+from tests.strategies import NOW, make_session, placed_on
+
+S = SessionState
+
+
+def event(session: Session, to: SessionState, reason: str = "because", **changes: object) -> Event:
+    return Event(session.id, NOW, session.state, to, reason, changes)
+
+
+def test_an_event_changes_state_reason_and_fields_and_is_told_in_the_story(store):
+    store.add([session := make_session()])
+    allocation = Allocation("a1", (GpuShare("GPU-1", 500, whole=False),))
+    change = replace(
+        event(session, S.SCHEDULED, "placed on a1", placed_mode="single-node"),
+        kernels={session.main.id: {"allocation": allocation}},
+    )
+    assert store.apply([change]) == [change]
+    after = only(store, session)
+    assert (after.state, after.reason, after.placed_mode) == (S.SCHEDULED, "placed on a1", "single-node")
+    assert after.main.allocation == allocation
+    assert [(line.from_state, line.to_state, line.reason) for line in store.story(session.id)] == [
+        (None, "PENDING", "submitted"),
+        ("PENDING", "SCHEDULED", "placed on a1"),
+    ]
+
+
+def test_an_allocation_is_given_back(store):
+    store.add([session := placed_on(make_session(), "a1")])
+    freed = replace(event(session, S.TERMINATING), kernels={session.main.id: {"allocation": None}})
+    store.apply([freed])
+    assert only(store, session).main.allocation is None
+
+
+def test_a_stale_event_is_dropped_and_the_others_are_not(store):
+    store.add([one := make_session(1), two := make_session(2)])
+    stale = Event(one.id, NOW, S.RUNNING, S.TERMINATING, "too late", {"exit_code": 1}, {one.main.id: {"exit_code": 1}})
+    good = event(two, S.CANCELLED)
+    assert store.apply([stale, good]) == [good]
+    assert only(store, one) == one
+    assert only(store, two).state is S.CANCELLED
+    assert len(store.story(one.id)) == 1
+
+
+def test_the_second_of_two_equal_events_is_stale(store):
+    store.add([session := make_session()])
+    assert len(store.apply([event(session, S.CANCELLED, "a"), event(session, S.CANCELLED, "b")])) == 1
+    assert only(store, session).reason == "a"
+
+
+def test_facts_alone_leave_no_line_in_the_story_and_keep_the_reason(store):
+    store.add([session := placed_on(make_session(), "a1")])
+    facts = Event(session.id, NOW, S.RUNNING, S.RUNNING, kernels={session.main.id: {"ssh_port": 49153}})
+    assert store.apply([facts]) == [facts]
+    assert only(store, session).main.ssh_port == 49153
+    assert only(store, session).reason == session.reason
+    assert len(store.story(session.id)) == 1
+
+
+def test_of_many_threads_that_end_a_session_one_does(store):
+    sessions = [make_session(number) for number in range(1, 11)]
+    store.add(sessions)
+    barrier = threading.Barrier(8)
+
+    def end_all(thread: int) -> list[str]:
+        barrier.wait()
+        return [e.session_id for s in sessions for e in store.apply([event(s, S.CANCELLED, f"thread {thread}")])]
+
+    with ThreadPoolExecutor(8) as pool:
+        applied = Counter(session_id for ids in pool.map(end_all, range(8)) for session_id in ids)
+    assert applied == {session.id: 1 for session in sessions}
+    assert all(len(store.story(session.id)) == 2 for session in sessions)
+
+
+def test_changes_of_the_same_sessions_in_opposite_order_wait_for_each_other_and_end(url, open_store):
+    sessions = [make_session(number) for number in range(1, 31)]
+    one, two = open_store(url), open_store(url)
+    one.add(sessions)
+    barrier = threading.Barrier(2)
+
+    def end(store: Store, ordered: list[Session]) -> list[str]:
+        barrier.wait()
+        return [change.session_id for change in store.apply(event(session, S.CANCELLED) for session in ordered)]
+
+    with ThreadPoolExecutor(2) as pool:
+        ended = [pool.submit(end, one, sessions), pool.submit(end, two, sessions[::-1])]
+        applied = Counter(session_id for future in ended for session_id in future.result())
+    assert applied == {session.id: 1 for session in sessions}
+    assert all(len(one.story(session.id)) == 2 for session in sessions)
+
+
+def test_an_exception_leaves_nothing_of_its_transaction(store):
+    store.add([one := make_session(1), two := make_session(2)])
+
+    def changes():
+        yield event(one, S.CANCELLED)
+        yield replace(event(two, S.CANCELLED), kernels={two.main.id: {"exit_code": object()}})
+
+    with pytest.raises(sa.exc.SQLAlchemyError):
+        store.apply(changes())
+    assert [only(store, session) for session in (one, two)] == [one, two]
+    assert len(store.story(one.id)) == 1
+
+
+def test_a_story_is_told_in_the_order_in_which_it_happened(store):
+    store.add([session := make_session()])
+    path = [S.PENDING, S.SCHEDULED, S.PREPARING, S.PENDING, S.SCHEDULED, S.TERMINATING, S.TERMINATED]
+    for at, (before, after) in enumerate(pairwise(path)):
+        store.apply([Event(session.id, NOW - at, before, after, f"step {at}")])
+    assert [line.to_state for line in store.story(session.id)] == path
+    assert [line.reason for line in store.story(session.id)] == ["submitted", *(f"step {n}" for n in range(6))]
+
+
+def test_a_result_is_read_as_a_result(store):
+    store.add([session := placed_on(make_session(command="true"), "a1")])
+    store.apply([lifecycle.terminate(session, "done", Result.SUCCESS, NOW, 0)])
+    after = only(store, session)
+    assert (after.result, after.exit_code) == (Result.SUCCESS, 0)
+    assert isinstance(after.result, Result)
+
+
+def test_changes_since_a_line_of_the_stories_are_told_without_what_only_gives_a_reason(store):
+    assert store.last_event() == 0
+    store.add([session := make_session()])
+    before = store.last_event()
+    path = [S.PENDING, S.SCHEDULED, S.PREPARING, S.PREPARING, S.RUNNING]
+    store.apply(Event(session.id, NOW, *step, "because") for step in pairwise(path))
+    assert store.events_after(before) == [(session.id, state) for state in ("SCHEDULED", "PREPARING", "RUNNING")]
+    assert store.events_after(store.last_event()) == []
+
+
+# A writer that is killed
+
+
+def write_for_ever(say, url):
+    store = Store(url)
+    for number in count(1):
+        session = make_session(number, cluster_size=20)
+        store.add([session])
+        kernels = {kernel.id: {"exit_code": number} for kernel in session.kernels}
+        store.apply([Event(session.id, NOW, S.PENDING, S.CANCELLED, "because", {"exit_code": number}, kernels)])
+        say(number)
+
+
+@pytest.mark.parametrize("commits", [1, 4, 9])
+def test_a_killed_writer_leaves_every_commit_whole_and_no_lock(url, open_store, commits):
+    with Forked(write_for_ever, url) as writer:
+        for _ in range(commits):
+            writer.hear()
+        writer.kill()
+    store = open_store(url)
+    # First a write, which waits until the server has noticed.
+    store.add([make_session(10**6, state=S.RUNNING)])
+    found = store.search(ended=True)[:-1]
+    assert len(found) >= commits
+    for session in found:
+        ended = session.state is S.CANCELLED
+        assert ended or session is found[-1]
+        assert {kernel.exit_code for kernel in session.kernels} == {session.exit_code}
+        assert (session.exit_code is not None) == ended
+        assert len(session.kernels) == 20
+        assert len(store.story(session.id)) == (2 if ended else 1)

@@ -1,0 +1,71 @@
+"""News between processes that share a database."""
+
+import queue
+from contextlib import ExitStack
+
+import pytest
+
+from muster.core.errors import StoreUnavailableError
+from muster.store.store import Store
+from tests.contract.forked import Forked
+
+LISTENS = "LISTEN %"
+
+
+def tell(say, url, message):
+    store = Store(url)
+    say(store.notify(message))
+    store.close()
+
+
+def test_what_one_process_tells_all_that_listen_hear_in_order(postgresql_url, open_store):
+    ears = [queue.SimpleQueue(), queue.SimpleQueue()]
+    with ExitStack() as stack:
+        for ear in ears:
+            stack.enter_context(open_store(postgresql_url).listen(ear.put))
+        for message in ("queue", "agents a1", "it's ünicode"):
+            with Forked(tell, postgresql_url, message) as other:
+                assert other.hear() is True
+        for ear in ears:
+            assert [ear.get() for _ in range(3)] == ["queue", "agents a1", "it's ünicode"]
+
+
+def test_nothing_is_heard_once_listening_has_ended(postgresql_url, open_store):
+    store, ear = open_store(postgresql_url), queue.SimpleQueue()
+    with store.listen(ear.put):
+        pass
+    assert store.notify("queue")
+    with store.listen(ear.put):
+        store.notify("last")
+        assert ear.get() == "last"
+
+
+def test_one_that_listens_is_told_after_its_connection_broke_and_hears_again(
+    server, migrated_database, postgresql_url, open_store, caplog
+):
+    store, ear = open_store(postgresql_url), queue.SimpleQueue()
+    with store.listen(ear.put):
+        assert server.end_connections(migrated_database, LISTENS) == 1
+        assert ear.get() == "queue"
+        store.notify("agents")
+        assert ear.get() == "agents"
+    assert "news from the database stopped" in caplog.text
+
+
+def test_sqlite_tells_nobody_and_says_so(tmp_path, open_store):
+    store, ear = open_store(f"sqlite:///{tmp_path / 'muster.db'}"), queue.SimpleQueue()
+    with store.listen(ear.put):
+        assert store.notify("queue") is False
+    assert ear.empty()
+
+
+def test_without_the_database_nobody_is_told_and_nobody_can_begin_to_listen(server, postgresql_url, open_store):
+    store = open_store(postgresql_url)
+    server.stop()
+    try:
+        assert store.notify("queue") is False
+        with pytest.raises(StoreUnavailableError, match="refused"):
+            store.listen(lambda _message: None).__enter__()
+    finally:
+        server.start()
+    assert store.notify("queue")

@@ -1,0 +1,115 @@
+"""Databases that cannot be used, are gone for a while, or are given wrong settings: one clear line each."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from muster.core.errors import SettingsError, StoreUnavailableError
+from muster.store.connection import open_engine
+from tests.strategies import NOW, make_session
+
+
+def refusal(url: str) -> str:
+    with pytest.raises(SettingsError, match="cannot be opened") as raised:
+        open_engine(url)
+    line = str(raised.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda path: f"sqlite:///{path / 'file' / 'x.db'}",
+        lambda _path: "nonsense",
+        lambda _path: "nosuch://x",
+        lambda _path: "mysql://x/y",
+        lambda _path: "postgresql+psycopg2://x/y",
+        lambda _path: "postgresql://host:port/name",
+    ],
+)
+def test_a_url_that_names_no_database_of_ours_is_a_fault_of_the_settings(tmp_path, broken: Callable[[Path], str]):
+    (tmp_path / "file").touch()
+    assert "database" in refusal(broken(tmp_path))
+
+
+def test_a_file_that_is_no_database_is_a_fault_of_the_settings(tmp_path):
+    (tmp_path / "muster.db").write_bytes(b"this is no database at all, but text of some length" * 100)
+    assert "mend `database` or `state_dir`" in refusal(f"sqlite:///{tmp_path / 'muster.db'}")
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password():
+    line = refusal("postgresql://ada:secret@127.0.0.1:1/muster?application_name=secret&connect_timeout=5")
+    assert "127.0.0.1:1/muster" in line
+    assert "see that the server runs" in line
+    assert "secret" not in line
+
+
+def test_a_database_that_is_missing_is_to_be_created(server):
+    assert 'database "nosuch" does not exist; create it' in refusal(server.url("nosuch"))
+
+
+@pytest.mark.parametrize(
+    ("user", "remedy"), [("guarded:wrong", "mend user and password"), ("guarded", "write the pass")]
+)
+def test_a_wrong_or_missing_password_is_said_and_not_shown(server, migrated_database, user, remedy):
+    line = refusal(server.url(migrated_database, user))
+    assert remedy in line
+    assert "wrong" not in line
+
+
+def test_a_user_who_may_not_make_tables_is_told_who_may(server):
+    assert "ALTER DATABASE" in refusal(server.url(server.new_database(), "guarded:right"))
+
+
+def test_a_driver_that_cannot_be_loaded_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    assert "pip install 'psycopg[binary]'" in refusal("postgresql://host/muster")
+
+
+def test_a_url_may_name_our_driver(postgresql_url, open_store):
+    open_store(postgresql_url.replace("postgresql:", "postgresql+psycopg:")).add([make_session()])
+    assert len(open_store(postgresql_url).search()) == 1
+
+
+def test_what_is_asked_while_the_database_is_gone_fails_in_one_line_and_works_once_it_is_back(
+    server, postgresql_url, open_store
+):
+    store = open_store(postgresql_url)
+    store.add([session := make_session()])
+    server.stop()
+    try:
+        for ask in (lambda: store.snapshot(NOW), lambda: store.add([make_session(2)])):
+            with pytest.raises(StoreUnavailableError, match="refused") as raised:
+                ask()
+            assert "\n" not in str(raised.value)
+    finally:
+        server.start()
+    assert store.snapshot(NOW).sessions == (session,)
+
+
+def test_a_restart_between_two_questions_is_not_noticed(server, postgresql_url, open_store):
+    store = open_store(postgresql_url)
+    store.add([session := make_session()])
+    server.stop()
+    server.start()
+    store.add([make_session(2)])
+    assert session in store.snapshot(NOW).sessions
+
+
+def test_a_transaction_that_is_cut_leaves_nothing_and_the_next_one_goes_through(
+    server, migrated_database, postgresql_url, open_store
+):
+    store = open_store(postgresql_url)
+
+    def write_and_be_cut() -> None:
+        with store._writing() as connection:
+            connection.exec_driver_sql("INSERT INTO counters VALUES ('generation', 10000000000000)")
+            assert server.end_connections(migrated_database, "INSERT INTO counters%") == 1
+            connection.exec_driver_sql("SELECT 1")
+
+    with pytest.raises(StoreUnavailableError):
+        write_and_be_cut()
+    assert store.next_generation(NOW) == int(NOW * 1000)

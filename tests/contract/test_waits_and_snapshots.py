@@ -1,0 +1,158 @@
+"""Why sessions wait is written once for all that share it, and what has not changed is not read again."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from muster.core import lifecycle
+from muster.core.lifecycle import Event
+from muster.core.session import Allocation, Session, SessionState
+from muster.store.store import Store
+from tests.contract.reading import only
+from tests.strategies import NOW, make_session, placed_on
+
+S = SessionState
+one_store_for_all_examples = settings(suppress_health_check=[*HealthCheck])
+
+
+def test_waits_are_kept_for_pending_sessions_only(store):
+    store.add([waiting := make_session(1), runs := placed_on(make_session(2), "a1")])
+    store.save_waits({waiting.id: {"message": "busy"}, runs.id: {"message": "busy"}, "nosuch": {}})
+    assert only(store, waiting).wait == {"message": "busy"}
+    assert only(store, runs).wait == {}
+    store.save_waits({})
+
+
+def test_the_newest_wait_counts_and_none_is_left_when_an_event_takes_it_away(store):
+    store.add([one := make_session(1), two := make_session(2)])
+    for message in ("busy", "behind s1", "busy"):
+        store.save_waits({one.id: {"message": message}, two.id: {"message": "held"}})
+        assert [only(store, session).wait["message"] for session in (one, two)] == [message, "held"]
+    store.apply([Event(one.id, NOW, S.PENDING, S.PENDING, "held by eve", {"held_by": "eve", "wait": {}})])
+    assert (only(store, one).wait, only(store, one).held_by) == ({}, "eve")
+    assert {s.name: s.wait for s in store.snapshot(NOW).sessions} == {"s1": {}, "s2": {"message": "held"}}
+    store.save_waits({one.id: {"message": "busy"}, two.id: {"message": "held"}})
+    assert only(store, one).wait == {"message": "busy"}
+
+
+MESSAGES = st.sampled_from(("busy", "behind", "held", "limit"))
+
+
+@one_store_for_all_examples
+@given(st.lists(st.tuples(st.booleans(), st.lists(MESSAGES, min_size=6, max_size=6)), min_size=1, max_size=6))
+def test_whatever_was_kept_before_each_session_has_its_newest_wait(store, passes):
+    """As passes keep them, each after a snapshot or right after another."""
+    with store._writing() as connection:
+        connection.exec_driver_sql("DELETE FROM sessions")
+    found = [make_session(number) for number in range(1, 7)]
+    store.add(found)
+    store.snapshot(NOW)
+    for with_snapshot, messages in passes:
+        if with_snapshot:
+            store.snapshot(NOW)
+        shared = {message: {"message": message, "passes": 1} for message in messages}
+        store.save_waits({s.id: shared[message] for s, message in zip(found, messages, strict=True)})
+        kept = store.get([s.id for s in found])
+        assert [kept[s.id].wait["message"] for s in found] == messages
+    with store._writing() as connection:
+        rows = connection.exec_driver_sql("SELECT id FROM waits").all()
+    assert len(rows) == len(set(passes[-1][1]))
+
+
+def rows_written(store: Store, act: Callable[[], object]) -> Counter[str]:
+    """By table, how many rows it is asked to write."""
+    written: Counter[str] = Counter()
+
+    def before(_connection, _cursor, statement, parameters, _context, executemany):
+        if match := re.match(r"(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)", statement):
+            written[match[1]] += len(parameters) if executemany else 1
+
+    sa.event.listen(store._engine, "before_cursor_execute", before)
+    try:
+        act()
+    finally:
+        sa.event.remove(store._engine, "before_cursor_execute", before)
+    del written["counters"]
+    return written
+
+
+def test_when_the_reason_of_many_changes_no_session_is_written(store):
+    found = [make_session(number) for number in range(1, 101)]
+    store.add(found)
+    before, after = {"message": "busy: needs 4 gpu"}, {"message": "busy: needs 3 gpu"}
+    store.save_waits({session.id: before for session in found})
+    store.snapshot(NOW)
+    busy = {session.id: after for session in found}
+    assert rows_written(store, lambda: store.save_waits(busy)) == {"waits": 1}
+    assert rows_written(store, lambda: store.save_waits(busy)) == {}
+    busy[found[0].id] = {"message": "held"}
+    assert rows_written(store, lambda: store.save_waits(busy)) == {"waits": 1, "sessions": 1}
+    assert {s.wait["message"] for s in store.snapshot(NOW).sessions} == {"busy: needs 3 gpu", "held"}
+
+
+@st.composite
+def happenings(draw: st.DrawFn) -> list[tuple[int, str]]:
+    """Which of two stores does what."""
+    kinds = ("add", "place", "progress", "end", "hold", "wait", "snapshot")
+    return draw(st.lists(st.tuples(st.sampled_from((0, 1)), st.sampled_from(kinds)), min_size=4, max_size=12))
+
+
+def happen(store: Store, kind: str, number: int) -> None:
+    found = store.snapshot(NOW).sessions if kind != "add" else ()
+    pending = [session for session in found if session.state is S.PENDING]
+    if kind == "add":
+        store.add([make_session(number), make_session(number + 10**6, cluster_size=2)])
+    elif kind == "wait":
+        store.save_waits({s.id: {"message": f"busy {(number + place) % 3}"} for place, s in enumerate(pending)})
+    elif kind == "progress":
+        for session in found:
+            store.save_progress(session.id, {"done": number})
+    elif kind == "hold":
+        store.apply([lifecycle.hold(session, "eve", NOW) for session in pending[:1]])
+    elif kind == "place":
+        allocations = {k.id: {"allocation": Allocation("a1")} for s in pending[:1] for k in s.kernels}
+        store.apply(Event(s.id, NOW, S.PENDING, S.PREPARING, "placed", {"wait": {}}, allocations) for s in pending[:1])
+    elif kind == "end":
+        store.apply(Event(s.id, NOW, s.state, S.CANCELLED, "ended", {"wait": {}}) for s in found[:1])
+
+
+def in_order(store: Store) -> list[Session]:
+    return sorted(store.snapshot(NOW).sessions, key=lambda session: session.id)
+
+
+@one_store_for_all_examples
+@given(happened=happenings())
+def test_a_snapshot_is_what_a_store_that_knows_nothing_yet_reads(url, two_stores, numbers, happened):
+    for session in two_stores[0].snapshot(NOW).sessions:
+        two_stores[0].apply([Event(session.id, NOW, session.state, S.CANCELLED, "ended", {"wait": {}})])
+    for which, kind in happened:
+        happen(two_stores[which], kind, next(numbers))
+    fresh = Store(url)
+    assert in_order(two_stores[0]) == in_order(two_stores[1]) == in_order(fresh)
+    fresh.close()
+
+
+@pytest.fixture
+def two_stores(url, open_store) -> tuple[Store, Store]:
+    return open_store(url), open_store(url)
+
+
+@pytest.fixture
+def numbers() -> Iterator[int]:
+    return count(1)
+
+
+def test_of_what_has_not_changed_a_snapshot_holds_the_same_values(store):
+    store.add([make_session(1), make_session(2), make_session(3)])
+    before = {session.id: session for session in store.snapshot(NOW).sessions}
+    changed = make_session(2).id
+    store.apply([Event(changed, NOW, S.PENDING, S.PENDING, "held by eve", {"held_by": "eve"})])
+    after = {session.id: session for session in store.snapshot(NOW).sessions}
+    assert [key for key in after if after[key] is not before[key]] == [changed]
+    assert store.snapshot(NOW).sessions == tuple(after.values())
