@@ -6,6 +6,8 @@ module: agent_converge
 short_description: Make one Docker host run what its manifest says
 description:
   - Launches the kernels that the manifest asks for and the host lacks, all of a session or none.
+  - Lets the commands of a session begin when the manifest says so.
+  - On the one host that keeps a cluster's overlay networks, makes and removes those.
   - Stops the sessions that are to be stopped, and returns their last words.
   - Removes what carries the cluster's label and is not in the manifest.
   - A manifest older than one that the host has accepted is refused.
@@ -27,7 +29,7 @@ attributes:
     description: Changes nothing, and tells what would be changed.
     support: full
   diff_mode:
-    description: Shows containers, networks, key directories, last words and images that come and go.
+    description: Shows containers, networks, key directories, releases and last words that come and go.
     support: full
   idempotent:
     description: A second run with the same manifest changes nothing.
@@ -56,6 +58,7 @@ EXAMPLES = r"""
       start_timeout_s: 60
       stop_grace_s: 10
       log_max_bytes: 1048576
+      overlays:
       sessions: []
 """
 
@@ -74,7 +77,9 @@ sessions:
       description: The session's id.
       type: str
     outcome:
-      description: C(started), C(kept), C(stopped) or C(failed); of a launch that failed nothing is left.
+      description:
+        - C(started), C(released), C(kept), C(stopped) or C(failed).
+        - Of a launch that failed nothing is left. A release that failed has changed nothing.
       type: str
     error:
       description: Why it failed, in one line for the session's user.
@@ -110,7 +115,7 @@ from ansible.module_utils.converge import StaleGenerationError, converge, forese
 from ansible.module_utils.engine_api import EngineApi, EngineError
 from ansible.module_utils.host_report import gather_report
 from ansible.module_utils.host_state import BusyError
-from ansible.module_utils.key_directory import KeyDirectoryError
+from ansible.module_utils.tmpfs import TmpfsError
 
 
 def main() -> None:
@@ -124,7 +129,9 @@ def main() -> None:
     engine = EngineApi()
     try:
         manifest = parse_manifest(json.loads(module.params["manifest"]))
-        outcome = foresee(engine, manifest) if module.check_mode else converge(engine, manifest, module.warn)
+        outcome = (
+            foresee(engine, manifest, module.warn) if module.check_mode else converge(engine, manifest, module.warn)
+        )
         report = gather_report(
             engine, manifest.cluster, manifest.runtime_path, module.params["attributes"], module.warn
         )
@@ -132,7 +139,7 @@ def main() -> None:
         module.fail_json(msg=str(error), stale_generation=True, agent_generation=error.agent_generation)
     except EngineError as error:
         module.fail_json(msg=error.with_remedy())
-    except (ManifestError, BusyError, KeyDirectoryError) as error:
+    except (ManifestError, BusyError, TmpfsError) as error:
         module.fail_json(msg=str(error))
     if not module.check_mode:
         forget_other_images(manifest.cluster, {image["id"] for image in report["images"]})

@@ -65,6 +65,17 @@ EXAMPLES = r"""
       mem: 4G
     wait: true
 
+- name: A hundred sessions, eight at a time, once the training has ended well
+  cluster_session:
+    name: evaluation
+    spec:
+      array: 0-99%8
+      after_ok: train
+      gpu_models: [A100, H100]
+      labels:
+        disk: ssd
+      command: python evaluate.py --part $MUSTER_ARRAY_INDEX
+
 - name: Nothing of it any more
   cluster_session:
     name: train
@@ -74,11 +85,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 session:
-  description: The session, as C(muster show --json) prints it; none if there is none.
+  description: The session, as C(muster show --json) prints it, the first one of an array; none if there is none.
   returned: always
   type: dict
+sessions:
+  description: All sessions of an array; else the one session, or none.
+  returned: always
+  type: list
+  elements: dict
 kernels:
-  description: Its kernels, each with name, agent, container id, state, address and published ssh port.
+  description: The session's kernels, each with name, agent, container id, state, address and published ssh port.
   returned: when there is a session
   type: list
   elements: dict
@@ -117,9 +133,7 @@ def main() -> None:
                 outcome = declared.waited(outcome, given["wait_timeout"])
     except MusterError as error:
         module.fail_json(msg=str(error))
-    result = {"changed": outcome.changed, "session": outcome.session}
-    if outcome.session:
-        result["kernels"] = outcome.session["kernels"]
+    result = outcome.as_dict()
     if module._diff:  # noqa: SLF001 - Ansible has no public name for it
         result["diff"] = outcome.diff
     if outcome.failure:

@@ -39,10 +39,11 @@ class ImageFacts(NamedTuple):
         return f"{runtime_path}/bin/sh"
 
 
-def image_facts(engine: EngineApi, cluster: str, image_id: str, home: str) -> ImageFacts:
-    """Return an image's facts, from this host's cache or else from a container that is made for it and never started.
+def image_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str]) -> ImageFacts:
+    """Return an image's facts, those of `paths` among them.
 
-    An image's id is a hash of its content, so what was read once holds for good.
+    They come from this host's cache, or else from a container that is made for it and never started. An image's id is a
+    hash of its content, so what was read once holds for good.
     """
     directory = agent_names.ClusterPaths(cluster).image_facts
     cache = directory / _cache_name(image_id)
@@ -51,10 +52,10 @@ def image_facts(engine: EngineApi, cluster: str, image_id: str, home: str) -> Im
     except FileNotFoundError:
         known: set[str] = set()
     else:
-        if home in facts.paths:
+        if paths <= facts.paths.keys():
             return facts
         known = set(facts.paths)
-    facts = _read_facts(engine, cluster, image_id, known | {_BASH, _SH, _SSH_DIRECTORY, _PROFILE_DIRECTORY, home})
+    facts = _read_facts(engine, cluster, image_id, known | {_BASH, _SH, _SSH_DIRECTORY, _PROFILE_DIRECTORY} | paths)
     directory.mkdir(mode=0o700, exist_ok=True)
     host_state.write_durably(cache, json.dumps(facts._asdict()))
     return facts
@@ -122,9 +123,9 @@ def merged_ssh_config(ssh_config: str) -> str:
 
 
 def account_tar(
-    facts: ImageFacts, user: dict[str, Any], environment: dict[str, str], mount_targets: list[str]
+    facts: ImageFacts, user: dict[str, Any], environment: dict[str, str], mount_targets: list[str], links: list[str]
 ) -> bytes:
-    """Return what is unpacked at the container's root before it starts."""
+    """Return what is unpacked at the container's root before it starts; `links` become files, for binds to lie on."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         _add_file(archive, "/etc/passwd", merged_passwd(facts.passwd, user, environment["SHELL"]))
@@ -145,6 +146,8 @@ def account_tar(
                 home = found["linkTarget"]
             mode = stat.S_IMODE(found["mode"]) if is_directory else 0o755
             _add_directory(archive, home, mode, user["uid"], user["gid"])
+        for link in links:
+            _add_file(archive, link, "")
     return buffer.getvalue()
 
 

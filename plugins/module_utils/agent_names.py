@@ -12,12 +12,17 @@ LABEL_KERNEL = "muster.kernel"
 LABEL_KERNEL_NAME = "muster.kernel-name"
 LABEL_GENERATION = "muster.generation"
 LABEL_SSHD_PORT = "muster.sshd-port"
-LABEL_SWARM_NODE = "muster.swarm-node"
+LABEL_GPUS = "muster.gpus"
 
 KEY_ROOT = Path("/run/muster")
 STATE_ROOT = Path("/var/lib/muster/agent")
 KEYS_IN_CONTAINER = "/run/muster"
+FGPU_ROOT = Path("/run/muster-fgpu")
+FGPU_STATE_IN_CONTAINER = "/run/fgpu"
+FGPU_PATH = "/opt/muster/fgpu"
 OVERLAY = "overlay"
+# The engine puts every container of an overlay on this bridge too: its way out, and in for published ports.
+GATEWAY_BRIDGE = "docker_gwbridge"
 RUNTIME_PATH = "/opt/muster/runtime"
 
 
@@ -27,6 +32,16 @@ def container_name(session_id: str, kernel_name: str) -> str:
 
 def network_name(session_id: str) -> str:
     return f"muster-{session_id.replace('-', '')[:12]}"
+
+
+def bridge_name(session_id: str) -> str:
+    """Return the interface's name of a session's network on one host; the kernel allows 15 characters."""
+    return f"mus-{session_id.replace('-', '')[:11]}"
+
+
+def gpu_lease(gpu_uuid: str) -> Path:
+    """Return the compute lease of a GPU, which the kernels of all clusters on it share."""
+    return FGPU_ROOT / "gpus" / gpu_uuid
 
 
 def of_cluster(cluster: str) -> str:
@@ -44,17 +59,18 @@ class ClusterPaths:
 
     def __init__(self, cluster: str) -> None:
         self.keys = KEY_ROOT / cluster
+        self.fgpu = FGPU_ROOT / cluster
         self.state = STATE_ROOT / cluster
         self.generation = self.state / "generation"
         self.lock = self.state / "lock"
         self.spool = self.state / "spool"
         self.image_facts = self.state / "images"
 
-    def session_keys(self, session_id: str) -> Path:
-        return self.keys / session_id
-
     def kernel_keys(self, session_id: str, kernel_name: str) -> Path:
         return self.keys / session_id / kernel_name
+
+    def kernel_usage(self, session_id: str, kernel_name: str) -> Path:
+        return self.fgpu / session_id / kernel_name / "usage"
 
     def session_spool(self, session_id: str) -> Path:
         return self.spool / session_id
@@ -93,7 +109,6 @@ class SeenNetwork(NamedTuple):
     session_id: str
     generation: str
     driver: str
-    swarm_node: str
 
     @classmethod
     def from_list(cls, entry: dict[str, Any]) -> SeenNetwork:
@@ -103,6 +118,6 @@ class SeenNetwork(NamedTuple):
             name=entry["Name"],
             session_id=labels.get(LABEL_SESSION, ""),
             generation=labels.get(LABEL_GENERATION, ""),
-            driver=entry["Driver"],
-            swarm_node=labels.get(LABEL_SWARM_NODE, ""),
+            # Until the swarm has allocated a network, its managers list it without a driver. Ours are overlays all.
+            driver=OVERLAY if entry["Scope"] == "swarm" else entry["Driver"],
         )

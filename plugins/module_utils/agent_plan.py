@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .agent_manifest import KEEP, LAUNCH, STOP, Kernel, Manifest, Session
-from .agent_names import OVERLAY, SeenContainer, SeenNetwork, container_name
-from .differences import ABSENT, Differences
+from .agent_manifest import KEEP, LAUNCH, RELEASE, STOP, Kernel, Manifest, Overlay, Session
+from .agent_names import OVERLAY, SeenContainer, SeenNetwork
 
 # In any other state a container never ran, or is on its way out: it is made anew.
 _LIVED = {"running", "paused", "exited"}
@@ -17,9 +16,10 @@ class Observed(NamedTuple):
 
     containers: list[SeenContainer]
     networks: list[SeenNetwork]
-    keys: dict[str, set[str]]  # session id -> names of kernels with a key directory
+    keys: dict[str, dict[str, str]]  # session id -> name of a kernel with a key directory -> generation released
     spools: set[str]  # session ids
-    swarm_node: str  # this host's id as a manager of its swarm; empty where it is none
+    is_manager: bool  # of its swarm: only managers may make and remove overlays
+    overlay_obstacle: str  # why no kernel on an overlay may start here; empty if it may
 
 
 class Launch(NamedTuple):
@@ -27,7 +27,14 @@ class Launch(NamedTuple):
     missing: list[Kernel]
     present: list[tuple[Kernel, SeenContainer]]
     network_missing: bool
-    swarm_node: str
+    released: dict[str, str]  # kernel's name -> generation released
+    obstacle: str  # why the missing kernels must not be launched; empty if they may
+
+
+class Release(NamedTuple):
+    session: Session
+    waiting: list[tuple[Kernel, SeenContainer | None]]  # not released yet; None: there is no such container
+    released: dict[str, str]  # kernel's name -> generation released
 
 
 class Stop(NamedTuple):
@@ -42,16 +49,21 @@ class Plan(NamedTuple):
     discarded_keys: list[tuple[str, str]]  # session id, and a kernel's name or "" for all of the session
     discarded_spools: list[str]
     launches: list[Launch]
+    releases: list[Release]
     stops: list[Stop]
+    missing_overlays: list[Overlay]
+    discarded_overlays: list[SeenNetwork]
 
 
 def plan_for(manifest: Manifest, observed: Observed) -> Plan:
     """Return the steps that make the host match its manifest."""
     sessions = {session.id: session for session in manifest.sessions}
     discarded_containers = [seen for seen in observed.containers if _is_discarded(seen, sessions)]
-    discarded_networks = [seen for seen in observed.networks if _is_network_discarded(seen, sessions, observed)]
     kept = [seen for seen in observed.containers if seen not in discarded_containers]
-    networks = [seen for seen in observed.networks if seen not in discarded_networks]
+    bridges = [seen for seen in observed.networks if seen.driver != OVERLAY]
+    discarded_networks = [seen for seen in bridges if _is_bridge_discarded(seen, sessions)]
+    networks = [seen for seen in bridges if seen not in discarded_networks]
+    missing_overlays, discarded_overlays = _overlays(manifest, observed)
     return Plan(
         discarded_containers=discarded_containers,
         discarded_networks=discarded_networks,
@@ -62,9 +74,12 @@ def plan_for(manifest: Manifest, observed: Observed) -> Plan:
             if session_id not in sessions or sessions[session_id].desired != STOP
         ),
         launches=[
-            _launch(session, kept, networks, observed.swarm_node)
+            _launch(session, kept, networks, observed) for session in manifest.sessions if session.desired == LAUNCH
+        ],
+        releases=[
+            _release(session, kept, observed.keys.get(session.id, {}))
             for session in manifest.sessions
-            if session.desired == LAUNCH
+            if session.desired == RELEASE
         ],
         stops=[
             Stop(
@@ -75,60 +90,9 @@ def plan_for(manifest: Manifest, observed: Observed) -> Plan:
             for session in manifest.sessions
             if session.desired == STOP
         ],
+        missing_overlays=missing_overlays,
+        discarded_overlays=discarded_overlays,
     )
-
-
-def differences_of(plan: Plan, observed: Observed) -> Differences:
-    """Return what the plan changes, as Ansible's `changed` and `diff` tell it."""
-    differences = Differences()
-    _add_discards(differences, plan)
-    _add_launches(differences, plan, observed)
-    _add_stops(differences, plan, observed)
-    return differences
-
-
-def _add_discards(differences: Differences, plan: Plan) -> None:
-    for seen in plan.discarded_containers:
-        differences.add("containers", seen.name, _described(seen), ABSENT)
-    for network in plan.discarded_networks:
-        differences.add("networks", network.name, "present", ABSENT)
-    for session_id, name in plan.discarded_keys:
-        differences.add("key directories", f"{session_id}/{name}".rstrip("/"), "present", ABSENT)
-    for session_id in plan.discarded_spools:
-        differences.add("last words", session_id, "present", ABSENT)
-
-
-def _add_launches(differences: Differences, plan: Plan, observed: Observed) -> None:
-    for launch in plan.launches:
-        session = launch.session
-        for kernel in launch.missing:
-            name = container_name(session.id, kernel.name)
-            differences.add("containers", name, ABSENT, f"running, generation {session.generation}")
-        if session.id not in observed.keys and launch.missing:
-            differences.add("key directories", session.id, ABSENT, "present")
-        if launch.network_missing:
-            differences.add("networks", session.network["name"], ABSENT, "present")
-
-
-def _add_stops(differences: Differences, plan: Plan, observed: Observed) -> None:
-    for stop in plan.stops:
-        for seen in stop.containers:
-            differences.add("containers", seen.name, _described(seen), ABSENT)
-        for network in stop.networks:
-            differences.add("networks", network.name, "present", ABSENT)
-        if stop.session.id in observed.keys:
-            differences.add("key directories", stop.session.id, "present", ABSENT)
-
-
-def retract_launch(differences: Differences, launch: Launch) -> None:
-    """Tell what a launch that failed leaves: nothing of its session."""
-    session = launch.session
-    for kernel in launch.missing:
-        differences.add("containers", container_name(session.id, kernel.name), ABSENT, ABSENT)
-    for _, seen in launch.present:
-        differences.add("containers", seen.name, _described(seen), ABSENT)
-    differences.add("key directories", session.id, "present" if launch.present else ABSENT, ABSENT)
-    differences.add("networks", session.network["name"], ABSENT if launch.network_missing else "present", ABSENT)
 
 
 def _is_discarded(seen: SeenContainer, sessions: dict[str, Session]) -> bool:
@@ -139,19 +103,28 @@ def _is_discarded(seen: SeenContainer, sessions: dict[str, Session]) -> bool:
         return False
     if seen.kernel_id not in {kernel.id for kernel in session.kernels}:
         return True
-    if session.desired == KEEP:
+    if session.desired in {KEEP, RELEASE}:
         return False
     return seen.generation != session.generation or seen.state not in _LIVED
 
 
-def _is_network_discarded(seen: SeenNetwork, sessions: dict[str, Session], observed: Observed) -> bool:
+def _is_bridge_discarded(seen: SeenNetwork, sessions: dict[str, Session]) -> bool:
     session = sessions.get(seen.session_id)
-    if seen.driver == OVERLAY:
-        # Every manager of a swarm sees it; only the one that made it may take it for a leftover.
-        return session is None and seen.swarm_node == observed.swarm_node
-    if session is None:
-        return True
-    return session.desired == LAUNCH and seen.generation != session.generation
+    return session is None or (session.desired == LAUNCH and seen.generation != session.generation)
+
+
+def _overlays(manifest: Manifest, observed: Observed) -> tuple[list[Overlay], list[SeenNetwork]]:
+    """Return the overlays that the keeper lacks, and those of the cluster that shall not exist."""
+    if manifest.overlays is None or not observed.is_manager:
+        return [], []
+    present = [seen for seen in observed.networks if seen.driver == OVERLAY]
+    names = {seen.name for seen in present}
+    wanted = {overlay.name for overlay in manifest.overlays}
+    # What is newer than this manifest was made by another keeper, which knows more.
+    discarded = [
+        seen for seen in present if seen.name not in wanted and int(seen.generation or 0) <= manifest.generation
+    ]
+    return [overlay for overlay in manifest.overlays if overlay.name not in names], discarded
 
 
 def _discarded_keys(sessions: dict[str, Session], observed: Observed) -> list[tuple[str, str]]:
@@ -161,23 +134,35 @@ def _discarded_keys(sessions: dict[str, Session], observed: Observed) -> list[tu
         if session is None:
             discarded.append((session_id, ""))
         elif session.desired != STOP:
-            strangers = names - {kernel.name for kernel in session.kernels}
+            strangers = names.keys() - {kernel.name for kernel in session.kernels}
             discarded.extend((session_id, name) for name in sorted(strangers))
     return discarded
 
 
-def _launch(session: Session, containers: list[SeenContainer], networks: list[SeenNetwork], swarm_node: str) -> Launch:
+def _launch(
+    session: Session, containers: list[SeenContainer], networks: list[SeenNetwork], observed: Observed
+) -> Launch:
     present = {seen.kernel_id: seen for seen in containers if seen.session_id == session.id}
-    # An overlay is made, and listed with its labels, by managers only.
-    is_ours_to_make = session.network["driver"] != OVERLAY or bool(swarm_node)
+    missing = [kernel for kernel in session.kernels if kernel.id not in present]
+    on_overlay = session.network["driver"] == OVERLAY
     return Launch(
         session=session,
-        missing=[kernel for kernel in session.kernels if kernel.id not in present],
+        missing=missing,
         present=[(kernel, present[kernel.id]) for kernel in session.kernels if kernel.id in present],
-        network_missing=is_ours_to_make and session.network["name"] not in {seen.name for seen in networks},
-        swarm_node=swarm_node,
+        network_missing=not on_overlay and session.network["name"] not in {seen.name for seen in networks},
+        released=observed.keys.get(session.id, {}),
+        obstacle=observed.overlay_obstacle if on_overlay and missing else "",
     )
 
 
-def _described(seen: SeenContainer) -> str:
-    return f"{seen.state}, generation {seen.generation}" if seen.generation else seen.state
+def _release(session: Session, containers: list[SeenContainer], released: dict[str, str]) -> Release:
+    present = {seen.kernel_id: seen for seen in containers if seen.generation == session.generation}
+    return Release(
+        session,
+        [
+            (kernel, present.get(kernel.id))
+            for kernel in session.kernels
+            if released.get(kernel.name) != session.generation
+        ],
+        released,
+    )

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from . import agent_names
+from . import agent_names, gpu_access
+from .gpu_access import Bind
 
 if TYPE_CHECKING:
-    from .agent_manifest import Kernel, Manifest, Session
+    from .agent_manifest import Kernel, Manifest, Overlay, Session
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What last words may hold is only a part of what the engine keeps: this many times as much, in two files.
 LOG_ROTATION = 4
 LOG_FILE_LEAST_BYTES = 1 << 20
+ANY_PORT = "0"
 
 
 def complete_environment(kernel: Kernel, image_environment: list[str], runtime_path: str, shell: str) -> dict[str, str]:
     """Return everything that a kernel's processes find in their environment."""
     environment = dict(entry.split("=", 1) for entry in image_environment if "=" in entry)
     environment.update(kernel.spec["env"])
-    user = kernel.spec["user"]
+    access, user = kernel.spec["gpu_access"], kernel.spec["user"]
+    if access:
+        environment.update(access["env"])
     environment.update(
         HOME=user["home"],
         HOSTNAME=kernel.name,
@@ -30,9 +35,9 @@ def complete_environment(kernel: Kernel, image_environment: list[str], runtime_p
     )
     # NVIDIA's runtime gives a container what this says; where that runtime is the default one, an image's "all" would
     # reach devices of other sessions.
-    gpu_uuids = kernel.spec["resources"].get("gpu_uuids")
-    if gpu_uuids or "NVIDIA_VISIBLE_DEVICES" in environment:
-        environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(gpu_uuids or []) or "void"
+    visible = gpu_access.visible_devices(access)
+    if visible or "NVIDIA_VISIBLE_DEVICES" in environment:
+        environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(visible) or "void"
     return environment
 
 
@@ -47,27 +52,43 @@ def sshd_config_with(config: str, environment: dict[str, str]) -> str:
     return f"SetEnv {settings}\n{config}"
 
 
-def labels(cluster: str, session: Session) -> dict[str, str]:
-    """Return the labels that a session's network and containers share."""
+def labels(cluster: str, session_id: str, generation: str) -> dict[str, str]:
+    """Return the labels that a session's networks and containers share."""
     return {
         agent_names.LABEL_CLUSTER: cluster,
-        agent_names.LABEL_SESSION: session.id,
-        agent_names.LABEL_GENERATION: session.generation,
+        agent_names.LABEL_SESSION: session_id,
+        agent_names.LABEL_GENERATION: generation,
     }
 
 
-def network_body(cluster: str, session: Session, swarm_node: str = "") -> dict[str, Any]:
-    """Return the body that creates a session's network."""
-    body = {
+def bridge_body(cluster: str, session: Session) -> dict[str, Any]:
+    """Return the body that creates the network of a session on one host."""
+    return {
         "Name": session.network["name"],
         "CheckDuplicate": True,
         "Driver": session.network["driver"],
-        "Labels": labels(cluster, session),
+        # A name by which roles/docker_engine knows the bridges of sessions.
+        "Options": {"com.docker.network.bridge.name": agent_names.bridge_name(session.id)},
+        "Labels": labels(cluster, session.id, session.generation),
     }
-    if session.network["driver"] == agent_names.OVERLAY:
-        body["Attachable"] = True
-        body["Labels"][agent_names.LABEL_SWARM_NODE] = swarm_node
-    return body
+
+
+def overlay_body(cluster: str, overlay: Overlay) -> dict[str, Any]:
+    """Return the body that creates the network of a session over several hosts."""
+    options = {}
+    if overlay.mtu is not None:
+        options["com.docker.network.driver.mtu"] = str(overlay.mtu)
+    if overlay.encrypted:
+        options["encrypted"] = ""
+    return {
+        "Name": overlay.name,
+        "CheckDuplicate": True,
+        "Driver": agent_names.OVERLAY,
+        "Scope": "swarm",
+        "Attachable": True,
+        "Options": options,
+        "Labels": labels(cluster, overlay.session_id, overlay.generation),
+    }
 
 
 def container_body(
@@ -76,15 +97,18 @@ def container_body(
     kernel: Kernel,
     environment: dict[str, str],
     folders: dict[str, str],
+    gpu_binds: list[Bind],
 ) -> dict[str, Any]:
     """Return the body that creates a kernel's container; `folders` are the mounts' folders as resolved on this host."""
     spec = kernel.spec
+    binds = [*_binds(manifest, session, kernel, folders), *gpu_binds]
     ports = {f"{manifest.sshd_port}/tcp": {}}
     bindings: dict[str, list[dict[str, str]]] = {}
     for publish in spec["publish"]:
         port = f"{publish['container_port']}/tcp"
         ports[port] = {}
-        binding = {"HostIp": publish.get("host_ip") or "", "HostPort": str(publish.get("host_port") or "")}
+        host_port = str(publish["host_port"])
+        binding = {"HostIp": publish["host_ip"], "HostPort": "" if host_port == ANY_PORT else host_port}
         bindings.setdefault(port, []).append(binding)
     return {
         "Image": spec["image"],
@@ -96,16 +120,17 @@ def container_body(
         "Env": [f"{name}={value}" for name, value in environment.items()],
         "ExposedPorts": ports,
         "Labels": {
-            **labels(manifest.cluster, session),
+            **labels(manifest.cluster, session.id, session.generation),
             agent_names.LABEL_SESSION_NAME: session.name,
             agent_names.LABEL_KERNEL: kernel.id,
             agent_names.LABEL_KERNEL_NAME: kernel.name,
             agent_names.LABEL_SSHD_PORT: str(manifest.sshd_port),
+            agent_names.LABEL_GPUS: json.dumps(spec["gpus"]),
         },
         # An image's own signal and health check were made for its own entrypoint, which is not run.
         "StopSignal": "SIGTERM",
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": _host_config(manifest, session, kernel, folders, bindings),
+        "HostConfig": _host_config(manifest, session, kernel, binds, bindings),
         "NetworkingConfig": {"EndpointsConfig": {session.network["name"]: {"Aliases": [kernel.name]}}},
     }
 
@@ -114,11 +139,10 @@ def _host_config(
     manifest: Manifest,
     session: Session,
     kernel: Kernel,
-    folders: dict[str, str],
+    binds: list[Bind],
     bindings: dict[str, list[dict[str, str]]],
 ) -> dict[str, Any]:
     resources = kernel.spec["resources"]
-    keys = str(agent_names.ClusterPaths(manifest.cluster).kernel_keys(session.id, kernel.name))
     config: dict[str, Any] = {
         "NetworkMode": session.network["name"],
         "PortBindings": bindings,
@@ -140,20 +164,22 @@ def _host_config(
             },
         },
         "Mounts": [
-            _bind(keys, agent_names.KEYS_IN_CONTAINER, read_only=True),
-            _bind(manifest.runtime_path, manifest.runtime_path, read_only=True),
-            *(
-                _bind(folders[mount["folder"]], mount["target"], read_only=bool(mount.get("read_only")))
-                for mount in kernel.spec["mounts"]
-            ),
+            {"Type": "bind", "Source": bind.source, "Target": bind.target, "ReadOnly": bind.read_only} for bind in binds
         ],
     }
-    if resources.get("gpu_uuids"):
-        config["DeviceRequests"] = [
-            {"DeviceIDs": resources["gpu_uuids"], "Capabilities": [["gpu", "compute", "utility"]]}
-        ]
+    access = kernel.spec["gpu_access"]
+    if access and access["devices"]:
+        config["DeviceRequests"] = [gpu_access.device_request(access["devices"])]
     return config
 
 
-def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
-    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
+def _binds(manifest: Manifest, session: Session, kernel: Kernel, folders: dict[str, str]) -> list[Bind]:
+    keys = str(agent_names.ClusterPaths(manifest.cluster).kernel_keys(session.id, kernel.name))
+    return [
+        Bind(keys, agent_names.KEYS_IN_CONTAINER, read_only=True),
+        Bind(manifest.runtime_path, manifest.runtime_path, read_only=True),
+        *(
+            Bind(folders[mount["folder"]], mount["target"], read_only=bool(mount.get("read_only")))
+            for mount in kernel.spec["mounts"]
+        ),
+    ]

@@ -5,23 +5,35 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import agent_names, host_state, key_directory, last_words
-from .agent_manifest import KEEP, LAUNCH, STOP
-from .agent_plan import Launch, Observed, Plan, Stop, differences_of, plan_for, retract_launch
-from .differences import ABSENT, Differences
+from . import agent_names, fgpu_state, host_state, key_directory, last_words, overlay_networks
+from .agent_manifest import KEEP, LAUNCH, RELEASE, STOP
+from .agent_plan import Launch, Observed, Plan, Stop, plan_for
+from .differences import ABSENT
 from .engine_api import EngineApi, EngineError
-from .gang_launch import GangLaunch, Images, LaunchError, resolved_folders
-from .removal import remove_container, remove_network
+from .gang_launch import GangLaunch, Images, check_launch
+from .gang_release import GangRelease
+from .launch_error import LaunchError
+from .plan_differences import (
+    CONTAINERS,
+    NETWORKS,
+    PRESENT,
+    described,
+    differences_of,
+    retract_launch,
+    retract_release,
+)
+from .removal import remove_container, remove_files, remove_network, remove_overlay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .agent_manifest import Manifest, Session
     from .agent_names import SeenContainer, SeenNetwork
+    from .differences import Differences
 
 _MOST_THREADS = 64
 _LEAST_PATIENCE_S = 60
-_OUTCOMES = {LAUNCH: "started", KEEP: "kept", STOP: "stopped"}
+_OUTCOMES = {LAUNCH: "started", RELEASE: "released", KEEP: "kept", STOP: "stopped"}
 
 
 class StaleGenerationError(Exception):
@@ -44,25 +56,33 @@ def converge(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None])
     with host_state.one_run_at_a_time(manifest.cluster, patience_s):
         accepted = _check_generation(manifest)
         observed = observe(engine, manifest)
+        _warn_of_a_keeper_that_cannot(manifest, observed, warn)
         if accepted != manifest.generation:
             host_state.write_generation(manifest.cluster, manifest.generation)
         return _Run(engine, manifest, observed, warn).outcome()
 
 
-def foresee(engine: EngineApi, manifest: Manifest) -> Outcome:
+def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) -> Outcome:
     """Return what `converge` would do, having done nothing."""
     _check_generation(manifest)
     observed = observe(engine, manifest)
+    _warn_of_a_keeper_that_cannot(manifest, observed, warn)
     plan = plan_for(manifest, observed)
     differences = differences_of(plan, observed)
+    images = Images(engine, manifest.cluster)
     failures = {}
     for launch in plan.launches:
         try:
-            for kernel in launch.missing:
-                resolved_folders(manifest, kernel)
+            check_launch(manifest, launch, images)
         except LaunchError as error:
             failures[launch.session.id] = error
             retract_launch(differences, launch)
+    for release in plan.releases:
+        try:
+            GangRelease(engine, manifest, release).check()
+        except LaunchError as error:
+            failures[release.session.id] = error
+            retract_release(differences, release)
     foreseen = [_session_result(session, failures.get(session.id)) for session in manifest.sessions]
     return Outcome(foreseen, _all_last_words(manifest.cluster, plan), differences)
 
@@ -70,19 +90,26 @@ def foresee(engine: EngineApi, manifest: Manifest) -> Outcome:
 def observe(engine: EngineApi, manifest: Manifest) -> Observed:
     cluster = manifest.cluster
     label = agent_names.of_cluster(cluster)
-    networks = [agent_names.SeenNetwork.from_list(entry) for entry in engine.networks(label)]
-    swarm_node = ""
-    drivers = {network.driver for network in networks} | {session.network["driver"] for session in manifest.sessions}
-    if agent_names.OVERLAY in drivers:
-        swarm = engine.info()["Swarm"]
-        swarm_node = swarm["NodeID"] if swarm["ControlAvailable"] else ""
+    launched = {session.network["driver"] for session in manifest.sessions if session.desired == LAUNCH}
+    swarm = {"manager": False}
+    overlay_obstacle = ""
+    if manifest.overlays is not None or agent_names.OVERLAY in launched:
+        swarm = overlay_networks.swarm_of(engine.info())
+    if agent_names.OVERLAY in launched:
+        overlay_obstacle = overlay_networks.obstacle(engine, swarm)
     return Observed(
         containers=[agent_names.SeenContainer.from_list(entry) for entry in engine.containers(label)],
-        networks=networks,
+        networks=[agent_names.SeenNetwork.from_list(entry) for entry in engine.networks(label)],
         keys=key_directory.kernels_with_keys(agent_names.ClusterPaths(cluster)),
         spools=last_words.spooled_sessions(cluster),
-        swarm_node=swarm_node,
+        is_manager=swarm["manager"],
+        overlay_obstacle=overlay_obstacle,
     )
+
+
+def _warn_of_a_keeper_that_cannot(manifest: Manifest, observed: Observed, warn: Callable[[str], None]) -> None:
+    if manifest.overlays is not None and not observed.is_manager:
+        warn("this agent is to keep the overlay networks, but is no manager of a swarm (roles/overlay_network)")
 
 
 def _check_generation(manifest: Manifest) -> int | None:
@@ -105,36 +132,75 @@ class _Run:
         plan = self._plan
         if plan.launches:
             key_directory.ensure_memory_backed()
-        failures: dict[str, BaseException | None] = {}
+        if any(fgpu_state.is_needed(kernel) for launch in plan.launches for kernel in launch.missing):
+            fgpu_state.ensure_root()
         removals = len(plan.discarded_containers) + sum(1 + len(stop.containers) for stop in plan.stops)
-        launches = sum(1 + len(launch.session.kernels) for launch in plan.launches)
+        begun = [launch.session for launch in plan.launches] + [release.session for release in plan.releases]
+        launches = len(plan.missing_overlays) + sum(1 + len(session.kernels) for session in begun)
         # In both pools a task only waits for tasks that were given to its pool before it, so no pool can choke.
-        with _pool(removals) as removing, _pool(launches) as launching:
+        with _pool(removals + len(plan.discarded_overlays)) as removing, _pool(launches) as launching:
             self._discard(removing)
             stops = [(stop, self._begin_stop(stop, removing)) for stop in plan.stops]
-            images = Images(self._engine, self._manifest.cluster)
-            gangs = [GangLaunch(self._engine, images, self._manifest, launch, launching) for launch in plan.launches]
-            for gang in gangs:
-                failure = gang.failure()
-                failures[gang.session.id] = failure
-                if failure:
-                    self._undo(gang.launch)
+            failures = self._bring_up(launching)
             for stop, ended in stops:
                 failures[stop.session.id] = ended.result()
+            # Last, since kernels that this very run removed may have been on them.
+            list(removing.map(self._discard_network, plan.discarded_overlays))
         for failure in failures.values():
             if failure is not None and not isinstance(failure, (LaunchError, EngineError)):
                 raise failure  # a mistake of ours, told in full; its session is undone like any other
-        for reference in images.pulled:
-            self._differences.add("images", reference, ABSENT, "present")
         results = [_session_result(session, failures.get(session.id)) for session in self._manifest.sessions]
         return Outcome(results, _all_last_words(self._manifest.cluster, plan), self._differences)
+
+    def _bring_up(self, pool: ThreadPoolExecutor) -> dict[str, BaseException | None]:
+        """Make overlays, launch and release; return by session why it failed, or None."""
+        plan, manifest = self._plan, self._manifest
+        overlays = {
+            overlay.name: pool.submit(overlay_networks.make_overlay, self._engine, manifest.cluster, overlay)
+            for overlay in plan.missing_overlays
+        }
+        images = Images(self._engine, manifest.cluster)
+        gangs = [
+            GangLaunch(self._engine, images, manifest, launch, pool, overlays.get(launch.session.network["name"]))
+            for launch in plan.launches
+        ]
+        releases = [GangRelease(self._engine, manifest, release) for release in plan.releases]
+        for gang in releases:
+            gang.begin(pool)
+        # Each in a thread of its own: a gang that is slow to fail must not hold up the others' commands.
+        with _pool(len(gangs) + len(releases)) as settling:
+            settled = [(gang.session.id, settling.submit(self._settle_launch, gang)) for gang in gangs]
+            settled += [(gang.session.id, settling.submit(self._settle_release, gang)) for gang in releases]
+        for name, made in overlays.items():
+            self._settle_overlay(name, made.exception())
+        return {session_id: failure.result() for session_id, failure in settled}
+
+    def _settle_launch(self, gang: GangLaunch) -> BaseException | None:
+        failure = gang.failure()
+        if failure:
+            self._undo(gang.launch)
+        return failure
+
+    def _settle_release(self, gang: GangRelease) -> BaseException | None:
+        failure = gang.failure()
+        if failure:
+            retract_release(self._differences, gang.release)
+        return failure
+
+    def _settle_overlay(self, name: str, failure: BaseException | None) -> None:
+        if failure is None:
+            return
+        if not isinstance(failure, LaunchError):
+            raise failure
+        self._warn(str(failure))
+        self._differences.add(NETWORKS, name, ABSENT, ABSENT)
 
     def _discard(self, pool: ThreadPoolExecutor) -> None:
         plan = self._plan
         list(pool.map(self._discard_container, plan.discarded_containers))
         list(pool.map(self._discard_network, plan.discarded_networks))
         for session_id, name in plan.discarded_keys:
-            key_directory.remove_keys(self._paths.kernel_keys(session_id, name))
+            remove_files(self._paths, session_id, name)
         for session_id in plan.discarded_spools:
             last_words.forget_words(self._manifest.cluster, session_id)
 
@@ -143,12 +209,15 @@ class _Run:
             remove_container(self._engine, seen.id)
         except EngineError as error:
             self._warn(f"container {seen.name} cannot be removed: {error}")
+            self._differences.add(CONTAINERS, seen.name, described(seen), described(seen))
 
     def _discard_network(self, seen: SeenNetwork) -> None:
+        remove = remove_overlay if seen.driver == agent_names.OVERLAY else remove_network
         try:
-            remove_network(self._engine, seen.id)
+            remove(self._engine, seen.id)
         except EngineError as error:
             self._warn(f"network {seen.name} cannot be removed: {error}")
+            self._differences.add(NETWORKS, seen.name, PRESENT, PRESENT)
 
     def _begin_stop(self, stop: Stop, pool: ThreadPoolExecutor) -> Future[EngineError | None]:
         kernels = [pool.submit(self._stop_kernel, seen) for seen in stop.containers]
@@ -169,21 +238,20 @@ class _Run:
                 kernel.result()
         except EngineError as error:
             return error
-        key_directory.remove_keys(self._paths.session_keys(stop.session.id))
+        remove_files(self._paths, stop.session.id)
         for network in stop.networks:
-            # An overlay may still have kernels on other agents; what is left of it goes with a later run.
             self._discard_network(network)
         return None
 
     def _undo(self, launch: Launch) -> None:
-        """Leave nothing of a gang whose launch failed, but for an overlay, which is not this host's alone."""
+        """Leave nothing of a gang whose launch failed, but for an overlay, which is its keeper's."""
         session = launch.session
         labels = (agent_names.of_cluster(self._manifest.cluster), agent_names.of_session(session.id))
         for entry in self._engine.containers(*labels):
             self._discard_container(agent_names.SeenContainer.from_list(entry))
-        key_directory.remove_keys(self._paths.session_keys(session.id))
-        if session.network["driver"] != agent_names.OVERLAY:
-            for network in map(agent_names.SeenNetwork.from_list, self._engine.networks(*labels)):
+        remove_files(self._paths, session.id)
+        for network in map(agent_names.SeenNetwork.from_list, self._engine.networks(*labels)):
+            if network.driver != agent_names.OVERLAY:
                 self._discard_network(network)
         retract_launch(self._differences, launch)
 
@@ -195,10 +263,14 @@ def _pool(tasks: int) -> ThreadPoolExecutor:
 def _session_result(session: Session, failure: BaseException | None) -> dict[str, Any]:
     return {
         "id": session.id,
-        "outcome": "failed" if failure else _OUTCOMES[session.desired],
+        "outcome": "failed" if failure else _outcome_of(session),
         "error": str(failure) if failure else None,
         "permanent": isinstance(failure, LaunchError) and failure.permanent,
     }
+
+
+def _outcome_of(session: Session) -> str:
+    return _OUTCOMES[RELEASE if session.release else session.desired]
 
 
 def _all_last_words(cluster: str, plan: Plan) -> list[dict[str, Any]]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 API_VERSION = "1.41"
 SOCKET_PATH = "/var/run/docker.sock"
 REQUEST_TIMEOUT_S = 120
-PULL_SILENCE_S = 600
 
 
 class EngineError(Exception):
@@ -65,17 +64,6 @@ class EngineApi:
 
     def images(self) -> list[dict[str, Any]]:
         return self._json("GET", "/images/json")
-
-    def pull_image(self, reference: str) -> None:
-        """Pull, reading the progress to its end: the engine reports most failures only there."""
-        query = {"fromImage": reference}
-        if not _names_a_version(reference):
-            query["tag"] = "latest"
-        with self._request("POST", "/images/create", query, timeout_s=PULL_SILENCE_S) as response:
-            for line in response:
-                progress = json.loads(line)
-                if "error" in progress:
-                    raise EngineError(response.status, _one_line(progress["error"]))
 
     def networks(self, *labels: str) -> list[dict[str, Any]]:
         """All networks with these labels."""
@@ -220,11 +208,6 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
         pieces.append(piece)
         size -= len(piece)
     return b"".join(pieces)
-
-
-def _names_a_version(reference: str) -> bool:
-    """Whether an image reference has a tag or a digest: without one the engine would pull every tag."""
-    return "@" in reference or ":" in reference.rsplit("/", 1)[-1]
 
 
 def _first_file(tar_bytes: bytes) -> bytes | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import socket
 import threading
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import account_files, agent_names, container_spec, key_directory
+from . import account_files, agent_names, container_spec, fgpu_state, gpu_access, key_directory
 from .engine_api import EngineApi, EngineError
+from .kernel_sshd import SshdWait
+from .launch_error import GivenUpError, LaunchError, first_failure
 from .mount_folders import FolderError, check_target, resolve_folder
 from .removal import remove_container
 
@@ -25,23 +25,13 @@ if TYPE_CHECKING:
 _OWNER_LABELS = (agent_names.LABEL_CLUSTER, agent_names.LABEL_SESSION)
 _POLL_S = 0.01
 _NETWORK_POLL_S = 0.25
-_INSPECT_EVERY = 5
-_CONNECT_TIMEOUT_S = 0.25
-_GREETING_TIMEOUT_S = 2
-_AMBIGUOUS = "is ambiguous"
+_BRIDGE_PATIENCE_S = 10
+_SAME_BRIDGE = "networks have same bridge name"
+_ATTACH_FAILED = "Could not attach to network"
+_NO_SUCH_CPUS = re.compile(r"CPUs are not available\b.*\bavailable: (.*)")
+_NO_DEVICE_DRIVER = "could not select device driver"
+_RANGE_USED_UP = "all ports are allocated"
 _ADDRESS_IN_USE = re.compile(r"(\S+:\d+)\S* (?:failed: port is already allocated|bind: address already in use)")
-
-
-class LaunchError(Exception):
-    """A session cannot be launched here: one line for its user."""
-
-    def __init__(self, message: str, *, permanent: bool) -> None:
-        super().__init__(message)
-        self.permanent = permanent
-
-
-class _GivenUpError(Exception):
-    """Another kernel of the gang has failed: the reason is that one's."""
 
 
 class Image(NamedTuple):
@@ -50,7 +40,7 @@ class Image(NamedTuple):
 
 
 class Images:
-    """The images of a run: each looked up, pulled and read once, whatever the number of kernels."""
+    """The images of a run: each looked up and read once, whatever the number of kernels."""
 
     def __init__(self, engine: EngineApi, cluster: str) -> None:
         self._engine = engine
@@ -58,44 +48,57 @@ class Images:
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
         self._images: dict[str, Image] = {}
-        self.pulled: list[str] = []
 
     def get(self, reference: str) -> Image:
-        """Return an image, pulled if it is not there."""
+        """Return an image; raises LaunchError when it is not there."""
         with self._lock_of(reference):
             if reference not in self._images:
-                found = self._find(reference)
-                self._images[reference] = Image(found["Id"], found["Config"].get("Env") or [])
+                self._images[reference] = self._find(reference)
             return self._images[reference]
 
-    def facts(self, image: Image, home: str) -> account_files.ImageFacts:
+    def facts(self, image: Image, paths: set[str]) -> account_files.ImageFacts:
         with self._lock_of(image.id):
-            return account_files.image_facts(self._engine, self._cluster, image.id, home)
+            return account_files.image_facts(self._engine, self._cluster, image.id, paths)
 
     def _lock_of(self, key: str) -> threading.Lock:
         with self._lock:
             return self._locks.setdefault(key, threading.Lock())
 
-    def _find(self, reference: str) -> dict[str, Any]:
+    def _find(self, reference: str) -> Image:
         try:
-            return self._engine.image(reference)
+            found = self._engine.image(reference)
         except EngineError as error:
             if error.status != 404:
                 raise
-        try:
-            self._engine.pull_image(reference)
-        except EngineError as error:
-            message = f"image {reference} is not on this agent and cannot be pulled: {error}"
-            raise LaunchError(message, permanent=True) from error
-        self.pulled.append(reference)
-        return self._engine.image(reference)
+            raise LaunchError(f"image {reference} is not on this agent", permanent=False) from error
+        return Image(found["Id"], found["Config"].get("Env") or [])
+
+
+def check_launch(manifest: Manifest, launch: Launch, images: Images) -> list[tuple[Kernel, dict[str, str]]]:
+    """Return the missing kernels, each with folder -> its real path; raises LaunchError for what must fail."""
+    if launch.obstacle:
+        raise LaunchError(launch.obstacle, permanent=False)
+    missing = [(kernel, _resolved_folders(manifest, kernel)) for kernel in launch.missing]
+    for kernel in launch.missing:
+        _check_gpu_sources(kernel)
+        images.get(kernel.spec["image"])
+    return missing
 
 
 class GangLaunch:
-    """One session's launch on this host; `start` it, then take its `failure`."""
+    """One session's launch on this host; it begins at once, `failure` waits for it.
+
+    `overlay` is the making of its network, where this host makes it in this run.
+    """
 
     def __init__(
-        self, engine: EngineApi, images: Images, manifest: Manifest, launch: Launch, pool: ThreadPoolExecutor
+        self,
+        engine: EngineApi,
+        images: Images,
+        manifest: Manifest,
+        launch: Launch,
+        pool: ThreadPoolExecutor,
+        overlay: Future[None] | None,
     ) -> None:
         self._engine = engine
         self._images = images
@@ -104,34 +107,31 @@ class GangLaunch:
         self.session = launch.session
         self._paths = agent_names.ClusterPaths(manifest.cluster)
         self._given_up = threading.Event()
-        self._twins_lock = threading.Lock()
-        self._refusal: LaunchError | None = None
+        self._sshds = SshdWait(engine, manifest, self.session, self._given_up)
+        self._refusal: LaunchError | EngineError | None = None
         self._kernels: list[Future[None]] = []
         try:
-            missing = [(kernel, resolved_folders(manifest, kernel)) for kernel in launch.missing]
-        except LaunchError as error:
+            missing = check_launch(manifest, launch, images)
+        except (LaunchError, EngineError) as error:
             self._refusal = error
             return
-        self._network: Future[None] = pool.submit(self._make_network)
+        self._network = overlay or pool.submit(self._make_bridge)
         steps = [partial(self._launch_kernel, *pair) for pair in missing]
         steps += [partial(self._await_present, *pair) for pair in launch.present]
         self._kernels = [pool.submit(self._guarded, step) for step in steps]
 
     def failure(self) -> BaseException | None:
-        """Wait for all kernels; return why the gang failed, or None when all of them answer."""
-        if self._refusal:
-            return self._refusal
-        failures = [future.exception() for future in (self._network, *self._kernels)]
-        told = [failure for failure in failures if failure is not None and not isinstance(failure, _GivenUpError)]
-        if not told:
+        """Return why the gang failed, or None when all of its kernels here answer and may begin if they shall."""
+        failure = self._refusal or first_failure([self._network, *self._kernels])
+        if failure is None and self.session.release:
             for kernel in self.session.kernels:
                 if not self._is_released(kernel):
                     key_directory.release(self._paths, self.session.id, kernel.name, self.session.generation)
-            return None
-        return _as_launch_error(told[0]) if isinstance(told[0], EngineError) else told[0]
+        return failure
 
     def _is_released(self, kernel: Kernel) -> bool:
-        return key_directory.is_released(self._paths, self.session.id, kernel.name, self.session.generation)
+        keys = self._paths.kernel_keys(self.session.id, kernel.name)
+        return key_directory.released_generation(keys) == self.session.generation
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
@@ -140,37 +140,36 @@ class GangLaunch:
             self._given_up.set()
             raise
 
-    def _make_network(self) -> None:
+    def _make_bridge(self) -> None:
         if not self.launch.network_missing:
             return
         session = self.session
-        body = container_spec.network_body(self._manifest.cluster, session, self.launch.swarm_node)
         try:
-            self._engine.create_network(body)
+            self._engine.create_network(container_spec.bridge_body(self._manifest.cluster, session))
         except EngineError as error:
-            # 409: made by another manager of the swarm, or by a request that a killed run had sent.
-            if error.status == 409 and self._own_networks():
+            if self._is_made_already(error):
                 return
             self._given_up.set()
             raise LaunchError(_network_message(session, error), permanent=error.status == 400) from error
 
-    def _own_networks(self) -> list[str]:
-        labels = container_spec.labels(self._manifest.cluster, self.session)
-        return [network["Id"] for network in self._engine.networks(*(f"{name}={labels[name]}" for name in labels))]
-
-    def _remove_twins(self) -> None:
-        """Leave one network of the session's name: the engine makes two while a killed run's request is under way."""
-        with self._twins_lock:
-            twins = self._own_networks()
-            while len(twins) > 1:
-                with suppress(EngineError):  # the one that has kernels on it already
-                    self._engine.remove_network(twins[-1])
-                twins.pop()
+    def _is_made_already(self, refusal: EngineError) -> bool:
+        """Whether a request that a killed run had sent makes the network: the bridge comes first, then its entry."""
+        is_under_way = _SAME_BRIDGE in str(refusal)
+        if refusal.status != 409 and not is_under_way:
+            return False
+        labels = container_spec.labels(self._manifest.cluster, self.session.id, self.session.generation)
+        give_up_at = time.monotonic() + _BRIDGE_PATIENCE_S
+        while not (made := self._engine.networks(*(f"{name}={labels[name]}" for name in labels))):
+            if not is_under_way or time.monotonic() > give_up_at:
+                break
+            time.sleep(_POLL_S)
+        return bool(made)
 
     def _launch_kernel(self, kernel: Kernel, folders: dict[str, str]) -> None:
         manifest, session, user = self._manifest, self.session, kernel.spec["user"]
+        access = kernel.spec["gpu_access"]
         image = self._images.get(kernel.spec["image"])
-        facts = self._images.facts(image, user["home"])
+        facts = self._images.facts(image, {user["home"]} | gpu_access.image_paths(access))
         shell = facts.login_shell(manifest.runtime_path)
         environment = container_spec.complete_environment(kernel, image.environment, manifest.runtime_path, shell)
         files = dict(kernel.spec["files"])
@@ -179,23 +178,30 @@ class GangLaunch:
             files["sshd_config"] = {**files["sshd_config"], "content": content}
         keys = self._paths.kernel_keys(session.id, kernel.name)
         key_directory.write_keys(keys, files, user["uid"], user["gid"])
-        body = container_spec.container_body(manifest, session, kernel, environment, folders)
+        if fgpu_state.is_needed(kernel):  # after the keys, so that whoever finds no keys finds no such state either
+            fgpu_state.make_state(self._paths, session.id, kernel)
+        gpu_binds = gpu_access.binds(manifest.cluster, session.id, kernel, facts.paths)
+        body = container_spec.container_body(manifest, session, kernel, environment, folders, gpu_binds)
         self._check_not_given_up()
         name = agent_names.container_name(session.id, kernel.name)
-        container_id = self._create(name, body, time.monotonic() + manifest.start_timeout_s)
+        container_id = self._create(kernel, name, body, time.monotonic() + manifest.start_timeout_s)
         targets = [mount["target"] for mount in kernel.spec["mounts"]]
-        self._engine.put_archive(container_id, account_files.account_tar(facts, user, environment, targets))
+        links = gpu_access.links_in_the_way(access, facts.paths)
+        self._engine.put_archive(container_id, account_files.account_tar(facts, user, environment, targets, links))
         self._network.result()
         give_up_at = time.monotonic() + manifest.start_timeout_s
         self._start(kernel, container_id, give_up_at)
-        self._await_sshd(kernel, container_id, give_up_at)
+        self._sshds.until_it_greets(kernel, container_id, give_up_at)
 
-    def _create(self, name: str, body: dict[str, Any], give_up_at: float) -> str:
+    def _create(self, kernel: Kernel, name: str, body: dict[str, Any], give_up_at: float) -> str:
         while True:
             try:
                 return self._engine.create_container(body, name)
             except EngineError as error:
                 if error.status != 409 or time.monotonic() > give_up_at:
+                    if no_cpus := _NO_SUCH_CPUS.search(str(error)):
+                        # They were there when the agent was last observed: a retry sees it as it is then.
+                        raise LaunchError(_cpus_message(kernel, no_cpus.group(1)), permanent=False) from error
                     raise
             self._remove_unfinished(name, body["Labels"])
 
@@ -214,73 +220,46 @@ class GangLaunch:
         remove_container(self._engine, name)
 
     def _start(self, kernel: Kernel, container_id: str, give_up_at: float) -> None:
-        network = self.session.network
-        overlay = network["driver"] == agent_names.OVERLAY
+        taken: set[str] = set()
         while True:
             self._check_not_given_up()
             try:
                 self._engine.start_container(container_id)
             except EngineError as error:
-                if _AMBIGUOUS in str(error) and time.monotonic() < give_up_at:
-                    self._remove_twins()
-                    continue
-                # A swarm's worker learns of an overlay only after a manager, perhaps at this moment, has made it.
-                if overlay and f"{network['name']} not found" in str(error) and time.monotonic() < give_up_at:
-                    time.sleep(_NETWORK_POLL_S)
-                    continue
-                raise LaunchError(_start_message(kernel, error), permanent=error.status == 400) from error
-            return
+                if time.monotonic() > give_up_at or not self._may_start_now(str(error), kernel, taken):
+                    message = _start_message(self.session, kernel, str(error))
+                    raise LaunchError(message, permanent=error.status == 400) from error
+            else:
+                return
+
+    def _may_start_now(self, error: str, kernel: Kernel, taken: set[str]) -> bool:
+        """Whether another try makes sense, after what mends it was done; `taken` are the ports that were tried."""
+        if self.session.network["driver"] == agent_names.OVERLAY and _ATTACH_FAILED in error:
+            # Its keeper is perhaps making it at this moment, or the swarm electing a leader.
+            time.sleep(_NETWORK_POLL_S)
+            return True
+        # The engine takes the next port of a range at every try, but knows only the ports that it gave away itself.
+        port = _ADDRESS_IN_USE.search(error)
+        if port and port.group(1) not in taken and _port_ranges(kernel):
+            taken.add(port.group(1))
+            return True
+        return False
 
     def _await_present(self, kernel: Kernel, seen: agent_names.SeenContainer) -> None:
-        if self._is_released(kernel):
-            return
-        self._await_sshd(kernel, seen.id, time.monotonic() + self._manifest.start_timeout_s)
-
-    def _await_sshd(self, kernel: Kernel, container_id: str, give_up_at: float) -> None:
-        """Wait until the kernel's sshd greets; its command has not begun, so an end now is no end of that."""
-        address, attempt = None, 0
-        while True:
-            if address is None or attempt % _INSPECT_EVERY == 0:
-                container = self._engine.container(container_id)
-                if container["State"]["Status"] in {"exited", "dead"}:
-                    message = (
-                        f"{kernel.name}: the container ended at once with exit code {container['State']['ExitCode']}"
-                    )
-                    raise LaunchError(message + self._last_line(container_id), permanent=False)
-                address = self._address_of(container)
-            if address and _greets(address, self._manifest.sshd_port):
-                return
-            self._check_not_given_up()
-            if time.monotonic() > give_up_at:
-                waited = self._manifest.start_timeout_s
-                message = f"{kernel.name}: its sshd does not answer {waited} s after the start"
-                raise LaunchError(message + self._last_line(container_id), permanent=False)
-            attempt += 1
-            time.sleep(_POLL_S)
-
-    def _address_of(self, container: dict[str, Any]) -> str | None:
-        network = self.session.network
-        if network["driver"] != agent_names.OVERLAY:
-            return container["NetworkSettings"]["Networks"][network["name"]]["IPAddress"] or None
-        # A host cannot reach an overlay's addresses; each container on one is on this bridge as well.
-        gateway = self._engine.network("docker_gwbridge")["Containers"].get(container["Id"])
-        return gateway["IPv4Address"].partition("/")[0] if gateway else None
-
-    def _last_line(self, container_id: str) -> str:
-        lines = b"".join(self._engine.logs(container_id, tail="5")).decode(errors="replace").split("\n")
-        lines = [" ".join(line.split()) for line in lines if line.strip()]
-        return f": {lines[-1]}" if lines else ""
+        if not self._is_released(kernel):
+            self._sshds.until_it_greets(kernel, seen.id, time.monotonic() + self._manifest.start_timeout_s)
 
     def _check_not_given_up(self) -> None:
         if self._given_up.is_set():
-            raise _GivenUpError
+            raise GivenUpError
 
 
-def resolved_folders(manifest: Manifest, kernel: Kernel) -> dict[str, str]:
+def _resolved_folders(manifest: Manifest, kernel: Kernel) -> dict[str, str]:
     """Return folder -> its real path on this host, or raise LaunchError: a user's mistake, which no retry mends."""
+    libraries = gpu_access.driver_places(kernel.spec["gpu_access"])
     try:
         for mount in kernel.spec["mounts"]:
-            check_target(mount["target"], manifest.runtime_path)
+            check_target(mount["target"], manifest.runtime_path, libraries)
         return {
             mount["folder"]: resolve_folder(manifest.folders_root, mount["folder"]) for mount in kernel.spec["mounts"]
         }
@@ -288,26 +267,39 @@ def resolved_folders(manifest: Manifest, kernel: Kernel) -> dict[str, str]:
         raise LaunchError(f"{kernel.name}: {error}", permanent=True) from error
 
 
-def _greets(address: str, port: int) -> bool:
-    try:
-        with socket.create_connection((address, port), _CONNECT_TIMEOUT_S) as connection:
-            connection.settimeout(_GREETING_TIMEOUT_S)
-            greeting = connection.recv(64)
-            # Without a greeting back sshd would log an error in the kernel's output.
-            connection.sendall(b"SSH-2.0-muster\r\n")
-    except OSError:
-        return False
-    return greeting.startswith(b"SSH-2.0")
+def _check_gpu_sources(kernel: Kernel) -> None:
+    missing = gpu_access.missing_source(kernel.spec["gpu_access"])
+    if missing:
+        message = f"{kernel.name}: {missing}, which its GPUs need, is not on this agent (roles/fgpu puts it there)"
+        raise LaunchError(message, permanent=False)
 
 
-def _as_launch_error(error: EngineError) -> LaunchError:
-    return LaunchError(str(error), permanent=error.status == 400)
+def _cpus_message(kernel: Kernel, available: str) -> str:
+    wanted = kernel.spec["resources"]["cpuset"]
+    return (
+        f"{kernel.name}: CPUs {wanted} are wanted, and the engine of this agent has {available}:"
+        " the others are offline or kept from it"
+    )
 
 
-def _start_message(kernel: Kernel, error: EngineError) -> str:
-    taken = _ADDRESS_IN_USE.search(str(error))
+def _port_ranges(kernel: Kernel) -> list[str]:
+    return [str(publish["host_port"]) for publish in kernel.spec["publish"] if "-" in str(publish["host_port"])]
+
+
+def _start_message(session: Session, kernel: Kernel, error: str) -> str:
+    ranges = _port_ranges(kernel)
+    taken = _ADDRESS_IN_USE.search(error)
+    if ranges and (taken or _RANGE_USED_UP in error):
+        return f"{kernel.name}: no port of {', '.join(ranges)} is free on this agent"
     if taken:
         return f"{kernel.name}: port {taken.group(1)} is in use on this agent"
+    if _NO_DEVICE_DRIVER in error:
+        return f"{kernel.name}: the engine of this agent cannot give GPUs to containers (roles/fgpu says why): {error}"
+    name = session.network["name"]
+    if f"{name} not found" in error:
+        return f"{kernel.name}: overlay network {name} is not there: no manager of the swarm has made it"
+    if _ATTACH_FAILED in error:
+        return f"{kernel.name}: overlay network {name} cannot be joined, no manager of the swarm answers: {error}"
     return f"{kernel.name}: {error}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -9,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import agent_names, host_state, key_directory, nvml
+from . import agent_names, host_state, key_directory, numa, overlay_networks
 from .agent_names import SeenContainer, SeenNetwork
 from .engine_api import API_VERSION, EngineError
+from .gpu_report import GpuReading, memory_by_container
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _NEVER = "0001-01-01T00:00:00Z"
-_NODE = re.compile(r"node(\d+)")
-_NODES = Path("/sys/devices/system/node")
 _INSPECT_THREADS = 8
 
 
@@ -33,21 +33,22 @@ def gather_report(
     warn: Callable[[str], None],
 ) -> dict[str, Any]:
     """Return the report; `warn` is told what could not be read but does not keep the host from working."""
+    reading = GpuReading()
     cluster_label = agent_names.of_cluster(cluster)
     with ThreadPoolExecutor(_INSPECT_THREADS) as pool:
         info_read = pool.submit(engine.info)
         images_read = pool.submit(engine.images)
         networks_read = pool.submit(engine.networks, cluster_label)
         containers = [SeenContainer.from_list(entry) for entry in engine.containers(cluster_label)]
-        kernels = list(
-            pool.map(lambda seen: _kernel(engine, cluster, seen), (seen for seen in containers if seen.kernel_id))
-        )
+        found = pool.map(lambda seen: _kernel(engine, cluster, seen), (seen for seen in containers if seen.kernel_id))
+        kernels = [kernel for kernel in found if kernel]
         info, images, networks = info_read.result(), images_read.result(), networks_read.result()
-    try:
-        gpus = nvml.gpus()
-    except nvml.NvmlError as error:
-        warn(str(error))
-        gpus = []
+    swarm = overlay_networks.swarm_of(info)
+    answers = reading.result(warn)
+    used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
+    for kernel in kernels:
+        for gpu in kernel["gpus"]:
+            gpu["used_bytes"] = used.get(gpu["uuid"], {}).get(kernel["container_id"])
     return {
         "version": VERSION,
         "hostname": socket.gethostname(),
@@ -56,7 +57,7 @@ def gather_report(
         "kernel": info["KernelVersion"],
         "architecture": info["Architecture"],
         "cpu_count": info["NCPU"],
-        "numa": _numa(),
+        "numa": numa.numa_nodes(),
         "mem_bytes": info["MemTotal"],
         "mem_available_bytes": _meminfo(Path("/proc/meminfo"), "MemAvailable"),
         "disk": _disk(info["DockerRootDir"]),
@@ -66,12 +67,14 @@ def gather_report(
             "storage_driver": info["Driver"],
             "cgroup_version": info.get("CgroupVersion", "1"),
         },
-        "gpus": gpus,
+        "swarm": swarm,
+        "gpus": answers.gpus,
         "runtime": _first_line(Path(runtime_path, "VERSION")),
+        "fgpu": _first_line(Path(agent_names.FGPU_PATH, "VERSION")),
         "images": [_image(image) for image in images],
         "generation": host_state.read_generation(cluster),
-        "kernels": sorted(filter(None, kernels), key=lambda kernel: (kernel["session_id"], kernel["name"])),
-        "networks": sorted(map(_network, networks), key=lambda network: network["name"]),
+        "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
+        "networks": _networks(networks, is_manager=swarm["manager"]),
         "attributes": attributes,
     }
 
@@ -94,8 +97,10 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         if error.status == 404:  # removed since the list was read
             return None
         raise
-    port = f"{found['Config']['Labels'].get(agent_names.LABEL_SSHD_PORT)}/tcp"
+    labels = found["Config"]["Labels"]
+    port = f"{labels.get(agent_names.LABEL_SSHD_PORT)}/tcp"
     bindings = found["NetworkSettings"]["Ports"].get(port)
+    keys = agent_names.ClusterPaths(cluster).kernel_keys(seen.session_id, seen.kernel_name)
     addresses = [network["IPAddress"] for network in found["NetworkSettings"]["Networks"].values()]
     return {
         "kernel_id": seen.kernel_id,
@@ -105,36 +110,31 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "container_id": seen.id,
         "state": found["State"]["Status"],
         **session_times(found["State"]),
-        "released": key_directory.is_released(
-            agent_names.ClusterPaths(cluster), seen.session_id, seen.kernel_name, seen.generation
-        ),
+        "released": key_directory.released_generation(keys) == seen.generation,
         "address": next(filter(None, addresses), None),
         "ssh_port": int(bindings[0]["HostPort"]) if bindings else None,
+        "gpus": json.loads(labels.get(agent_names.LABEL_GPUS, "[]")),
     }
 
 
-def _network(entry: dict[str, Any]) -> dict[str, str]:
-    seen = SeenNetwork.from_list(entry)
-    return {"name": seen.name, "session_id": seen.session_id}
+def _networks(entries: list[dict[str, Any]], *, is_manager: bool) -> list[dict[str, Any]]:
+    """Return the cluster's networks that this host can remove: a worker sees overlays that only a manager may."""
+    seen = [SeenNetwork.from_list(entry) for entry in entries]
+    return [
+        {
+            "name": network.name,
+            "session_id": network.session_id,
+            "driver": network.driver,
+            "generation": int(network.generation or 0),
+        }
+        for network in sorted(seen, key=lambda network: network.name)
+        if is_manager or network.driver != agent_names.OVERLAY
+    ]
 
 
 def _image(image: dict[str, Any]) -> dict[str, Any]:
     tags = [tag for tag in image["RepoTags"] or [] if tag != "<none>:<none>"]
     return {"id": image["Id"], "tags": tags, "size_bytes": image["Size"]}
-
-
-def _numa() -> list[dict[str, Any]]:
-    if not _NODES.is_dir():
-        return []
-    nodes = sorted(int(match.group(1)) for match in (_NODE.fullmatch(path.name) for path in _NODES.iterdir()) if match)
-    return [
-        {
-            "node": node,
-            "cpus": _first_line(_NODES / f"node{node}" / "cpulist"),
-            "mem_bytes": _meminfo(_NODES / f"node{node}" / "meminfo", "MemTotal"),
-        }
-        for node in nodes
-    ]
 
 
 def _meminfo(path: Path, name: str) -> int | None:

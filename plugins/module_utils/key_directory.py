@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .agent_names import KEY_ROOT
+from .tmpfs import ensure_in_memory
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .agent_names import ClusterPaths
 
-_IN_MEMORY = {"tmpfs", "ramfs"}
 _GO = "go"
-
-
-class KeyDirectoryError(Exception):
-    """There is no place in memory for keys."""
 
 
 def ensure_memory_backed() -> None:
     """Make /run/muster a directory that only root may enter and that no disk ever sees."""
-    KEY_ROOT.mkdir(mode=0o700, exist_ok=True)
-    KEY_ROOT.chmod(0o700)
-    mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-    if file_system_of(str(KEY_ROOT), mounts) not in _IN_MEMORY:
-        options = "mode=0700,size=64m,nosuid,nodev,noexec"
-        mount = ["mount", "-t", "tmpfs", "-o", options, "muster-keys", str(KEY_ROOT)]
-        done = subprocess.run(mount, check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise KeyDirectoryError(f"no tmpfs can be mounted at {KEY_ROOT}: {' '.join(done.stderr.split())}")
-
-
-def file_system_of(path: str, mountinfo: str) -> str:
-    """Return the type of the file system that holds a path."""
-    best, kind = -1, ""
-    for line in mountinfo.splitlines():
-        mount, _, source = line.partition(" - ")
-        point = mount.split(" ")[4]
-        holds = path == point or path.startswith(point.rstrip("/") + "/")
-        if holds and len(point) >= best:
-            best, kind = len(point), source.split(" ")[0]
-    return kind
+    ensure_in_memory(KEY_ROOT, 0o700)
 
 
 def write_keys(directory: Path, files: dict[str, dict[str, str]], uid: int, gid: int) -> None:
@@ -61,11 +36,22 @@ def write_keys(directory: Path, files: dict[str, dict[str, str]], uid: int, gid:
     os.chown(directory, uid, gid)
 
 
-def kernels_with_keys(paths: ClusterPaths) -> dict[str, set[str]]:
-    """Return session id -> names of the kernels that have a key directory."""
+def kernels_with_keys(paths: ClusterPaths) -> dict[str, dict[str, str]]:
+    """Return session id -> name of a kernel that has a key directory -> generation that was released ("": none)."""
     if not paths.keys.is_dir():
         return {}
-    return {session.name: {kernel.name for kernel in session.iterdir()} for session in paths.keys.iterdir()}
+    return {
+        session.name: {kernel.name: released_generation(kernel) for kernel in session.iterdir()}
+        for session in paths.keys.iterdir()
+    }
+
+
+def released_generation(directory: Path) -> str:
+    """Return the generation whose command may begin, by a kernel's key directory; empty if none may."""
+    try:
+        return (directory / _GO).read_text("ascii")
+    except FileNotFoundError:
+        return ""
 
 
 def release(paths: ClusterPaths, session_id: str, kernel_name: str, generation: str) -> None:
@@ -75,17 +61,3 @@ def release(paths: ClusterPaths, session_id: str, kernel_name: str, generation: 
     partial.write_text(generation)
     partial.chmod(0o644)
     partial.replace(directory / _GO)
-
-
-def is_released(paths: ClusterPaths, session_id: str, kernel_name: str, generation: str) -> bool:
-    try:
-        return (paths.kernel_keys(session_id, kernel_name) / _GO).read_text() == generation
-    except FileNotFoundError:
-        return False
-
-
-def remove_keys(directory: Path) -> None:
-    try:
-        shutil.rmtree(directory)
-    except FileNotFoundError:
-        return

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import posixpath
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # What a mount must not cover: what makes a kernel a kernel.
-RESERVED_TARGETS = ("/", "/dev", "/etc", "/proc", "/run/muster", "/sys")
+RESERVED_TARGETS = (
+    "/",
+    "/dev",
+    "/etc",
+    "/opt/muster/driver",
+    "/opt/muster/fgpu",
+    "/proc",
+    "/run/fgpu",
+    "/run/muster",
+    "/sys",
+)
 
 
 class FolderError(Exception):
@@ -24,12 +38,21 @@ def resolve_folder(folders_root: str, folder: str) -> str:
     return str(path)
 
 
-def check_target(target: str, runtime_path: str) -> None:
-    """Raise FolderError unless a mount may be put there."""
+def check_target(target: str, runtime_path: str, libraries: Iterable[str] = ()) -> None:
+    """Raise FolderError unless a mount may be put there; `libraries` are places in directories of the image."""
     if not target.startswith("/"):
         raise FolderError(f"mount target {target} is not an absolute path")
-    target = "/" + posixpath.normpath(target).lstrip("/")
-    for reserved in (*RESERVED_TARGETS, runtime_path):
-        covers = reserved == target or reserved.startswith(target.rstrip("/") + "/")
-        if covers or (reserved != "/" and target.startswith(reserved + "/")):
+    target = _normal(target)
+    for reserved in (*RESERVED_TARGETS, runtime_path, *libraries):
+        if covers(target, reserved) or (reserved != "/" and covers(reserved, target)):
             raise FolderError(f"mount target {target} is reserved: {reserved} is the kernel's own")
+
+
+def covers(target: str, path: str) -> bool:
+    """Whether a mount at the target hides what lies at the path."""
+    target, path = _normal(target), _normal(path)
+    return path == target or path.startswith(target.rstrip("/") + "/")
+
+
+def _normal(path: str) -> str:
+    return "/" + posixpath.normpath(path).lstrip("/")

@@ -1,13 +1,27 @@
-"""The host's GPUs, read from NVIDIA's management library through ctypes: agents need no Python package for it."""
+"""NVIDIA's management library through ctypes: agents need no Python package for it."""
 
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-_NAME_BYTES = 96
+from . import numa
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _LIBRARY = "libnvidia-ml.so.1"
+_NAME_BYTES = 96
+_NOT_SUPPORTED, _NOT_FOUND, _INSUFFICIENT_SIZE, _NO_FUNCTION = 3, 6, 7, 13
+_MIG_ENABLED = 1
+_NOT_AVAILABLE = (1 << 64) - 1
+_FIRST_PROCESSES = 64
+# The clients of an MPS server are listed apart from the others. Both structures are the same since version 2.
+_PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
+_PROCESS_LIST_VERSIONS = ("_v3", "_v2")
+# A profile's name tells its memory in eighths of the GPU's, in whole GB.
+_EIGHTHS = 8
+_GIB = 1 << 30
 
 
 class _Memory(ctypes.Structure):
@@ -26,38 +40,189 @@ class _PciInfo(ctypes.Structure):
     )
 
 
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("usedGpuMemory", ctypes.c_ulonglong),
+        ("gpuInstanceId", ctypes.c_uint),
+        ("computeInstanceId", ctypes.c_uint),
+    )
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("multiprocessorCount", ctypes.c_uint),
+        ("sharedCopyEngineCount", ctypes.c_uint),
+        ("sharedDecoderCount", ctypes.c_uint),
+        ("sharedEncoderCount", ctypes.c_uint),
+        ("sharedJpegCount", ctypes.c_uint),
+        ("sharedOfaCount", ctypes.c_uint),
+        ("gpuInstanceSliceCount", ctypes.c_uint),
+        ("computeInstanceSliceCount", ctypes.c_uint),
+        ("memorySizeMB", ctypes.c_ulonglong),
+    )
+
+
 class NvmlError(Exception):
     """The management library is there but does not answer."""
 
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
-def gpus() -> list[dict[str, Any]]:
-    """Return the host's GPUs in the driver's order; none where there is no driver."""
+
+class Answers(NamedTuple):
+    """What the driver says of this host; `processes` has for each UUID (pid, bytes), or None where it cannot say."""
+
+    gpus: list[dict[str, Any]]
+    processes: dict[str, list[tuple[int, int | None]] | None]
+    troubles: list[str]
+
+
+def read(sysfs: Path = numa.SYSFS) -> Answers:
+    """Return the GPUs in the driver's order, of one in MIG mode its instances; none where there is no driver.
+
+    Raises NvmlError when the driver does not answer; a GPU that does not is told in `troubles`.
+    """
+    answers = Answers([], {}, [])
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
-        return []
+        return answers
     _call(library, "nvmlInit_v2")
     try:
         count = ctypes.c_uint()
         _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
-        return [_gpu(library, index) for index in range(count.value)]
+        for index in range(count.value):
+            try:
+                _read_gpu(library, index, sysfs, answers)
+            except NvmlError as error:
+                answers.troubles.append(f"GPU {index} is left out: {error}")
     finally:
         library.nvmlShutdown()
+    return answers
 
 
-def _gpu(library: ctypes.CDLL, index: int) -> dict[str, Any]:
-    device = ctypes.c_void_p()
-    _call(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
-    memory, pci = _Memory(), _PciInfo()
+def _read_gpu(library: ctypes.CDLL, index: int, sysfs: Path, answers: Answers) -> None:
+    gpu = _handle(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index))
+    pci = _PciInfo()
+    _call(library, "nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
+    address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+    whole = {"index": index, **_device(library, gpu), "numa_node": numa.node_of_pci_device(address, sysfs)}
+    devices = [(gpu, {**whole, "parent_uuid": None, "mig_profile": None, "fraction": None})]
+    if _is_in_mig_mode(library, gpu):
+        instances = _instances(library, gpu)
+        devices = [(instance, {**whole, **_instance(library, instance, gpu, whole)}) for instance in instances]
+    for device, entry in devices:
+        answers.gpus.append(entry)
+        try:
+            answers.processes[entry["uuid"]] = _processes(library, device)
+        except NvmlError as error:
+            answers.troubles.append(f"what runs on GPU {index} is not known: {error}")
+
+
+def _device(library: ctypes.CDLL, device: ctypes.c_void_p) -> dict[str, Any]:
+    memory = _Memory()
     _call(library, "nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory))
-    _call(library, "nvmlDeviceGetPciInfo_v3", device, ctypes.byref(pci))
     return {
-        "index": index,
         "uuid": _text(library, "nvmlDeviceGetUUID", device),
         "model": _text(library, "nvmlDeviceGetName", device),
         "mem_bytes": memory.total,
-        "numa_node": _numa_node(pci),
+        "mem_used_bytes": memory.used,
     }
+
+
+def _is_in_mig_mode(library: ctypes.CDLL, gpu: ctypes.c_void_p) -> bool:
+    current, pending = ctypes.c_uint(), ctypes.c_uint()
+    try:
+        _call(library, "nvmlDeviceGetMigMode", gpu, ctypes.byref(current), ctypes.byref(pending))
+    except NvmlError as error:
+        if error.status not in {_NOT_SUPPORTED, _NO_FUNCTION}:
+            raise
+        return False
+    return current.value == _MIG_ENABLED
+
+
+def _slots(library: ctypes.CDLL, gpu: ctypes.c_void_p) -> int:
+    """Return how many instances a GPU may be cut into: as many as it has compute slices."""
+    count = ctypes.c_uint()
+    _call(library, "nvmlDeviceGetMaxMigDeviceCount", gpu, ctypes.byref(count))
+    return count.value
+
+
+def _instances(library: ctypes.CDLL, gpu: ctypes.c_void_p) -> list[ctypes.c_void_p]:
+    found = []
+    for slot in range(_slots(library, gpu)):
+        try:
+            found.append(_handle(library, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, ctypes.c_uint(slot)))
+        except NvmlError as error:
+            if error.status != _NOT_FOUND:
+                raise
+    return found
+
+
+def _instance(
+    library: ctypes.CDLL, instance: ctypes.c_void_p, gpu: ctypes.c_void_p, whole: dict[str, Any]
+) -> dict[str, Any]:
+    device = _device(library, instance)
+    attributes = _Attributes()
+    _call(library, "nvmlDeviceGetAttributes_v2", instance, ctypes.byref(attributes))
+    return {
+        **device,
+        "model": whole["model"],
+        "parent_uuid": whole["uuid"],
+        "mig_profile": _profile(attributes, whole["mem_bytes"]),
+        "fraction": min(
+            device["mem_bytes"] * 1000 // whole["mem_bytes"],
+            attributes.computeInstanceSliceCount * 1000 // _slots(library, gpu),
+        ),
+    }
+
+
+def _profile(attributes: _Attributes, gpu_mem_bytes: int) -> str:
+    """Return the name that NVIDIA's tools give an instance, such as 1g.18gb or 1c.2g.35gb."""
+    eighths = -(-(attributes.memorySizeMB << 20) * _EIGHTHS // gpu_mem_bytes)
+    gpu_gb = -(-gpu_mem_bytes // _GIB)
+    name = f"{attributes.gpuInstanceSliceCount}g.{(2 * eighths * gpu_gb + _EIGHTHS) // (2 * _EIGHTHS)}gb"
+    if attributes.computeInstanceSliceCount != attributes.gpuInstanceSliceCount:
+        name = f"{attributes.computeInstanceSliceCount}c.{name}"
+    return name
+
+
+def _processes(library: ctypes.CDLL, device: ctypes.c_void_p) -> list[tuple[int, int | None]] | None:
+    lists = [found for function in _PROCESS_LISTS if (found := _process_list(library, function, device)) is not None]
+    if not lists:
+        return None
+    # An old driver may name a process in both lists.
+    by_pid = {process.pid: process.usedGpuMemory for processes in lists for process in processes}
+    return [(pid, None if used == _NOT_AVAILABLE else used) for pid, used in sorted(by_pid.items())]
+
+
+def _process_list(library: ctypes.CDLL, function: str, device: ctypes.c_void_p) -> list[_Process] | None:
+    """Return the processes on a device, or None where the driver cannot list them."""
+    names = (function + version for version in _PROCESS_LIST_VERSIONS)
+    name = next((name for name in names if hasattr(library, name)), None)
+    if name is None:
+        return None
+    room = _FIRST_PROCESSES
+    while True:
+        count, entries = ctypes.c_uint(room), (_Process * room)()
+        try:
+            _call(library, name, device, ctypes.byref(count), entries)
+        except NvmlError as error:
+            if error.status == _NOT_SUPPORTED:
+                return None
+            if error.status != _INSUFFICIENT_SIZE:
+                raise
+            room = 2 * max(room, count.value)
+        else:
+            return list(entries[: count.value])
+
+
+def _handle(library: ctypes.CDLL, function: str, *arguments: Any) -> ctypes.c_void_p:  # noqa: ANN401 - as _call
+    handle = ctypes.c_void_p()
+    _call(library, function, *arguments, ctypes.byref(handle))
+    return handle
 
 
 def _text(library: ctypes.CDLL, function: str, device: ctypes.c_void_p) -> str:
@@ -66,18 +231,11 @@ def _text(library: ctypes.CDLL, function: str, device: ctypes.c_void_p) -> str:
     return buffer.value.decode()
 
 
-def _numa_node(pci: _PciInfo) -> int | None:
-    path = Path(f"/sys/bus/pci/devices/{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0/numa_node")
-    if not path.exists():
-        return None
-    node = int(path.read_text("ascii"))
-    # The kernel says -1 where the machine has one node only.
-    return node if node >= 0 else None
-
-
 def _call(library: ctypes.CDLL, function: str, *arguments: Any) -> None:  # noqa: ANN401 - ctypes takes anything
+    if not hasattr(library, function):
+        raise NvmlError(f"the GPU driver is too old: it has no {function}", _NO_FUNCTION)
     status = getattr(library, function)(*arguments)
     if status != 0:
         library.nvmlErrorString.restype = ctypes.c_char_p
         reason = library.nvmlErrorString(status)
-        raise NvmlError(f"the GPU driver does not answer: {function}: {reason.decode()}")
+        raise NvmlError(f"the GPU driver does not answer: {function}: {reason.decode()}", status)

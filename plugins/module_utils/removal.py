@@ -1,16 +1,21 @@
-"""Removing containers and networks for good, whatever else is under way in the engine."""
+"""Removing containers and networks for good, whatever else is under way in the engine; and the files beside them."""
 
 from __future__ import annotations
 
+import shutil
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .engine_api import EngineError
 
 if TYPE_CHECKING:
+    from .agent_names import ClusterPaths
     from .engine_api import EngineApi
 
 _PATIENCE_S = 30
+# Other agents may have kernels on an overlay for as long as they like; the control node asks again.
+_OVERLAY_PATIENCE_S = 1
 _POLL_S = 0.05
 
 
@@ -29,9 +34,9 @@ def remove_container(engine: EngineApi, container_id: str) -> None:
             return
 
 
-def remove_network(engine: EngineApi, network_id: str) -> None:
+def remove_network(engine: EngineApi, network_id: str, patience_s: float = _PATIENCE_S) -> None:
     """Remove a network, waiting for the last endpoints on it to go."""
-    give_up_at = time.monotonic() + _PATIENCE_S
+    give_up_at = time.monotonic() + patience_s
     while True:
         try:
             engine.remove_network(network_id)
@@ -42,3 +47,25 @@ def remove_network(engine: EngineApi, network_id: str) -> None:
             time.sleep(_POLL_S)
         else:
             return
+
+
+def remove_overlay(engine: EngineApi, network_id: str) -> None:
+    """Remove an overlay; returns when this host shows it no more, which is a moment after the swarm has let it go."""
+    give_up_at = time.monotonic() + _OVERLAY_PATIENCE_S
+    try:
+        remove_network(engine, network_id, _OVERLAY_PATIENCE_S)
+    except EngineError as error:
+        if f"{network_id} not found" not in str(error):  # status 500, where a network's is 404
+            raise
+    while network_id in {network["Id"] for network in engine.networks()} and time.monotonic() < give_up_at:
+        time.sleep(_POLL_S)
+
+
+def remove_files(paths: ClusterPaths, session_id: str, kernel_name: str = "") -> None:
+    """Remove the keys and the state on GPUs of a kernel, or of all kernels of a session.
+
+    The keys go last: by them the next run finds what a run that was killed here left.
+    """
+    for directory in (paths.fgpu, paths.keys):
+        with suppress(FileNotFoundError):
+            shutil.rmtree(directory / session_id / kernel_name)

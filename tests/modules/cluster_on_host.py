@@ -3,21 +3,24 @@
 import base64
 import gzip
 import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from tests.modules.agent_code import agent_converge, agent_names, agent_report, engine_api
+from tests.modules.agent_code import ROOT, agent_converge, agent_names, agent_report, engine_api, removal
 
 RUNTIME = Path(agent_names.RUNTIME_PATH)
-IMAGE = "modtest-busybox:latest"
+IMAGE = f"modtest-busybox:{os.getpid()}"
 USER = {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"}
 SSHD_CONFIG = """\
 Port 2200
@@ -38,6 +41,12 @@ Host main* sub*
   UserKnownHostsFile /run/muster/known_hosts
   StrictHostKeyChecking yes
   BatchMode yes
+"""
+
+RUN = """
+import json, sys
+from tests.modules.agent_code import agent_manifest, converge, engine_api
+converge.converge(engine_api.EngineApi(), agent_manifest.parse_manifest(json.load(sys.stdin)), print)
 """
 
 
@@ -71,6 +80,7 @@ class Cluster:
             "start_timeout_s": 30,
             "stop_grace_s": 5,
             "log_max_bytes": 65536,
+            "overlays": None,
             "sessions": list(sessions),
             **settings,
         }
@@ -86,11 +96,13 @@ class Cluster:
 
     def _run(self, module, arguments):
         self._capsys.readouterr()
+        warnings._global_warnings.clear()  # a module's process ends with it; this one does not
         with patch_module_args(arguments), pytest.raises(SystemExit) as ended:
             module.main()
         result = json.loads(self._capsys.readouterr().out)
         if ended.value.code:
             raise ModuleFailedError(result)
+        result["warnings"] = [warning["event"]["msg"] for warning in result.get("warnings", ())]
         return result
 
     def containers(self):
@@ -108,7 +120,8 @@ class Cluster:
 
     def leaves_nothing(self):
         spools = list(self.paths.spool.glob("*")) if self.paths.spool.is_dir() else []
-        return not (self.containers() or self.networks() or self.key_directories() or spools)
+        usages = list(self.paths.fgpu.glob("*")) if self.paths.fgpu.is_dir() else []
+        return not (self.containers() or self.networks() or self.key_directories() or spools or usages)
 
     def run_in(self, session, kernel, *command):
         """Run a command in a kernel's container and return its output."""
@@ -121,8 +134,10 @@ class Cluster:
         for entry in self.containers().values():
             self.engine.remove_container(entry["Id"])
         for entry in self.engine.networks(self._label):
-            self.engine.remove_network(entry["Id"])
+            remove = removal.remove_overlay if entry["Scope"] == "swarm" else removal.remove_network
+            remove(self.engine, entry["Id"])
         shutil.rmtree(self.paths.keys, ignore_errors=True)
+        shutil.rmtree(self.paths.fgpu, ignore_errors=True)
         shutil.rmtree(self.paths.state, ignore_errors=True)
 
     @property
@@ -149,8 +164,9 @@ def session(kernels=("main1",), desired="launch", **changes):
                 "shm_bytes": 8 << 20,
                 "pids": 128,
                 "cpuset": None,
-                "gpu_uuids": [],
             },
+            "gpus": [],
+            "gpu_access": None,
             "mounts": [],
             "publish": [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}] if index == 0 else [],
             "files": files,
@@ -163,6 +179,7 @@ def session(kernels=("main1",), desired="launch", **changes):
         "name": "try",
         "generation": 1,
         "desired": desired,
+        "release": True,
         "network": {"name": agent_names.network_name(session_id), "driver": "bridge"},
         "kernels": entries,
     }
@@ -172,6 +189,20 @@ def desired(entry, what):
     """Return a session as a later manifest names it: its kernels with ids and names only."""
     kernels = [{"id": kernel["id"], "name": kernel["name"]} for kernel in entry["kernels"]]
     return {**entry, "desired": what, "kernels": kernels}
+
+
+def on_overlay(entry, **changes):
+    """Return a session as one whose kernels lie on several agents, and its overlay for the keeper's manifest."""
+    network = {**entry["network"], "driver": "overlay"}
+    overlay = {
+        "session_id": entry["id"],
+        "name": network["name"],
+        "generation": entry["generation"],
+        "mtu": None,
+        "encrypted": False,
+        **changes,
+    }
+    return {**entry, "release": False, "network": network}, overlay
 
 
 def key_files(hosts):
@@ -200,3 +231,17 @@ def log_with(cluster, container_id, text):
             return log
         time.sleep(0.05)
     raise AssertionError(f"no {text} in {log}")
+
+
+def killed_when(reached, manifest):
+    """Start a run in a process of its own and kill it as soon as a point is reached; True if it was still running."""
+    run = subprocess.Popen([sys.executable, "-c", RUN], stdin=subprocess.PIPE, text=True, cwd=ROOT)
+    run.stdin.write(json.dumps(manifest))
+    run.stdin.close()
+    give_up_at = time.monotonic() + 30
+    while not reached() and run.poll() is None:
+        assert time.monotonic() < give_up_at
+    interrupted = run.poll() is None
+    run.kill()
+    run.wait()
+    return interrupted

@@ -9,7 +9,7 @@ from tests.modules.cluster_on_host import IMAGE, RUNTIME, Cluster
 
 @pytest.fixture(scope="session", autouse=True)
 def _busybox_image():
-    """Make an image that holds nothing but busybox."""
+    """Make an image that holds nothing but busybox; a name of its own, for several processes may run these tests."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name in ("bin", "tmp"):
@@ -17,7 +17,7 @@ def _busybox_image():
             folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
             archive.addfile(folder)
         archive.add(RUNTIME / "bin/busybox", "bin/busybox")
-        for applet in ("cat", "echo", "env", "false", "id", "ls", "seq", "sh", "sleep", "stat", "true"):
+        for applet in ("cat", "echo", "env", "false", "id", "ls", "nc", "seq", "sh", "sleep", "stat", "true"):
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             archive.addfile(link)

@@ -1,35 +1,11 @@
 """A run that is killed at any point, and its second try."""
 
-import json
-import subprocess
-import sys
 import time
 
 import pytest
 
-from tests.modules.agent_code import ROOT, account_files
-from tests.modules.cluster_on_host import USER, desired, log_of, session
-
-RUN = """
-import json, sys
-from tests.modules.agent_code import agent_manifest, converge, engine_api
-converge.converge(engine_api.EngineApi(), agent_manifest.parse_manifest(json.load(sys.stdin)), print)
-"""
-
-
-def _killed_when(reached, manifest):
-    """Start a run in a process of its own and kill it as soon as a point is reached; True if it was still running."""
-    run = subprocess.Popen([sys.executable, "-c", RUN], stdin=subprocess.PIPE, text=True, cwd=ROOT)
-    run.stdin.write(json.dumps(manifest))
-    run.stdin.close()
-    give_up_at = time.monotonic() + 30
-    while not reached() and run.poll() is None:
-        assert time.monotonic() < give_up_at
-    interrupted = run.poll() is None
-    run.kill()
-    run.wait()
-    return interrupted
-
+from tests.modules.agent_code import account_files
+from tests.modules.cluster_on_host import USER, desired, killed_when, log_of, session
 
 POINTS_OF_A_LAUNCH = {
     "a key directory is there": lambda cluster: cluster.key_directories() != [],
@@ -46,8 +22,8 @@ def test_a_launch_killed_when(cluster, point):
     # So that the probe of a new image is not what is interrupted.
     image = cluster.engine.image(gang["kernels"][0]["image"])
     cluster.paths.state.mkdir(parents=True)
-    account_files.image_facts(cluster.engine, cluster.name, image["Id"], USER["home"])
-    assert _killed_when(lambda: POINTS_OF_A_LAUNCH[point](cluster), cluster.manifest(gang))
+    account_files.image_facts(cluster.engine, cluster.name, image["Id"], {USER["home"]})
+    assert killed_when(lambda: POINTS_OF_A_LAUNCH[point](cluster), cluster.manifest(gang))
     result = cluster.converge(gang)
     assert [entry["error"] for entry in result["sessions"]] == [None]
     assert list(cluster.states().values()) == ["running"] * 2
@@ -57,7 +33,7 @@ def test_a_launch_killed_when(cluster, point):
 
 def test_a_probe_of_an_image_that_was_killed_leaves_nothing(cluster):
     gang = session()
-    assert _killed_when(lambda: cluster.states() != {}, cluster.manifest(gang))
+    assert killed_when(lambda: cluster.states() != {}, cluster.manifest(gang))
     # What the killed run had asked of the engine a moment before may still be made after this run has looked.
     time.sleep(0.5)
     cluster.converge()
@@ -77,7 +53,7 @@ def test_a_stop_killed_when(cluster, point):
     cluster.converge(gang)
     time.sleep(0.5)
     stopping = desired(gang, "stop")
-    assert _killed_when(lambda: POINTS_OF_A_STOP[point](cluster), cluster.manifest(stopping))
+    assert killed_when(lambda: POINTS_OF_A_STOP[point](cluster), cluster.manifest(stopping))
     result = cluster.converge(stopping)
     assert [entry["error"] for entry in result["sessions"]] == [None]
     assert [(words["name"], log_of(words)) for words in result["last_words"]] == [

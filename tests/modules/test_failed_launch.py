@@ -1,12 +1,11 @@
 """A launch that cannot succeed: one clear line, and nothing left of the gang."""
 
-import socket
 import stat
 
 import pytest
 
-from tests.modules.agent_code import agent_names
-from tests.modules.cluster_on_host import ModuleFailedError, session
+from tests.modules.agent_code import agent_names, container_spec
+from tests.modules.cluster_on_host import IMAGE, ModuleFailedError, session
 
 
 def _failed(cluster, gang, **settings):
@@ -18,16 +17,15 @@ def _failed(cluster, gang, **settings):
 
 
 def test_a_missing_image(cluster):
-    image = "127.0.0.1:9/none:1"
-    error, permanent = _failed(cluster, session(image=image))
-    assert error.startswith(f"image {image} is not on this agent and cannot be pulled: ")
-    assert permanent
+    error, permanent = _failed(cluster, session(image="modtest-none:1"))
+    assert error == "image modtest-none:1 is not on this agent"
+    assert not permanent
 
 
 def test_a_gang_of_which_one_kernel_fails_is_undone_and_the_others_are_not_touched(cluster):
     healthy, broken = session(["main1", "sub1"]), session(["main1", "sub1", "sub2"], sub2={"files": {}})
     result = cluster.converge(healthy, broken)
-    assert [entry["outcome"] for entry in result["sessions"]] == ["started", "failed"]
+    assert [entry["outcome"] for entry in result["sessions"]] == ["released", "failed"]
     assert result["sessions"][1]["error"].startswith("sub2: the container ended at once with exit code 125")
     assert cluster.networks() == [healthy["network"]["name"]]
     assert cluster.key_directories() == [f"{healthy['id']}/main1", f"{healthy['id']}/sub1"]
@@ -38,7 +36,7 @@ def test_a_gang_of_which_one_kernel_fails_is_undone_and_the_others_are_not_touch
 
 
 def test_a_gang_that_fails_again_changes_nothing(cluster):
-    gang = session(image="127.0.0.1:9/none:1")
+    gang = session(image="modtest-none:1")
     assert not cluster.converge(gang)["changed"]
 
 
@@ -66,24 +64,6 @@ def test_a_mount_that_would_cover_what_is_the_kernels_own(cluster, target):
     error, permanent = _failed(cluster, session(mounts=[{"folder": "data", "target": target, "read_only": False}]))
     assert error.startswith("main1: mount target ")
     assert permanent
-
-
-def test_a_port_that_is_taken(cluster):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        publish = [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": port}]
-        error, permanent = _failed(cluster, session(publish=publish))
-    assert error == f"main1: port 127.0.0.1:{port} is in use on this agent"
-    assert not permanent
-
-
-def test_a_port_that_another_kernel_has(cluster):
-    publish = [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}]
-    first = session()
-    port = cluster.converge(first)["report"]["kernels"][0]["ssh_port"]
-    publish = [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": port}]
-    result = cluster.converge(first, session(publish=publish))
-    assert result["sessions"][1]["error"] == f"main1: port 127.0.0.1:{port} is in use on this agent"
 
 
 def test_a_container_that_ends_at_once(cluster):
@@ -116,8 +96,10 @@ def test_an_sshd_that_does_not_answer(cluster):
 
 def test_a_name_that_another_clusters_container_has(cluster, make_cluster):
     gang = session()
-    make_cluster().converge(gang)
-    error, permanent = _failed(cluster, {**gang, "network": {**gang["network"], "name": f"{cluster.name}-net"}})
+    labels = container_spec.labels(make_cluster().name, gang["id"], "1")
+    name = agent_names.container_name(gang["id"], "main1")
+    cluster.engine.create_container({"Image": IMAGE, "Cmd": ["true"], "Labels": labels}, name)
+    error, permanent = _failed(cluster, gang)
     assert error.endswith("-main1 on this agent")
     assert error.startswith("a container that is not this cluster's has the name muster-")
     assert not permanent
@@ -130,15 +112,29 @@ def test_limits_that_the_host_cannot_give(cluster):
     assert permanent
 
 
+def test_cpus_that_the_host_has_no_longer(cluster):
+    count = cluster.engine.info()["NCPU"]
+    resources = {"cpu_milli": 500, "mem_bytes": 64 << 20, "shm_bytes": 8 << 20, "pids": 9, "cpuset": f"0-{count}"}
+    error, permanent = _failed(cluster, session(resources=resources))
+    assert error.startswith(f"main1: CPUs 0-{count} are wanted, and the engine of this agent has 0")
+    assert not permanent
+
+
 def test_a_manifest_that_is_no_manifest(cluster):
     bad = session()
     bad["kernels"][0]["name"] = "../main1"
+    undecided = session()
+    del undecided["release"]
+    unbound = session()
+    unbound["kernels"][0]["resources"] = {"cpuset": "all"}
     for manifest, reason in (
         ({}, "this agent understands manifests of version 1, not None"),
         ({"version": 1, "cluster": "x"}, "the manifest lacks 'generation'"),
         (cluster.manifest(cluster="../x"), "'../x' is not a cluster's name"),
         (cluster.manifest(bad), "'../main1' is not a kernel's name"),
-        (cluster.manifest(session(desired="dance")), "a session is launch, keep or stop, not 'dance'"),
+        (cluster.manifest(undecided), "the manifest lacks 'release'"),
+        (cluster.manifest(unbound), "'all' is not a list of CPUs"),
+        (cluster.manifest(session(desired="dance")), "a session is launch, release, keep or stop, not 'dance'"),
     ):
         with pytest.raises(ModuleFailedError) as failed:
             cluster.converge_manifest(manifest)

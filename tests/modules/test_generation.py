@@ -31,7 +31,7 @@ def test_a_new_generation_of_a_session_replaces_the_old_one(cluster):
         new["id"] = old["id"]
     cluster.generation = 2
     result = cluster.converge(renewed)
-    assert result["sessions"][0]["outcome"] == "started"
+    assert result["sessions"][0]["outcome"] == "released"
     assert not before & {entry["Id"] for entry in cluster.containers().values()}
     assert {kernel["generation"] for kernel in result["report"]["kernels"]} == {2}
     change = result["diff"]["before"]["containers"], result["diff"]["after"]["containers"]

@@ -9,7 +9,7 @@ def test_a_gang_is_launched_and_a_second_run_changes_nothing(cluster):
     gang = session(["main1", "sub1", "sub2"])
     first = cluster.converge(gang)
     second = cluster.converge(gang)
-    assert first["sessions"] == [{"id": gang["id"], "outcome": "started", "error": None, "permanent": False}]
+    assert first["sessions"] == [{"id": gang["id"], "outcome": "released", "error": None, "permanent": False}]
     assert first["changed"]
     assert second["sessions"] == first["sessions"]
     assert not second["changed"]
@@ -21,7 +21,9 @@ def test_a_gang_is_launched_and_a_second_run_changes_nothing(cluster):
         ("sub2", "running"),
     ]
     assert [bool(kernel["ssh_port"]) for kernel in kernels] == [True, False, False]
-    assert second["report"]["networks"] == [{"name": gang["network"]["name"], "session_id": gang["id"]}]
+    assert second["report"]["networks"] == [
+        {"name": gang["network"]["name"], "session_id": gang["id"], "driver": "bridge", "generation": 1}
+    ]
     assert second["report"]["generation"] == 1
 
 
@@ -78,7 +80,9 @@ def test_limits_are_those_of_the_kernels_cgroup(cluster):
     gang = session(
         resources={"cpu_milli": 250, "mem_bytes": 96 << 20, "shm_bytes": 16 << 20, "pids": 77, "cpuset": "0"}
     )
-    cluster.converge(gang)
+    launched = cluster.converge(gang)
+    assert list(launched["diff"]["after"]["containers"].values()) == ["running, generation 1, on CPUs 0"]
+    assert not cluster.converge(gang)["changed"]
     script = """
         cd /sys/fs/cgroup
         if [ -e cgroup.controllers ]; then
@@ -123,7 +127,7 @@ def test_a_command_that_ends_at_once_is_no_failure_to_start(cluster):
     for command, exit_code in ((["true"], 0), (["sh", "-c", "exit 3"], 3), (["sh", "-c", "no-such-program"], 127)):
         gang = session(command=command)
         result = cluster.converge(gang)
-        assert result["sessions"][0]["outcome"] == "started"
+        assert result["sessions"][0]["outcome"] == "released"
         (kernel,) = _when_ended(cluster)
         assert (kernel["state"], kernel["exit_code"]) == ("exited", exit_code)
         again = cluster.converge(gang)
@@ -131,12 +135,12 @@ def test_a_command_that_ends_at_once_is_no_failure_to_start(cluster):
         assert not again["changed"]
 
 
-def test_a_gang_that_had_started_stays_started_however_its_command_ends(cluster):
+def test_a_gang_that_was_released_stays_released_however_its_command_ends(cluster):
     gang = session(command=["sh", "-c", "sleep 1; no-such-program"])
     cluster.converge(gang)
     (kernel,) = _when_ended(cluster)
     assert kernel["exit_code"] == 127
-    assert cluster.converge(gang)["sessions"][0]["outcome"] == "started"
+    assert cluster.converge(gang)["sessions"][0]["outcome"] == "released"
 
 
 def test_two_clusters_on_a_host_do_not_touch_each_other(make_cluster):

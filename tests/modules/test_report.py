@@ -1,38 +1,12 @@
 """What a host says of itself."""
 
-import json
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
-from tests.modules.agent_code import ROOT, agent_report, engine_api
-from tests.modules.cluster_on_host import ModuleFailedError
-
-FAKE_NVML = r"""
-#include <string.h>
-typedef struct { unsigned long long total, free, used; } memory_t;
-typedef struct {
-  char legacy[16]; unsigned domain, bus, device, id, subsystem; char busId[32];
-} pci_t;
-int nvmlInit_v2(void) { return INIT; }
-int nvmlShutdown(void) { return 0; }
-const char *nvmlErrorString(int status) { return status == 9 ? "Driver Not Loaded" : "?"; }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
-  *device = (void *)(0x7f0000000000 + index);
-  return 0;
-}
-static unsigned long index_of(void *device) { return (unsigned long)device & 0xff; }
-int nvmlDeviceGetName(void *d, char *text, unsigned size) { strncpy(text, "NVIDIA H200", size); return 0; }
-int nvmlDeviceGetUUID(void *d, char *text, unsigned size) {
-  strncpy(text, index_of(d) ? "GPU-b" : "GPU-a", size);
-  return 0;
-}
-int nvmlDeviceGetMemoryInfo(void *d, memory_t *m) { m->total = 150754820096ull; m->free = m->used = 0; return 0; }
-int nvmlDeviceGetPciInfo_v3(void *d, pci_t *p) { memset(p, 0, sizeof *p); p->domain = 0xfffe; return 0; }
-"""
+from muster.core.numa import NumaNode
+from tests.modules.agent_code import agent_names, agent_report, engine_api, numa
+from tests.modules.cluster_on_host import IMAGE, ModuleFailedError
 
 
 def test_a_host_reports_what_it_has(cluster):
@@ -46,10 +20,12 @@ def test_a_host_reports_what_it_has(cluster):
     assert report["docker"]["version"] == info["ServerVersion"]
     assert report["docker"]["cgroup_version"] in {"1", "2"}
     assert report["attributes"] == {"resource_group": "here"}
-    assert "modtest-busybox:latest" in [tag for image in report["images"] for tag in image["tags"]]
+    assert IMAGE in [tag for image in report["images"] for tag in image["tags"]]
     assert report["generation"] is None
     assert (report["kernels"], report["networks"]) == ([], [])
     assert report["runtime"].startswith("openssh-")
+    libraries = Path(agent_names.FGPU_PATH, "VERSION")
+    assert report["fgpu"] == (libraries.read_text().splitlines()[0] if libraries.exists() else None)
     assert cluster.report(runtime_path="/nowhere")["runtime"] is None
 
 
@@ -64,35 +40,29 @@ def test_an_engine_that_does_not_answer_is_told_with_its_remedy(cluster, monkeyp
     )
 
 
-def test_gpus_are_read_from_the_driver(tmp_path):
-    assert _read_gpus(tmp_path, init=0) == [
-        {"index": 0, "uuid": "GPU-a", "model": "NVIDIA H200", "mem_bytes": 150754820096, "numa_node": None},
-        {"index": 1, "uuid": "GPU-b", "model": "NVIDIA H200", "mem_bytes": 150754820096, "numa_node": None},
+@pytest.fixture
+def sysfs(tmp_path):
+    """Write what the kernel says of a host with two nodes of cores and one of memory only."""
+    for node, cpus, kilobytes in ((0, "0-15,32-47", 4096), (10, "", 512), (2, "16-31,48-63", 2048)):
+        directory = tmp_path / f"sys/devices/system/node/node{node}"
+        directory.mkdir(parents=True)
+        (directory / "cpulist").write_text(f"{cpus}\n")
+        (directory / "meminfo").write_text(f"Node {node} MemTotal:       {kilobytes} kB\nNode {node} MemFree: 1 kB\n")
+    (tmp_path / "sys/devices/system/node/online").write_text("0,2,10\n")
+    return tmp_path / "sys"
+
+
+def test_numa_nodes_are_told_with_their_cpus_and_memory(sysfs, tmp_path):
+    assert numa.numa_nodes(sysfs) == [
+        {"node": 0, "cpus": "0-15,32-47", "mem_bytes": 4 << 20},
+        {"node": 2, "cpus": "16-31,48-63", "mem_bytes": 2 << 20},
+        {"node": 10, "cpus": "", "mem_bytes": 512 << 10},
     ]
+    assert numa.numa_nodes(tmp_path / "nothing") == []
 
 
-def test_a_driver_that_does_not_answer_is_told(tmp_path):
-    assert _read_gpus(tmp_path, init=9) == "the GPU driver does not answer: nvmlInit_v2: Driver Not Loaded"
-
-
-def _read_gpus(folder, init):
-    library = folder / "libnvidia-ml.so.1"
-    build = ["gcc", "-shared", "-fPIC", f"-DINIT={init}", "-x", "c", "-", "-o", library]
-    subprocess.run(build, input=FAKE_NVML, text=True, check=True)
-    script = """
-import json
-from tests.modules.agent_code import nvml
-try:
-    print(json.dumps(nvml.gpus()))
-except nvml.NvmlError as error:
-    print(json.dumps(str(error)))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env={**os.environ, "LD_LIBRARY_PATH": str(folder)},
-    )
-    return json.loads(done.stdout)
+def test_this_hosts_numa_nodes_have_its_cpus(cluster):
+    report = cluster.report()
+    nodes = [NumaNode(node["node"], node["cpus"], node["mem_bytes"]) for node in report["numa"]]
+    assert sum(node.cpu for node in nodes) == report["cpu_count"] * 1000
+    assert 0 < sum(node.mem for node in nodes) <= report["mem_bytes"] * 1.1

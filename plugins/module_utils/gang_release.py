@@ -1,0 +1,61 @@
+"""Releasing a gang whose kernels on all agents have started: here, all of them or none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from . import agent_names, key_directory
+from .kernel_sshd import SshdWait, vanished
+from .launch_error import first_failure
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    from .agent_manifest import Kernel, Manifest
+    from .agent_plan import Release
+    from .engine_api import EngineApi
+
+
+class GangRelease:
+    """One session's release on this host: `begin` it, then take its `failure`."""
+
+    def __init__(self, engine: EngineApi, manifest: Manifest, release: Release) -> None:
+        self.release = release
+        self.session = release.session
+        self._paths = agent_names.ClusterPaths(manifest.cluster)
+        self._timeout_s = manifest.start_timeout_s
+        self._given_up = threading.Event()
+        self._sshds = SshdWait(engine, manifest, release.session, self._given_up)
+        self._answers: list[Future[None]] = []
+
+    def check(self) -> None:
+        """Raise LaunchError if a kernel has ended or vanished; waits for nothing."""
+        for kernel, seen in self.release.waiting:
+            self._sshds.living(kernel, _container_id(kernel, seen))
+
+    def begin(self, pool: ThreadPoolExecutor) -> None:
+        give_up_at = time.monotonic() + self._timeout_s
+        self._answers = [pool.submit(self._await_answer, *pair, give_up_at) for pair in self.release.waiting]
+
+    def failure(self) -> BaseException | None:
+        """Return why the gang must not begin, or None: then its commands here do."""
+        failure = first_failure(self._answers)
+        if failure is None:
+            for kernel, _ in self.release.waiting:
+                key_directory.release(self._paths, self.session.id, kernel.name, self.session.generation)
+        return failure
+
+    def _await_answer(self, kernel: Kernel, seen: agent_names.SeenContainer | None, give_up_at: float) -> None:
+        try:
+            self._sshds.until_it_greets(kernel, _container_id(kernel, seen), give_up_at)
+        except BaseException:  # whatever it was, the other kernels need not be waited for; it is raised again
+            self._given_up.set()
+            raise
+
+
+def _container_id(kernel: Kernel, seen: agent_names.SeenContainer | None) -> str:
+    if seen is None:
+        raise vanished(kernel)
+    return seen.id

@@ -1,0 +1,117 @@
+"""The host's GPUs and what its kernels use of them, from a driver that may be slow or broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import nvml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+PATIENCE_S = 15
+_PIECE_BYTES = 1 << 16
+_CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
+_PROC = Path("/proc")
+
+
+class GpuReading:
+    """The driver's answers, read in a process of their own, beside whatever else is done until `result`.
+
+    A driver that hangs, in the kernel even, or crashes takes only that process with it.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._give_up_at = time.monotonic() + patience_s
+        self._pipe, writing = os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            _answer(writing)
+        os.close(writing)
+
+    def result(self, warn: Callable[[str], None]) -> nvml.Answers:
+        """Return what the driver says; `warn` is told what it does not."""
+        nothing = nvml.Answers([], {}, [])
+        text = self._text()
+        if text is None:
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, os.WNOHANG)  # it may be held up in the kernel, and ends when that lets it go
+            warn(f"the GPU driver does not answer within {self._patience_s:g} s")
+            return nothing
+        _, status = os.waitpid(self._child, 0)
+        if status != 0:
+            warn(f"the GPU driver ends the process that asks it (wait status {status})")
+            return nothing
+        answer = json.loads(text)
+        answers = nvml.Answers(*answer["answers"]) if answer["answers"] else nothing
+        for trouble in [*answers.troubles, *answer["errors"]]:
+            warn(trouble)
+        return answers
+
+    def _text(self) -> bytes | None:
+        """Return all that the child writes, or None if that takes too long."""
+        text = bytearray()
+        with os.fdopen(self._pipe, "rb", buffering=0) as pipe:
+            while select.select([pipe], [], [], max(0, self._give_up_at - time.monotonic()))[0]:
+                piece = pipe.read(_PIECE_BYTES)
+                if not piece:
+                    return bytes(text)
+                text += piece
+        return None
+
+
+def _answer(writing: int) -> None:
+    """Ask the driver and write what it says; never returns."""
+    status = 1
+    try:
+        # Whoever waits for the end of this module's output must not wait for a child that hangs.
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        answer: dict[str, Any] = {"answers": None, "errors": []}
+        try:
+            answer["answers"] = nvml.read()
+        except nvml.NvmlError as error:
+            answer["errors"].append(str(error))
+        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+            json.dump(answer, pipe)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def memory_by_container(
+    answers: nvml.Answers, container_ids: Iterable[str], proc: Path = _PROC
+) -> dict[str, dict[str, int | None]]:
+    """Return UUID -> container's id -> bytes that its processes use there; None where the driver cannot say.
+
+    GPUs whose processes the driver does not list are left out.
+    """
+    known = set(container_ids)
+    listed = {uuid: processes for uuid, processes in answers.processes.items() if processes is not None}
+    used: dict[str, dict[str, int | None]] = {uuid: dict.fromkeys(known, 0) for uuid in listed}
+    for uuid, processes in listed.items():
+        for pid, mem_bytes in processes:
+            container_id = _container_of(pid, known, proc)
+            if container_id is not None:
+                before = used[uuid][container_id]
+                used[uuid][container_id] = None if before is None or mem_bytes is None else before + mem_bytes
+    return used
+
+
+def _container_of(pid: int, known: set[str], proc: Path) -> str | None:
+    """Return which of the containers a process of the host runs in, by its cgroup (v1 or v2)."""
+    try:
+        groups = (proc / str(pid) / "cgroup").read_text("ascii", "surrogateescape")
+    except (FileNotFoundError, ProcessLookupError):  # it has ended since
+        return None
+    # An agent that is a container itself may be named there too.
+    return next((found for found in _CONTAINER_ID.findall(groups) if found in known), None)

@@ -1,0 +1,91 @@
+"""Whether a kernel's sshd answers, asked from its host."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from .agent_names import GATEWAY_BRIDGE, OVERLAY
+from .engine_api import EngineError
+from .launch_error import GivenUpError, LaunchError
+
+if TYPE_CHECKING:
+    import threading
+
+    from .agent_manifest import Kernel, Manifest, Session
+    from .engine_api import EngineApi
+
+_POLL_S = 0.01
+_INSPECT_EVERY = 5
+_CONNECT_TIMEOUT_S = 0.25
+_GREETING_TIMEOUT_S = 2
+
+
+class SshdWait:
+    """Waits for the sshds of one gang's kernels, until one of them makes the gang give up."""
+
+    def __init__(self, engine: EngineApi, manifest: Manifest, session: Session, given_up: threading.Event) -> None:
+        self._engine = engine
+        self._port = manifest.sshd_port
+        self._timeout_s = manifest.start_timeout_s
+        self._network = session.network
+        self._given_up = given_up
+
+    def until_it_greets(self, kernel: Kernel, container_id: str, give_up_at: float) -> None:
+        """Return when the kernel's sshd greets; its command has not begun, so an end now is no end of that."""
+        address, attempt = None, 0
+        while True:
+            if address is None or attempt % _INSPECT_EVERY == 0:
+                address = self._address_of(self.living(kernel, container_id))
+            if address and _greets(address, self._port):
+                return
+            if self._given_up.is_set():
+                raise GivenUpError
+            if time.monotonic() > give_up_at:
+                message = f"{kernel.name}: its sshd does not answer {self._timeout_s} s after the start"
+                raise LaunchError(message + self._last_line(container_id), permanent=False)
+            attempt += 1
+            time.sleep(_POLL_S)
+
+    def living(self, kernel: Kernel, container_id: str) -> dict[str, Any]:
+        """Return the kernel's container; raises LaunchError when it has ended or is gone."""
+        try:
+            container = self._engine.container(container_id)
+        except EngineError as error:
+            if error.status != 404:
+                raise
+            raise vanished(kernel) from error
+        state = container["State"]
+        if state["Status"] in {"exited", "dead"}:
+            message = f"{kernel.name}: the container ended at once with exit code {state['ExitCode']}"
+            raise LaunchError(message + self._last_line(container_id), permanent=False)
+        return container
+
+    def _address_of(self, container: dict[str, Any]) -> str | None:
+        if self._network["driver"] != OVERLAY:
+            return container["NetworkSettings"]["Networks"][self._network["name"]]["IPAddress"] or None
+        # A host cannot reach an overlay's addresses; each container on one is on this bridge as well.
+        gateway = self._engine.network(GATEWAY_BRIDGE)["Containers"].get(container["Id"])
+        return gateway["IPv4Address"].partition("/")[0] if gateway else None
+
+    def _last_line(self, container_id: str) -> str:
+        lines = b"".join(self._engine.logs(container_id, tail="5")).decode(errors="replace").split("\n")
+        lines = [" ".join(line.split()) for line in lines if line.strip()]
+        return f": {lines[-1]}" if lines else ""
+
+
+def vanished(kernel: Kernel) -> LaunchError:
+    return LaunchError(f"{kernel.name}: its container has vanished from this agent", permanent=False)
+
+
+def _greets(address: str, port: int) -> bool:
+    try:
+        with socket.create_connection((address, port), _CONNECT_TIMEOUT_S) as connection:
+            connection.settimeout(_GREETING_TIMEOUT_S)
+            greeting = connection.recv(64)
+            # Without a greeting back sshd would log an error in the kernel's output.
+            connection.sendall(b"SSH-2.0-muster\r\n")
+    except OSError:
+        return False
+    return greeting.startswith(b"SSH-2.0")

@@ -1,0 +1,33 @@
+"""Why a session cannot be launched or released on this host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .engine_api import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Future
+
+
+class LaunchError(Exception):
+    """A session cannot be launched here: one line for its user."""
+
+    def __init__(self, message: str, *, permanent: bool) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+
+
+class GivenUpError(Exception):
+    """Another kernel of the gang has failed: the reason is that one's."""
+
+
+def first_failure(steps: Iterable[Future[None]]) -> BaseException | None:
+    """Wait for all steps of a gang; return the reason why it failed, or None."""
+    for failure in [step.exception() for step in steps]:
+        if isinstance(failure, EngineError):
+            return LaunchError(str(failure), permanent=failure.status == 400)
+        if failure is not None and not isinstance(failure, GivenUpError):
+            return failure
+    return None

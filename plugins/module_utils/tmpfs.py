@@ -1,0 +1,74 @@
+"""Directories that no disk ever sees."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .agent_names import STATE_ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_IN_MEMORY = {"tmpfs", "ramfs"}
+_OPTIONS = "size=64m,nosuid,nodev,noexec"
+
+
+class TmpfsError(Exception):
+    """There is no place in memory."""
+
+
+def ensure_in_memory(directory: Path, mode: int) -> None:
+    """Make a directory that lies in memory: on the file system that is there, or else on one of its own."""
+    _make(directory, mode)
+    with _one_at_a_time():
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+        if file_system_of(str(directory), mounts) not in _IN_MEMORY:
+            _mount(directory, mode)
+
+
+def ensure_own_tmpfs(directory: Path, mode: int) -> None:
+    """Make a directory that is a file system in memory of its own, so that who fills it fills nothing else."""
+    _make(directory, mode)
+    with _one_at_a_time():
+        if not directory.is_mount():
+            _mount(directory, mode)
+
+
+def file_system_of(path: str, mountinfo: str) -> str:
+    """Return the type of the file system that holds a path."""
+    best, kind = -1, ""
+    for line in mountinfo.splitlines():
+        mount, _, source = line.partition(" - ")
+        point = mount.split(" ")[4]
+        holds = path == point or path.startswith(point.rstrip("/") + "/")
+        if holds and len(point) >= best:
+            best, kind = len(point), source.split(" ")[0]
+    return kind
+
+
+def _make(directory: Path, mode: int) -> None:
+    directory.mkdir(mode=mode, exist_ok=True)
+    directory.chmod(mode)
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Hold a lock of all clusters on this host: of two mounts at one place the second hides what is in the first."""
+    descriptor = os.open(STATE_ROOT, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _mount(directory: Path, mode: int) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", f"mode={mode:04o},{_OPTIONS}", directory.name, str(directory)]
+    done = subprocess.run(mount, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise TmpfsError(f"no tmpfs can be mounted at {directory}: {' '.join(done.stderr.split())}")

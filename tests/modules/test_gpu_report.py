@@ -1,0 +1,263 @@
+"""What a host says of its GPUs, and of who uses them, whatever state their driver is in."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.modules.agent_code import ROOT, gpu_report, nvml
+from tests.modules.cluster_on_host import log_with, session
+
+# A driver of the time before MIG, with two GPUs; ON_INIT and ON_MEMORY say how it is broken.
+DRIVER = r"""
+#include <string.h>
+#include <unistd.h>
+typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct {
+  char legacy[16]; unsigned domain, bus, device, id, subsystem; char busId[32];
+} pci_t;
+#ifndef ON_INIT
+#define ON_INIT return 0
+#endif
+#ifndef ON_MEMORY
+#define ON_MEMORY
+#endif
+int nvmlInit_v2(void) { ON_INIT; }
+int nvmlShutdown(void) { return 0; }
+const char *nvmlErrorString(int status) { return status == 9 ? "Driver Not Loaded" : "GPU is lost"; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+  *device = (void *)(0x7f0000000000 + index);
+  return 0;
+}
+static unsigned long index_of(void *device) { return (unsigned long)device & 0xff; }
+int nvmlDeviceGetName(void *d, char *text, unsigned size) { strncpy(text, "NVIDIA H200", size); return 0; }
+int nvmlDeviceGetUUID(void *d, char *text, unsigned size) {
+  strncpy(text, index_of(d) ? "GPU-b" : "GPU-a", size);
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(void *d, memory_t *m) {
+  ON_MEMORY;
+  m->total = 150754820096ull;
+  m->free = m->total - (m->used = 512 << 20);
+  return 0;
+}
+int nvmlDeviceGetPciInfo_v3(void *d, pci_t *p) {
+  memset(p, 0, sizeof *p);
+  p->domain = index_of(d) ? 0x10000 : 0;
+  p->bus = 0x3b;
+  return 0;
+}
+"""
+READ = """
+import json, pathlib, sys
+from tests.modules.agent_code import nvml
+print(json.dumps(nvml.read(pathlib.Path(sys.argv[1]))))
+"""
+REPORT = """
+import json, sys
+from tests.modules.agent_code import gpu_report
+troubles = []
+answers = gpu_report.GpuReading(float(sys.argv[1])).result(troubles.append)
+print(json.dumps([answers.gpus, troubles]))
+"""
+
+
+@pytest.fixture
+def sysfs(tmp_path):
+    """Write what the kernel says of where GPUs hang."""
+    for address, node in (("0000:3b:00.0", 2), ("10000:3b:00.0", -1)):
+        directory = tmp_path / f"sys/bus/pci/devices/{address}"
+        directory.mkdir(parents=True)
+        (directory / "numa_node").write_text(f"{node}\n")
+    return tmp_path / "sys"
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """Return a function that makes a driver, broken as told, and asks it in a process of its own."""
+
+    def ask(script, argument, *broken):
+        library = tmp_path / "libnvidia-ml.so.1"
+        build = ["gcc", "-shared", "-fPIC", *broken, "-x", "c", "-", "-o", library]
+        subprocess.run(build, input=DRIVER, text=True, check=True)
+        return _asked(tmp_path, script, argument)
+
+    return ask
+
+
+def _asked(libraries, script, argument):
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
+    asked = [sys.executable, "-c", script, str(argument)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    return json.loads(done.stdout)
+
+
+def _gpu(index, uuid, numa_node):
+    return {
+        "index": index,
+        "uuid": uuid,
+        "model": "NVIDIA H200",
+        "mem_bytes": 150754820096,
+        "mem_used_bytes": 512 << 20,
+        "numa_node": numa_node,
+        "parent_uuid": None,
+        "mig_profile": None,
+        "fraction": None,
+    }
+
+
+def test_gpus_are_read_from_the_driver(driver, sysfs, tmp_path):
+    gpus, processes, troubles = driver(READ, sysfs)
+    assert gpus == [_gpu(0, "GPU-a", 2), _gpu(1, "GPU-b", None)]
+    assert processes == {"GPU-a": None, "GPU-b": None}
+    assert troubles == []
+    assert [gpu["numa_node"] for gpu in driver(READ, tmp_path / "nothing")[0]] == [None, None]
+
+
+def test_a_host_without_a_driver_has_no_gpus(tmp_path):
+    assert _asked(tmp_path, REPORT, 5) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("broken", "trouble"),
+    [
+        ("return 9", "the GPU driver does not answer: nvmlInit_v2: Driver Not Loaded"),
+        ("pause()", "the GPU driver does not answer within 0.5 s"),
+        ("__builtin_trap()", "the GPU driver ends the process that asks it (wait status"),
+    ],
+)
+def test_a_driver_that_is_broken_is_told_and_breaks_nothing(driver, broken, trouble):
+    patience_s = 0.5 if broken == "pause()" else 30
+    gpus, (told,) = driver(REPORT, patience_s, f"-DON_INIT={broken}")
+    assert gpus == []
+    assert told.startswith(trouble)
+
+
+def test_a_gpu_that_is_lost_is_told_and_the_others_stay(driver):
+    gpus, troubles = driver(REPORT, 30, "-DON_MEMORY=if (index_of(d) == 0) return 15")
+    assert [gpu["uuid"] for gpu in gpus] == ["GPU-b"]
+    assert troubles == ["GPU 0 is left out: the GPU driver does not answer: nvmlDeviceGetMemoryInfo: GPU is lost"]
+
+
+ONE, OTHER, OUTER = "1" * 64, "2" * 64, "f" * 64
+
+
+@pytest.fixture
+def proc(tmp_path):
+    """Write to which control groups processes belong, as the kernel says it on different hosts."""
+    groups = {
+        10: f"12:memory:/docker/{ONE}\n0::/\n",
+        11: f"0::/system.slice/docker-{ONE}.scope\n",
+        12: f"12:memory:/docker/{OUTER}/docker/{OTHER}\n",
+        13: "0::/user.slice/session-1.scope\n",
+    }
+    for pid, text in groups.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(text)
+    return tmp_path
+
+
+def test_memory_is_summed_over_the_processes_of_a_container(proc):
+    answers = nvml.Answers([], {"GPU-a": [(10, 1), (11, 2), (12, 4), (13, 8), (14, 16)], "GPU-b": []}, [])
+    assert gpu_report.memory_by_container(answers, [ONE, OTHER], proc) == {
+        "GPU-a": {ONE: 3, OTHER: 4},
+        "GPU-b": {ONE: 0, OTHER: 0},
+    }
+
+
+def test_memory_that_the_driver_does_not_know_is_not_made_up(proc):
+    answers = nvml.Answers([], {"GPU-a": [(10, None), (11, 2), (12, 4)], "GPU-b": None}, [])
+    assert gpu_report.memory_by_container(answers, [ONE, OTHER], proc) == {"GPU-a": {ONE: None, OTHER: 4}}
+
+
+WHOLE_REPORT = """
+import json, sys
+from tests.modules.agent_code import engine_api, host_report
+report = host_report.gather_report(engine_api.EngineApi(), sys.argv[1], "/nowhere", {}, sys.exit)
+print(json.dumps(report))
+"""
+CUT = """
+import ctypes, json, pathlib, sys
+from tests.modules.agent_code import nvml
+
+library = ctypes.CDLL("libnvidia-ml.so.1")
+gpu, pointer = ctypes.c_void_p(), ctypes.byref
+library.nvmlInit_v2()
+library.nvmlDeviceGetHandleByIndex_v2(0, pointer(gpu))
+assert library.nvmlDeviceSetMigMode(gpu, 1, pointer(ctypes.c_int())) == 0
+for profile in (19, 9):
+    instance = ctypes.c_void_p()
+    assert library.nvmlDeviceCreateGpuInstance(gpu, profile, pointer(instance)) == 0
+    number = {19: 0, 9: 2}[profile]
+    info = (ctypes.c_uint * 9)()
+    assert library.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, number, 0, info) == 0
+    assert library.nvmlGpuInstanceCreateComputeInstance(instance, info[0], pointer(ctypes.c_void_p())) == 0
+print(json.dumps(nvml.read(pathlib.Path(sys.argv[1]))))
+"""
+MIB = 1 << 20
+
+
+@pytest.fixture
+def fake_gpus(tmp_path):
+    """Return a function that makes the machine's fake GPUs, and gives the directory of their driver and programs."""
+
+    def make(*settings):
+        built = tmp_path / "gpus"
+        built.mkdir()
+        made = ["make", "--silent", "-C", ROOT / "tests/fake_driver", f"OUT={built}", f"STATE={built}/state"]
+        subprocess.run(made, check=True, capture_output=True)
+        subprocess.run([built / "fakegpu", "init", *settings], check=True)
+        (built / "state").chmod(0o666)
+        return built
+
+    return make
+
+
+def _add_c_library(folder):
+    """Let the programs of a folder run in an image that has no C library; return the loader."""
+    listed = subprocess.run(["ldd", folder / "smi"], capture_output=True, text=True, check=True).stdout
+    for path in {word for word in listed.split() if word.startswith("/")}:
+        shutil.copy(path, folder)
+    return next(folder.glob("ld-*"))
+
+
+def test_what_a_containers_processes_use_is_told_by_gpu(cluster, fake_gpus):
+    folder = fake_gpus("--gpus", "2", "--context", str(10 * MIB))
+    loader = _add_c_library(folder)
+    smi = f"sleep 100 | {loader} --library-path {folder} {folder}/smi hold"
+    one, other = (gpu["uuid"] for gpu in _asked(folder, READ, "/nowhere")[0])
+    gang = session(
+        ["main1", "sub1"],
+        mounts=[{"folder": folder.name, "target": str(folder), "read_only": False}],
+        gpus=[{"uuid": uuid, "mem_bytes": 50 * MIB, "compute": 250} for uuid in (one, other, "GPU-gone")],
+        main1={"command": ["sh", "-c", f"{smi} {64 * MIB} 1 & {smi} {32 * MIB} 1"]},
+    )
+    assert cluster.converge(gang)["sessions"][0]["error"] is None
+    entry = next(entry for name, entry in cluster.containers().items() if name.endswith("main1"))
+    for size in (64, 32):
+        log_with(cluster, entry["Id"], f"holds {size * MIB};".encode())
+    report = _asked(folder, WHOLE_REPORT, cluster.name)
+    used = [{gpu["uuid"]: gpu["used_bytes"] for gpu in kernel["gpus"]} for kernel in report["kernels"]]
+    assert used == [{one: 0, other: 116 * MIB, "GPU-gone": None}, {one: 0, other: 0, "GPU-gone": None}]
+    assert [(gpu["uuid"], gpu["mem_used_bytes"]) for gpu in report["gpus"]] == [(one, 0), (other, 116 * MIB)]
+
+
+def test_a_gpu_in_mig_mode_is_told_as_its_instances(fake_gpus):
+    folder = fake_gpus("--gpus", "2", "--mem", str(143771 * MIB), "--mig")
+    gpus, processes, troubles = _asked(folder, CUT, folder / "nothing")
+    assert troubles == []
+    whole = gpus.pop()
+    assert [gpu.pop("uuid")[:4] for gpu in gpus] == ["MIG-", "MIG-"]
+    (parent,) = {gpu.pop("parent_uuid") for gpu in gpus}
+    assert parent.startswith("GPU-")
+    assert parent not in processes
+    shared = {"index": 0, "model": whole["model"], "mem_used_bytes": 0, "numa_node": None}
+    assert gpus == [
+        {**shared, "mem_bytes": 17971 * MIB, "mig_profile": "1g.18gb", "fraction": 124},
+        {**shared, "mem_bytes": 71885 * MIB, "mig_profile": "3g.71gb", "fraction": 428},
+    ]
+    assert (whole["index"], whole["parent_uuid"], whole["fraction"]) == (1, None, None)
