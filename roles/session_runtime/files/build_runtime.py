@@ -1,27 +1,37 @@
 #!/usr/bin/env python3
 """Make the session runtime: openssh and busybox with their own C library, to be mounted into any image.
 
-`plan PATH` prints the version that would be built from the packages that apt offers now.
-`build PATH` builds that version beside PATH and points the symbolic link PATH at it. Containers that already run keep
-the tree that they were started with; trees that no process has mounted any more are removed.
+`versions PATH ENTRYPOINT` prints JSON: the text of VERSION of the runtime that is `present`, and of the one that would
+be built from the packages that apt offers now (`offered`); each may be null. Without an offer it fails after that.
+`platform` is the host's distribution, release and architecture, `offered_at` when the newest of apt's package lists
+came, in seconds since 1970.
+`build PATH ENTRYPOINT` builds that version beside PATH and points the symbolic link PATH at it. Containers that already
+run keep the tree that they were started with; trees that no process has mounted any more are removed.
+`install PATH ARCHIVE` does the same with a tree that another host has built and packed.
 
-Beside this file lies `entrypoint`. Nothing is installed on the host. Written for Python 3.9.
+ENTRYPOINT is the text of bin/entrypoint, in base64. Nothing is installed on the host. Written for Python 3.9.
 """
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import hashlib
+import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-HERE = Path(__file__).resolve().parent
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PROGRAMS = ["openssh-server", "openssh-client", "openssh-sftp-server", "busybox-static"]
 TOOLS = ["patchelf"]
+LISTS = Path("/var/lib/apt/lists")
 # Dependencies are followed through libraries only, and not into what sshd merely talks to when PAM is on.
 LIBRARY = re.compile(r"^(lib|zlib)(?!pam-)")
 
@@ -109,11 +119,16 @@ def dependency_names(fields: dict[str, str]) -> list[str]:
     return re.findall(r"(?:^|, |\| )([a-z0-9][a-z0-9+.-]+)", depends)
 
 
-def version_of(packages: dict[str, str], path: Path) -> str:
+def version_of(packages: dict[str, str], path: Path, entrypoint: bytes) -> str:
     """The text of VERSION. Its first line is the version: sshd's own, and a hash of all that goes into the tree."""
     listing = "".join(f"{name}={packages[name]}\n" for name in sorted(packages))
+    architecture = output_of("dpkg", "--print-architecture")
     inputs = hashlib.sha256()
-    for part in (Path(__file__).read_bytes(), (HERE / "entrypoint").read_bytes(), str(path).encode(), listing.encode()):
+    for part in (
+        Path(__file__).read_bytes(),
+        entrypoint,
+        *(text.encode() for text in (str(path), architecture, listing)),
+    ):
         inputs.update(hashlib.sha256(part).digest())
     upstream = re.sub(r"^\d+:|-[^-]*$", "", packages["openssh-server"])
     return f"openssh-{upstream}-{inputs.hexdigest()[:12]}\n{listing}"
@@ -154,7 +169,7 @@ def shared_libraries(root: Path) -> dict[str, Path]:
     return found
 
 
-def build_tree(root: Path, tree: Path, path: Path) -> None:
+def build_tree(root: Path, tree: Path, path: Path, entrypoint: bytes) -> None:
     """Copy what is needed from the unpacked packages into `tree`, which will be seen at `path`."""
     for folder in ("bin", "sbin", "lib", "libexec"):
         (tree / folder).mkdir()
@@ -174,7 +189,7 @@ def build_tree(root: Path, tree: Path, path: Path) -> None:
 
     for name in WRAPPED:
         script(tree / "bin" / name, f'#!{path}/bin/busybox sh\nexec {path}/libexec/{name} -S {path}/bin/ssh "$@"\n')
-    script(tree / "bin/entrypoint", (HERE / "entrypoint").read_text().replace("@RUNTIME@", str(path)))
+    script(tree / "bin/entrypoint", entrypoint.decode().replace("@RUNTIME@", str(path)))
     for applet in output_of(str(tree / "bin/busybox"), "--list").split():
         link = tree / "bin" / applet
         if applet not in UNWANTED_APPLETS and not link.exists():
@@ -223,10 +238,35 @@ def script(file: Path, text: str) -> None:
     file.chmod(0o755)
 
 
-def build(path: Path) -> str:
+def build(path: Path, entrypoint: bytes) -> None:
     packages = packages_with_libraries()
-    version = version_of(packages, path)
-    name = version.splitlines()[0]
+    version = version_of(packages, path, entrypoint)
+
+    def fill(work: Path) -> Path:
+        tree = work / "tree"
+        tree.mkdir()
+        build_tree(unpack(packages, work), tree, path, entrypoint)
+        (tree / "VERSION").write_text(version)
+        for file in (tree, *tree.iterdir()):
+            file.chmod(0o755 if file.is_dir() else 0o644)  # whatever umask this runs under
+        return tree
+
+    switch_over(path, fill)
+
+
+def install(path: Path, archive: Path) -> None:
+    def fill(work: Path) -> Path:
+        output_of("tar", "--extract", "--gzip", "--file", str(archive), "--directory", str(work))
+        return work
+
+    switch_over(path, fill)
+
+
+def switch_over(path: Path, fill: Callable[[Path], Path]) -> None:
+    """Make a version's tree, all of it or none, and let `path` point at it.
+
+    `fill` makes it in the directory that it is given, and returns where it lies there.
+    """
     if path.is_dir() and not path.is_symlink():
         try:
             path.rmdir()  # an engine makes an empty directory where a bind mount's source is missing
@@ -236,28 +276,22 @@ def build(path: Path) -> str:
     trees.mkdir(parents=True, exist_ok=True)
     with (trees / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # A tree that is there is never made again: kernels may be running from it.
-        if not (trees / name).exists():
-            make(packages, version, trees / name, path)
-        point(path, trees / name)
-        remove_unused(trees, name)
-    return version
-
-
-def make(packages: dict[str, str], version: str, final: Path, path: Path) -> None:
-    """Make a version's tree: all of it, or none."""
-    # Beside its final place: a rename must not cross file systems.
-    work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(final.parent)))
-    try:
-        tree = work / "tree"
-        tree.mkdir()
-        build_tree(unpack(packages, work), tree, path)
-        (tree / "VERSION").write_text(version)
-        for file in (tree, *tree.iterdir()):
-            file.chmod(0o755 if file.is_dir() else 0o644)  # whatever umask this runs under
-        tree.rename(final)
-    finally:
-        shutil.rmtree(str(work), ignore_errors=True)
+        # Beside its final place: a rename must not cross file systems.
+        work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(trees)))
+        try:
+            tree = fill(work)
+            version = (tree / "VERSION").read_text()
+            final = trees / version.splitlines()[0]
+            if final.exists() and version_in(final) != version:
+                # Damaged. Aside rather than away: the kernels that run from it keep it by whatever name.
+                final.rename(Path(tempfile.mkdtemp(prefix=".damaged-", dir=str(trees))))
+            # A whole tree that is there is never made again.
+            if not final.exists():
+                tree.rename(final)
+        finally:
+            shutil.rmtree(str(work), ignore_errors=True)
+        point(path, final)
+        remove_unused(trees, final.name)
 
 
 def point(link: Path, tree: Path) -> None:
@@ -281,13 +315,37 @@ def remove_unused(trees: Path, current: str) -> None:
             shutil.rmtree(str(tree))
 
 
-def main() -> None:
-    command, path = sys.argv[1], Path(sys.argv[2])
+def version_in(tree: Path) -> str | None:
+    version_file = tree / "VERSION"
+    return version_file.read_text() if version_file.is_file() else None
+
+
+def versions(path: Path, entrypoint: bytes) -> None:
+    """Raises RuntimeBuildError, after it has said what is present, when apt offers nothing to build from."""
+    release = dict(re.findall(r'^(ID|VERSION_ID)="?([^"\n]*)', Path("/etc/os-release").read_text(), re.MULTILINE))
+    answer = {
+        "platform": "{ID} {VERSION_ID} {architecture}".format(
+            architecture=output_of("dpkg", "--print-architecture").strip(), **{"VERSION_ID": "", **release}
+        ),
+        "present": version_in(path),
+        "offered": None,
+        "offered_at": max((file.stat().st_mtime for file in LISTS.glob("*_Packages*")), default=0),
+    }
     try:
-        if command == "plan":
-            sys.stdout.write(version_of(packages_with_libraries(), path))
+        answer["offered"] = version_of(packages_with_libraries(), path, entrypoint)
+    finally:
+        sys.stdout.write(json.dumps(answer))
+
+
+def main() -> None:
+    command, path, argument = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    try:
+        if command == "versions":
+            versions(path, base64.b64decode(argument))
+        elif command == "build":
+            build(path, base64.b64decode(argument))
         else:
-            sys.stdout.write(build(path))
+            install(path, Path(argument))
     except RuntimeBuildError as error:
         sys.exit(f"session runtime: {error}")
 

@@ -1,0 +1,20 @@
+"""What the inventory says of agents, checked as the scheduler reads it."""
+
+from collections.abc import Callable, Mapping
+
+from ansible.errors import AnsibleFilterError
+
+from muster.core.agent_attributes import agent_attributes
+
+
+def _attribute_errors(attributes: object) -> list[str]:
+    if not isinstance(attributes, Mapping):
+        raise AnsibleFilterError("muster_attribute_errors takes the mapping `agent_attributes`")
+    return [str(error) for error in agent_attributes(attributes)[1]]
+
+
+class FilterModule:
+    """`agent_attributes | muster_attribute_errors`: a line for each value that cannot be."""
+
+    def filters(self) -> dict[str, Callable[[object], list[str]]]:
+        return {"muster_attribute_errors": _attribute_errors}

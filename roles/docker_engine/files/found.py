@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Write down what this host is like before Muster's roles change it, for playbooks/teardown.yml.
+
+found.json: the packages that are installed, the accounts (users and groups), whether there is a Docker engine, and the
+files that a role may change or replace, as text; null for one that is not there. Written for
+Python 3.9.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+FOUND = Path("/var/lib/muster/found.json")
+FILES = [
+    "/etc/docker/daemon.json",
+    "/etc/default/docker",
+    "/etc/apt/sources.list.d/docker.sources",
+    "/etc/apt/keyrings/docker.asc",
+]
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def packages() -> list[str]:
+    listing = subprocess.run(
+        ["dpkg-query", "--show", "--showformat", "${db:Status-Abbrev} ${Package}\\n"],
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout.decode()
+    return sorted({line.split()[1] for line in listing.splitlines() if line.startswith(("ii", "hi"))})
+
+
+def accounts() -> list[str]:
+    lines = [line for name in ("/etc/passwd", "/etc/group") for line in Path(name).read_text().splitlines()]
+    return sorted({line.split(":")[0] for line in lines})
+
+
+def text(path: str) -> str | None:
+    try:
+        return Path(path).read_text()
+    except FileNotFoundError:
+        return None
+
+
+def main() -> None:
+    found = {
+        "packages": packages(),
+        "accounts": accounts(),
+        "engine": bool(shutil.which("dockerd", path=SYSTEM_PATH)) or Path("/var/run/docker.sock").exists(),
+        "files": {path: text(path) for path in FILES},
+    }
+    FOUND.parent.mkdir(mode=0o755, exist_ok=True)
+    unfinished = FOUND.with_suffix(".new")
+    # A daemon.json may hold a proxy's password.
+    unfinished.touch(mode=0o600)
+    unfinished.write_text(json.dumps(found))
+    unfinished.replace(FOUND)
+
+
+main()

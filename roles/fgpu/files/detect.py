@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Tell what there is of an NVIDIA driver on this host, and of what brings it into containers. Changes nothing.
+
+Prints JSON: `driver` (its version) or `problem` (why there is none), `gpus`, `libraries` (path by name, as the host's
+loader finds them), `hook`, `hook_is_newer` (than the running engine, which looks for it only when it starts), `cdi`
+(names of devices in the specifications), `mps_control`, `systemd`, `machine`, `built` (the version that is at PATH).
+Written for Python 3.9. Usage: detect.py PATH
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+# As ldconfig names an architecture: that of the host's other libraries is not this one.
+ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}
+CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+
+
+class DriverError(Exception):
+    """The driver's management library is missing, or does not answer."""
+
+
+class Nvml:
+    def __init__(self) -> None:
+        try:
+            self.library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError as error:
+            raise DriverError("no NVIDIA driver answers (libnvidia-ml.so.1)") from error
+        status = self.library.nvmlInit_v2()
+        if status != 0:
+            self.library.nvmlErrorString.restype = ctypes.c_char_p
+            reason = self.library.nvmlErrorString(status).decode()
+            raise DriverError(f"the NVIDIA driver does not answer ({reason})")
+
+    def answers(self, function: str, *arguments: object) -> bool:
+        """Whether this driver has the function and it succeeded: old drivers and cards lack some."""
+        called = getattr(self.library, function, None)
+        return called is not None and called(*arguments) == 0
+
+    def text(self, function: str, *arguments: object) -> str:
+        buffer = ctypes.create_string_buffer(96)
+        return buffer.value.decode() if self.answers(function, *arguments, buffer, ctypes.c_uint(96)) else ""
+
+    def gpus(self) -> list[dict[str, object]]:
+        count = ctypes.c_uint()
+        self.answers("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        return [self.gpu(index) for index in range(count.value)]
+
+    def gpu(self, index: int) -> dict[str, object]:
+        device = ctypes.c_void_p()
+        self.answers("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
+        compute_mode, major, minor, mig, pending = (ctypes.c_int() for _ in range(5))
+        self.answers("nvmlDeviceGetComputeMode", device, ctypes.byref(compute_mode))
+        self.answers("nvmlDeviceGetMigMode", device, ctypes.byref(mig), ctypes.byref(pending))
+        known = self.answers("nvmlDeviceGetCudaComputeCapability", device, ctypes.byref(major), ctypes.byref(minor))
+        return {
+            "index": index,
+            "uuid": self.text("nvmlDeviceGetUUID", device),
+            "model": self.text("nvmlDeviceGetName", device),
+            "compute_mode": ("default", "exclusive_thread", "prohibited", "exclusive_process")[compute_mode.value],
+            "compute_capability": f"{major.value}.{minor.value}" if known else None,
+            "mig": mig.value == 1,
+        }
+
+
+def driver() -> dict[str, object]:
+    try:
+        nvml = Nvml()
+    except DriverError as error:
+        return {"driver": None, "problem": str(error), "gpus": []}
+    try:
+        return {"driver": nvml.text("nvmlSystemGetDriverVersion"), "problem": None, "gpus": nvml.gpus()}
+    finally:
+        nvml.answers("nvmlShutdown")
+
+
+def libraries() -> dict[str, str | None]:
+    environment = {**os.environ, "PATH": SYSTEM_PATH}
+    listing = subprocess.run(["ldconfig", "-p"], env=environment, stdout=subprocess.PIPE, check=True).stdout.decode()
+    tag = ARCHITECTURES.get(platform.machine(), platform.machine())
+    found = {}
+    for name, kind, path in re.findall(r"^\s+(\S+) \(([^)]*)\) => (\S+)$", listing, re.MULTILINE):
+        if tag in kind:
+            found.setdefault(name, path)
+    return {name: found.get(name) for name in LIBRARIES}
+
+
+def engine_process() -> Path | None:
+    try:
+        process = Path("/proc", Path("/var/run/docker.pid").read_text().strip())
+    except OSError:
+        return None
+    return process if process.is_dir() else None
+
+
+def hook() -> dict[str, object]:
+    """Where the engine finds the container toolkit's hook, and whether that came after the engine had looked for it."""
+    process = engine_process()
+    path = SYSTEM_PATH
+    if process is not None:
+        variables = process.joinpath("environ").read_bytes().decode(errors="replace").split("\0")
+        path = next((line[5:] for line in variables if line.startswith("PATH=")), path)
+    program = shutil.which("nvidia-container-runtime-hook", path=path)
+    newer = process is not None and program is not None and Path(program).stat().st_ctime > started_at(process)
+    return {"hook": program, "hook_is_newer": newer}
+
+
+def started_at(process: Path) -> float:
+    booted_at = float(re.findall(r"^btime (\d+)", Path("/proc/stat").read_text(), re.MULTILINE)[0])
+    # The name, in parentheses, may hold blanks itself.
+    ticks = int(process.joinpath("stat").read_text().rpartition(")")[2].split()[19])
+    return booted_at + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def cdi() -> list[str]:
+    """The GPUs that CDI specifications name, read as text: the host's python knows no YAML."""
+    texts = [
+        file.read_text()
+        for directory in CDI_DIRECTORIES
+        for file in sorted(Path(directory).glob("*"))
+        if file.suffix in {".yaml", ".json"}
+    ]
+    return sorted({name for text in texts if "nvidia.com/gpu" in text for name in re.findall(r"GPU-[\w-]+", text)})
+
+
+def built(path: Path) -> str | None:
+    try:
+        return path.joinpath("VERSION").read_text().split("\n")[0]
+    except OSError:
+        return None
+
+
+def main() -> None:
+    answer = {
+        **driver(),
+        "libraries": libraries(),
+        **hook(),
+        "cdi": cdi(),
+        "mps_control": shutil.which("nvidia-cuda-mps-control", path=SYSTEM_PATH),
+        "systemd": Path("/run/systemd/system").is_dir(),
+        "machine": platform.machine(),
+        "built": built(Path(sys.argv[1])),
+    }
+    sys.stdout.write(json.dumps(answer))
+
+
+main()

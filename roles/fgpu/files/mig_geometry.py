@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""Divide this host's GPUs into MIG instances, through NVIDIA's management library.
+
+`plan-apply DIRECTORY` and `apply DIRECTORY` read JSON from stdin: `profiles` (names, or such a list by GPU model with
+`default`) and `busy` (UUIDs of devices that containers have). `apply` keeps in DIRECTORY what the GPUs were like
+(found.json) and what they became (wanted.json). `boot DIRECTORY` makes that again: mode and geometry are lost when the
+driver is unloaded. `plan-restore DIRECTORY` and `restore DIRECTORY` lead back to what was found; they too read `busy`.
+All print JSON: `changed`, and by GPU what it was and is, null for one whose MIG mode is off. Written for Python 3.9.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+SUCCESS, NOT_SUPPORTED, IN_USE, INSUFFICIENT_SIZE = 0, 3, 19, 7
+# The driver answers for those that a card has; newer cards have some that older drivers do not know.
+PROFILE_NUMBERS = range(0x20)
+PROFILE_INFO_VERSION = 2
+
+
+class GeometryError(Exception):
+    """A GPU cannot be divided so, or not now."""
+
+
+class ProfileInfo(ctypes.Structure):
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        ("id", ctypes.c_uint),
+        ("isP2pSupported", ctypes.c_uint),
+        ("sliceCount", ctypes.c_uint),
+        ("instanceCount", ctypes.c_uint),
+        *((name, ctypes.c_uint) for name in ("multiprocessors", "copy", "decoder", "encoder", "jpeg", "ofa")),
+        ("memorySizeMB", ctypes.c_ulonglong),
+        ("name", ctypes.c_char * 96),
+    )
+
+
+class ComputeProfileInfo(ctypes.Structure):
+    _fields_ = (
+        ("id", ctypes.c_uint),
+        ("sliceCount", ctypes.c_uint),
+        ("instanceCount", ctypes.c_uint),
+        *((name, ctypes.c_uint) for name in ("multiprocessors", "copy", "decoder", "encoder", "jpeg", "ofa")),
+    )
+
+
+class Placement(ctypes.Structure):
+    """Memory slices of the GPU."""
+
+    _fields_ = (("start", ctypes.c_uint), ("size", ctypes.c_uint))
+
+
+class Profile(NamedTuple):
+    name: str
+    id: int
+    slices: int
+    most: int
+
+
+class Instance(NamedTuple):
+    profile: Profile
+    handle: ctypes.c_void_p
+    is_whole: bool
+
+
+class Nvml:
+    def __init__(self) -> None:
+        try:
+            self.library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError as error:
+            raise GeometryError("no NVIDIA driver answers (libnvidia-ml.so.1)") from error
+        self.library.nvmlErrorString.restype = ctypes.c_char_p
+        self.call("nvmlInit_v2")
+
+    def status(self, function: str, *arguments: object) -> int:
+        called = getattr(self.library, function, None)
+        if called is None:
+            raise GeometryError(f"this NVIDIA driver is too old for MIG: it has no {function}; install a newer one")
+        return called(*arguments)
+
+    def call(self, function: str, *arguments: object) -> None:
+        status = self.status(function, *arguments)
+        if status != SUCCESS:
+            raise GeometryError(f"{function}: {self.reason(status)}")
+
+    def reason(self, status: int) -> str:
+        return self.library.nvmlErrorString(status).decode()
+
+    def gpus(self) -> list[Gpu]:
+        count = ctypes.c_uint()
+        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        return [Gpu(self, index) for index in range(count.value)]
+
+
+class Gpu:
+    def __init__(self, nvml: Nvml, index: int) -> None:
+        self.nvml, self.index = nvml, index
+        self.find()
+        self.uuid = self.text("nvmlDeviceGetUUID", self.device)
+        self.model = self.text("nvmlDeviceGetName", self.device)
+        self.name = f"GPU {index} ({self.model})"
+
+    def find(self) -> None:
+        self.device = ctypes.c_void_p()
+        self.nvml.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(self.index), ctypes.byref(self.device))
+
+    def text(self, function: str, device: ctypes.c_void_p) -> str:
+        buffer = ctypes.create_string_buffer(96)
+        self.nvml.call(function, device, buffer, ctypes.c_uint(len(buffer)))
+        return buffer.value.decode()
+
+    def modes(self) -> tuple[int, int] | None:
+        """The present and the pending mode; None for a card that has no MIG."""
+        present, pending = ctypes.c_uint(), ctypes.c_uint()
+        status = self.nvml.status("nvmlDeviceGetMigMode", self.device, ctypes.byref(present), ctypes.byref(pending))
+        if status == NOT_SUPPORTED:
+            return None
+        if status != SUCCESS:
+            raise GeometryError(f"{self.name}: its MIG mode cannot be read: {self.nvml.reason(status)}")
+        return present.value, pending.value
+
+    def geometry(self) -> list[str] | None:
+        """Names of its instances' profiles, sorted; None where MIG mode is off."""
+        if (self.modes() or (0, 0))[0] == 0:
+            return None
+        # One that a killed run left without its compute instance is no device yet.
+        return sorted(one.profile.name + ("" if one.is_whole else " (incomplete)") for one in self.instances())
+
+    def set_mode(self, mode: int) -> None:
+        activation = ctypes.c_int()
+        status = (
+            self.nvml.status("nvmlDeviceSetMigMode", self.device, ctypes.c_uint(mode), ctypes.byref(activation))
+            or activation.value
+        )
+        self.find()
+        modes = self.modes()
+        if modes is not None and modes[0] == mode:
+            return
+        if modes is not None and modes[1] == mode:
+            raise GeometryError(
+                f"{self.name}: its MIG mode changes with a reset: stop what uses it, "
+                f"run `nvidia-smi --gpu-reset -i {self.index}` or reboot, then run this again"
+            )
+        raise GeometryError(f"{self.name}: its MIG mode cannot be changed: {self.nvml.reason(status)}")
+
+    def profiles(self) -> dict[str, Profile]:
+        found = {}
+        for number in PROFILE_NUMBERS:
+            info = ProfileInfo(version=ctypes.sizeof(ProfileInfo) | PROFILE_INFO_VERSION << 24)
+            arguments = (self.device, ctypes.c_uint(number), ctypes.byref(info))
+            if self.nvml.status("nvmlDeviceGetGpuInstanceProfileInfoV", *arguments) == SUCCESS:
+                name = re.sub("^MIG ", "", info.name.decode())
+                found[name] = Profile(name, info.id, info.sliceCount, info.instanceCount)
+        return found
+
+    def instances(self) -> list[Instance]:
+        return [one for profile in self.profiles().values() for one in self.instances_of(profile)]
+
+    def instances_of(self, profile: Profile) -> list[Instance]:
+        handles, count = (ctypes.c_void_p * max(profile.most, 1))(), ctypes.c_uint()
+        self.nvml.call(
+            "nvmlDeviceGetGpuInstances", self.device, ctypes.c_uint(profile.id), handles, ctypes.byref(count)
+        )
+        found = []
+        for handle in map(ctypes.c_void_p, handles[: count.value]):
+            whole = self.compute_profiles(handle)[-1]
+            is_whole = len(self.compute_instances(handle, whole)) == 1
+            found.append(Instance(profile, handle, is_whole))
+        return found
+
+    def compute_profiles(self, instance: ctypes.c_void_p) -> list[ComputeProfileInfo]:
+        """The parts that a GPU instance may be divided into, the one of all its slices last."""
+        found = []
+        for number in PROFILE_NUMBERS:
+            info = ComputeProfileInfo()
+            arguments = (instance, ctypes.c_uint(number), ctypes.c_uint(0), ctypes.byref(info))
+            if self.nvml.status("nvmlGpuInstanceGetComputeInstanceProfileInfo", *arguments) == SUCCESS:
+                found.append(info)
+        return sorted(found, key=lambda info: info.sliceCount)
+
+    def compute_instances(self, instance: ctypes.c_void_p, profile: ComputeProfileInfo) -> list[ctypes.c_void_p]:
+        handles, count = (ctypes.c_void_p * max(profile.instanceCount, 1))(), ctypes.c_uint()
+        self.nvml.call(
+            "nvmlGpuInstanceGetComputeInstances", instance, ctypes.c_uint(profile.id), handles, ctypes.byref(count)
+        )
+        return [ctypes.c_void_p(handle) for handle in handles[: count.value]]
+
+    def devices(self) -> list[ctypes.c_void_p]:
+        """The GPU itself, and its MIG devices."""
+        count, found = ctypes.c_uint(), [self.device]
+        if self.nvml.status("nvmlDeviceGetMaxMigDeviceCount", self.device, ctypes.byref(count)) == SUCCESS:
+            for index in range(count.value):
+                device = ctypes.c_void_p()
+                arguments = (self.device, ctypes.c_uint(index), ctypes.byref(device))
+                if self.nvml.status("nvmlDeviceGetMigDeviceHandleByIndex", *arguments) == SUCCESS:
+                    found.append(device)
+        return found
+
+    def refuse_if_used(self, busy: set[str]) -> None:
+        for device in self.devices():
+            if self.text("nvmlDeviceGetUUID", device) in busy:
+                raise GeometryError(f"{self.name}: a session has it; drain this agent and wait for its sessions' end")
+            count = ctypes.c_uint()
+            status = self.nvml.status("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(count), None)
+            if status == INSUFFICIENT_SIZE or count.value:
+                raise GeometryError(f"{self.name}: processes use it; end them (`nvidia-smi` lists them)")
+
+    def arrange(self, wanted: list[str] | None) -> None:
+        if wanted is not None and self.modes() == (0, 0):
+            self.set_mode(1)
+        # Before anything is destroyed.
+        places = None if wanted is None else self.places(wanted)
+        if (self.modes() or (0, 0))[0] == 1:
+            for one in self.instances():
+                self.destroy(one)
+        if places is None:
+            self.set_mode(0)
+        for profile, placement in places or []:
+            self.create(profile, placement)
+
+    def destroy(self, instance: Instance) -> None:
+        for profile in self.compute_profiles(instance.handle):
+            for part in self.compute_instances(instance.handle, profile):
+                self.call("nvmlComputeInstanceDestroy", part)
+        self.call("nvmlGpuInstanceDestroy", instance.handle)
+
+    def create(self, profile: Profile, placement: Placement) -> None:
+        instance, part = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call(
+            "nvmlDeviceCreateGpuInstanceWithPlacement", self.device, ctypes.c_uint(profile.id), ctypes.byref(placement),
+            ctypes.byref(instance),
+        )  # fmt: skip
+        whole = self.compute_profiles(instance)[-1]
+        self.call("nvmlGpuInstanceCreateComputeInstance", instance, ctypes.c_uint(whole.id), ctypes.byref(part))
+
+    def call(self, function: str, *arguments: object) -> None:
+        try:
+            self.nvml.call(function, *arguments)
+        except GeometryError as error:
+            raise GeometryError(f"{self.name}: {error}") from None
+
+    def places(self, wanted: list[str]) -> list[tuple[Profile, Placement]]:
+        """Where each instance goes. Raises GeometryError for what the card does not offer, or cannot hold at once."""
+        offered = self.profiles()
+        offer = ", ".join(f"{one.most} of {one.name}" for one in sorted(offered.values(), key=lambda one: one.slices))
+        for name in wanted:
+            if name not in offered:
+                raise GeometryError(f"{self.name}: fgpu_mig_profiles: {name} is no profile of it; it offers {offer}")
+        # The largest first: it has the fewest places.
+        ordered = sorted((offered[name] for name in wanted), key=lambda one: -one.slices)
+        packed = pack([(one, self.placements(one)) for one in ordered])
+        if packed is None:
+            together = ", ".join(wanted)
+            raise GeometryError(f"{self.name}: fgpu_mig_profiles: it cannot hold {together} at once; it offers {offer}")
+        return packed
+
+    def placements(self, profile: Profile) -> list[Placement]:
+        function, count = "nvmlDeviceGetGpuInstancePossiblePlacements_v2", ctypes.c_uint()
+        self.call(function, self.device, ctypes.c_uint(profile.id), None, ctypes.byref(count))
+        found = (Placement * count.value)()
+        self.call(function, self.device, ctypes.c_uint(profile.id), found, ctypes.byref(count))
+        return list(found)
+
+
+def pack(wanted: list[tuple[Profile, list[Placement]]]) -> list[tuple[Profile, Placement]] | None:
+    """A place for each such that none overlap; None where there is no such arrangement."""
+    if not wanted:
+        return []
+    (profile, places), others = wanted[0], wanted[1:]
+    for place in places:
+        free = [(one, [other for other in its_places if is_apart(other, place)]) for one, its_places in others]
+        packed = pack(free)
+        if packed is not None:
+            return [(profile, place), *packed]
+    return None
+
+
+def is_apart(one: Placement, other: Placement) -> bool:
+    return one.start + one.size <= other.start or other.start + other.size <= one.start
+
+
+def words(text: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
+
+
+def profiles_for(model: str, given: list[str] | dict[str, list[str]]) -> list[str]:
+    """What is given for a model: by the longest name whose words stand in it in one piece, else by `default`."""
+    if isinstance(given, list):
+        return given
+    whole = f" {' '.join(words(model))} "
+    named = [name for name in given if name != "default" and f" {' '.join(words(name))} " in whole]
+    return given.get(max(named, key=len, default="default"), [])
+
+
+def wanted_geometries(
+    gpus: list[Gpu], given: list[str] | dict[str, list[str]], found: dict[str, list[str] | None]
+) -> dict[str, list[str] | None]:
+    """By UUID. A GPU for which nothing is given stays as it is, or becomes again what it was found as."""
+    wanted = {}
+    for gpu in gpus:
+        profiles = profiles_for(gpu.model, given)
+        if profiles and gpu.modes() is None:
+            raise GeometryError(
+                f"{gpu.name} has no MIG; leave its model out of fgpu_mig_profiles, or choose another fgpu_provider"
+            )
+        if profiles:
+            wanted[gpu.uuid] = sorted(profiles)
+        elif gpu.uuid in found:
+            wanted[gpu.uuid] = found[gpu.uuid]
+    if not any(wanted.get(gpu.uuid, gpu.geometry()) for gpu in gpus):
+        raise GeometryError(
+            "fgpu_provider is mig, but no GPU is divided, and fgpu_mig_profiles names no profiles for "
+            + ", ".join(sorted({gpu.model for gpu in gpus}))
+        )
+    return wanted
+
+
+def change(gpu: Gpu, wanted: list[str] | None) -> None:
+    """All of it or nothing."""
+    before = gpu.geometry()
+    try:
+        gpu.arrange(wanted)
+    except GeometryError:
+        if gpu.geometry() != before and (gpu.modes() or (0, 0))[0] == (gpu.modes() or (0, 0))[1]:
+            gpu.arrange(before and [name for name in before if "(" not in name])
+        raise
+
+
+def read(file: Path) -> dict[str, list[str] | None]:
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def write(file: Path, geometries: dict[str, list[str] | None]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(".new")
+    unfinished.write_text(json.dumps(geometries))
+    unfinished.replace(file)
+
+
+def run(command: str, directory: Path) -> dict[str, object]:
+    found_file, wanted_file = directory / "found.json", directory / "wanted.json"
+    given = {} if command == "boot" else json.load(sys.stdin)
+    gpus, found = Nvml().gpus(), read(found_file)
+    if command == "boot":
+        wanted = read(wanted_file)
+    elif command in {"restore", "plan-restore"}:
+        wanted = found
+    else:
+        wanted = wanted_geometries(gpus, given["profiles"], found)
+    before = {gpu.uuid: gpu.geometry() for gpu in gpus}
+    changing = [gpu for gpu in gpus if gpu.uuid in wanted and before[gpu.uuid] != wanted[gpu.uuid]]
+    for gpu in changing:
+        gpu.refuse_if_used(set(given.get("busy", [])))
+    if not command.startswith("plan"):
+        if command == "apply":
+            write(found_file, {**{gpu.uuid: before[gpu.uuid] for gpu in changing}, **found})
+        for gpu in changing:
+            change(gpu, wanted[gpu.uuid])
+        if command == "apply":
+            write(wanted_file, wanted)
+    return {
+        "changed": bool(changing),
+        "gpus": [{"gpu": gpu.name, "was": before[gpu.uuid], "is": wanted[gpu.uuid]} for gpu in changing],
+    }
+
+
+def main() -> None:
+    try:
+        answer = run(sys.argv[1], Path(sys.argv[2]))
+    except GeometryError as error:
+        sys.exit(f"{error}")
+    sys.stdout.write(json.dumps(answer))
+
+
+main()
