@@ -1,0 +1,180 @@
+/* canary: run in a container before its user's program, by the image's own loader. It finds the driver's libraries as
+   that program would, and ends with 1 and one line on stderr where that would see, or could take, more of a GPU than the
+   container's share. A library that the loader does not find is nobody's way past it, nor is a GPU that is not seen. */
+#define _GNU_SOURCE /* dladdr */
+#include "abi/cuda.h"
+#include "abi/nvml.h"
+#include "limits.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A C library from 2.34 on gives programs a start that older ones lack: this is the start, and the older entry to it. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#elif defined(__x86_64__)
+__asm__(".symver dladdr,dladdr@GLIBC_2.2.5");
+__asm__(".symver __libc_start_main,__libc_start_main@GLIBC_2.2.5\n"
+        ".globl _start\n"
+        ".type _start,@function\n"
+        "_start:\n"
+        "    xorl %ebp, %ebp\n"
+        "    movq %rdx, %r9\n"
+        "    popq %rsi\n"
+        "    movq %rsp, %rdx\n"
+        "    andq $-16, %rsp\n"
+        "    pushq %rax\n"
+        "    pushq %rsp\n"
+        "    xorl %r8d, %r8d\n"
+        "    xorl %ecx, %ecx\n"
+        "    leaq main(%rip), %rdi\n"
+        "    call *__libc_start_main@GOTPCREL(%rip)\n"
+        "    hlt\n");
+#elif defined(__aarch64__)
+__asm__(".symver dladdr,dladdr@GLIBC_2.17");
+__asm__(".symver __libc_start_main,__libc_start_main@GLIBC_2.17\n"
+        ".globl _start\n"
+        ".type _start,%function\n"
+        "_start:\n"
+        "    mov x29, #0\n"
+        "    mov x30, #0\n"
+        "    mov x5, x0\n"
+        "    ldr x1, [sp]\n"
+        "    add x2, sp, #8\n"
+        "    mov x6, sp\n"
+        "    adrp x0, main\n"
+        "    add x0, x0, :lo12:main\n"
+        "    mov x3, #0\n"
+        "    mov x4, #0\n"
+        "    bl __libc_start_main\n"
+        "    brk #0\n");
+#endif
+
+static bool same_file(const char *one, const char *other)
+{
+    struct stat facts[2];
+    const char *paths[] = {one, other};
+    for (int i = 0; i < 2; i++) {
+        int file = open(paths[i], O_RDONLY | O_CLOEXEC);
+        /* By its number: stat and its kin have had other names in older C libraries. */
+        bool known = file >= 0 && syscall(SYS_fstat, file, &facts[i]) == 0;
+        if (file >= 0)
+            close(file);
+        if (!known)
+            return false;
+    }
+    return facts[0].st_dev == facts[1].st_dev && facts[0].st_ino == facts[1].st_ino;
+}
+
+/* The library of that name that was built together with this program: in ../lib. */
+static bool path_of_ours(const char *name, char *path, size_t room)
+{
+    ssize_t length = readlink("/proc/self/exe", path, room);
+    for (int up = 0; up < 2; up++)
+        while (length > 0 && path[--length] != '/')
+            ;
+    return length > 0 && snprintf(path + length, room - (size_t)length, "/lib/%s", name) < (int)(room - (size_t)length);
+}
+
+/* False: another library than ours would be loaded. *library is NULL where none would. */
+static bool find(const char *name, const char *function, void **library)
+{
+    char ours[4096];
+    Dl_info found;
+    *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    if (*library == NULL)
+        return true;
+    void *address = dlsym(*library, function);
+    if (address != NULL && dladdr(address, &found) != 0 && path_of_ours(name, ours, sizeof ours) &&
+        same_file(found.dli_fname, ours))
+        return true;
+    fprintf(stderr, "muster canary: %s is %s here, which keeps no share of a GPU; "
+                    "take it out of the image, or out of LD_LIBRARY_PATH\n",
+            name, address != NULL && dladdr(address, &found) != 0 ? found.dli_fname : "none of the driver's");
+    return false;
+}
+
+#define CALL(library, function) ((__typeof__(&function))dlsym(library, #function))
+
+static bool within(const char *name, unsigned long long total, const struct gpu_limit *gpu)
+{
+    if (total <= gpu->mem_bytes)
+        return true;
+    fprintf(stderr, "muster canary: %s shows %llu MiB of %s, and this container's share is %llu MiB; "
+                    "tell the administrator\n",
+            name, total >> 20, gpu->uuid, (unsigned long long)gpu->mem_bytes >> 20);
+    return false;
+}
+
+static bool refused(const char *name)
+{
+    fprintf(stderr, "muster canary: %s refuses to be used in this container; tell the administrator\n", name);
+    return false;
+}
+
+static bool check_nvml(const struct limits *limits)
+{
+    static const char name[] = "libnvidia-ml.so.1";
+    void *library;
+    if (!find(name, "nvmlInit_v2", &library))
+        return false;
+    nvmlReturn_t status = library == NULL ? NVML_ERROR_FUNCTION_NOT_FOUND : CALL(library, nvmlInit_v2)();
+    if (status == NVML_ERROR_NO_PERMISSION)
+        return refused(name);
+    for (int i = 0; status == NVML_SUCCESS && i < limits->gpu_count; i++) {
+        nvmlDevice_t device;
+        nvmlMemory_t memory = {0};
+        nvmlMemory_v2_t memory_v2 = {.version = nvmlMemory_v2};
+        if (CALL(library, nvmlDeviceGetHandleByUUID)(limits->gpus[i].uuid, &device) != NVML_SUCCESS)
+            continue;
+        if (CALL(library, nvmlDeviceGetMemoryInfo)(device, &memory) != NVML_SUCCESS)
+            return refused(name);
+        /* Older drivers have only the first. */
+        if (CALL(library, nvmlDeviceGetMemoryInfo_v2)(device, &memory_v2) != NVML_SUCCESS)
+            memory_v2.total = 0;
+        if (!within(name, memory.total, &limits->gpus[i]) || !within(name, memory_v2.total, &limits->gpus[i]))
+            return false;
+    }
+    return true;
+}
+
+static bool check_cuda(const struct limits *limits)
+{
+    static const char name[] = "libcuda.so.1";
+    void *library;
+    if (!find(name, "cuInit", &library))
+        return false;
+    CUresult status = library == NULL ? CUDA_ERROR_NOT_INITIALIZED : CALL(library, cuInit)(0);
+    if (status == CUDA_ERROR_NOT_PERMITTED)
+        return refused(name);
+    int count = 0;
+    if (status != CUDA_SUCCESS || CALL(library, cuDeviceGetCount)(&count) != CUDA_SUCCESS)
+        return true;
+    for (int ordinal = 0; ordinal < count; ordinal++) {
+        CUdevice device;
+        CUuuid uuid;
+        size_t total;
+        if (CALL(library, cuDeviceGet)(&device, ordinal) != CUDA_SUCCESS ||
+            CALL(library, cuDeviceGetUuid)(&uuid, device) != CUDA_SUCCESS)
+            return refused(name);
+        int limited = limits_gpu_of_uuid_bytes(limits, (const unsigned char *)uuid.bytes);
+        if (limited < 0)
+            continue;
+        if (CALL(library, cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
+            return refused(name);
+        if (!within(name, total, &limits->gpus[limited]))
+            return false;
+    }
+    return true;
+}
+
+int main(void)
+{
+    const struct limits *limits = limits_get();
+    return limits != NULL && check_nvml(limits) && check_cuda(limits) ? 0 : 1;
+}

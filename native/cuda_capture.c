@@ -1,0 +1,187 @@
+/* Which streams are being captured: a capture is spoiled by any synchronisation of its context. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "launch.h"
+#include "lease_table.h"
+#include "process.h"
+
+#define MOST 64
+#define PATIENCE_WITH_DRAINS (LEASE_DRAIN_LIMIT + 50 * MILLISECOND)
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic unsigned count;
+static struct {
+    CUstream stream;
+    bool per_thread;
+    bool begun; /* until then the driver does not know of it */
+} captures[MOST];
+static _Atomic bool lost_count; /* of more than MOST captures at a time: no drain is safe any more */
+static _Atomic uint32_t drains; /* futex */
+
+static bool is_per_thread(CUstream stream, bool per_thread)
+{
+    return stream == CU_STREAM_PER_THREAD || (per_thread && stream == NULL);
+}
+
+static CUresult status_of(CUstream stream, bool per_thread, CUstreamCaptureStatus *status)
+{
+    return per_thread ? REAL(cuStreamIsCapturing_ptsz)(stream, status) : REAL(cuStreamIsCapturing)(stream, status);
+}
+
+bool capture_records(CUstream stream, bool per_thread)
+{
+    CUstreamCaptureStatus status;
+    if (atomic_load_explicit(&count, memory_order_relaxed) == 0 && !lost_count)
+        return false;
+    /* An error is the legacy stream's, to which a captured one would have to wait: the launch itself says so. */
+    return status_of(stream, per_thread, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void remove_at(unsigned i)
+{
+    captures[i] = captures[--count];
+}
+
+static void forget_stream(CUstream stream, bool per_thread)
+{
+    for (unsigned i = count; i-- > 0;)
+        if (captures[i].stream == stream && captures[i].per_thread == per_thread)
+            remove_at(i);
+}
+
+/* One that was invalidated, or ended behind our back, is nothing that could be spoiled. What the stream of another
+   thread is in cannot be asked. */
+bool capture_allows_drain(void)
+{
+    pthread_mutex_lock(&mutex);
+    for (unsigned i = count; i-- > 0;) {
+        CUstreamCaptureStatus status;
+        if (!captures[i].begun || is_per_thread(captures[i].stream, captures[i].per_thread))
+            continue;
+        if (status_of(captures[i].stream, captures[i].per_thread, &status) == CUDA_SUCCESS &&
+            status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+            remove_at(i);
+    }
+    bool allowed = count == 0 && !lost_count;
+    if (allowed)
+        drains++;
+    pthread_mutex_unlock(&mutex);
+    return allowed;
+}
+
+void capture_drain_ends(void)
+{
+    atomic_fetch_sub(&drains, 1);
+    futex_wake(&drains, false);
+}
+
+void capture_forget(void)
+{
+    pthread_mutex_init(&mutex, NULL);
+    count = 0;
+    lost_count = false;
+    drains = 0;
+}
+
+/* From here on no drain begins. One that goes on is waited for, but not for ever: its kernels may wait for this
+   graph. */
+static void before_capture(CUstream stream, bool per_thread)
+{
+    process_check();
+    uint64_t until = monotonic_ns() + PATIENCE_WITH_DRAINS, now;
+    pthread_mutex_lock(&mutex);
+    lost_count = lost_count || count == MOST;
+    if (!lost_count) {
+        captures[count].stream = stream;
+        captures[count].per_thread = per_thread;
+        captures[count++].begun = false;
+    }
+    pthread_mutex_unlock(&mutex);
+    for (uint32_t ongoing; (ongoing = atomic_load(&drains)) != 0 && (now = monotonic_ns()) < until;)
+        futex_wait(&drains, ongoing, until - now, false);
+}
+
+static CUresult after_capture(CUresult result, CUstream stream, bool per_thread)
+{
+    CUstreamCaptureStatus status;
+    process_check();
+    pthread_mutex_lock(&mutex);
+    if (status_of(stream, per_thread, &status) != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE)
+        forget_stream(stream, per_thread);
+    for (unsigned i = 0; i < count; i++)
+        if (captures[i].stream == stream && captures[i].per_thread == per_thread)
+            captures[i].begun = true;
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+#define BEGIN(stream, per_thread, call)                                                                                \
+    do {                                                                                                               \
+        before_capture(stream, per_thread);                                                                            \
+        return after_capture(call, stream, per_thread);                                                                \
+    } while (0)
+
+HOOK CUresult cuStreamBeginCapture(CUstream stream)
+{
+    BEGIN(stream, false, REAL(cuStreamBeginCapture)(stream));
+}
+
+HOOK CUresult cuStreamBeginCapture_ptsz(CUstream stream)
+{
+    BEGIN(stream, true, REAL(cuStreamBeginCapture_ptsz)(stream));
+}
+
+HOOK CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+    BEGIN(stream, false, REAL(cuStreamBeginCapture_v2)(stream, mode));
+}
+
+HOOK CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
+{
+    BEGIN(stream, true, REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
+}
+
+HOOK CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+                                          const CUgraphEdgeData *edges, size_t edge_count, CUstreamCaptureMode mode)
+{
+    BEGIN(stream, false, REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, edge_count, mode));
+}
+
+HOOK CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+                                               const CUgraphEdgeData *edges, size_t edge_count,
+                                               CUstreamCaptureMode mode)
+{
+    BEGIN(stream, true, REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, edge_count, mode));
+}
+
+HOOK CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    return after_capture(REAL(cuStreamEndCapture)(stream, graph), stream, false);
+}
+
+HOOK CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
+{
+    return after_capture(REAL(cuStreamEndCapture_ptsz)(stream, graph), stream, true);
+}
+
+/* Before it is destroyed: a drain must not ask about a stream that is gone. */
+static CUresult destroy(CUstream stream, CUresult (*real)(CUstream))
+{
+    process_check();
+    pthread_mutex_lock(&mutex);
+    forget_stream(stream, false);
+    forget_stream(stream, true);
+    pthread_mutex_unlock(&mutex);
+    return real(stream);
+}
+
+HOOK CUresult cuStreamDestroy(CUstream stream)
+{
+    return destroy(stream, REAL(cuStreamDestroy));
+}
+
+HOOK CUresult cuStreamDestroy_v2(CUstream stream)
+{
+    return destroy(stream, REAL(cuStreamDestroy_v2));
+}

@@ -1,0 +1,227 @@
+/* Memory nodes of graphs: they take memory when the graph is launched, and the device's graph memory keeps it. */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "allocations.h"
+#include "charge.h"
+#include "pools.h"
+#include "process.h"
+#include "usage.h"
+
+struct graph_memory {
+    struct {
+        uint64_t bytes;
+        CUdevice device;
+    } of_gpu[MAX_LIMITED_GPUS];
+    uint64_t backed_since; /* how often graph memory had been given back when this graph last took its own */
+};
+
+static struct allocations executables = ALLOCATIONS_EMPTY;
+static _Atomic bool any;
+
+/* From before a launch to after it. */
+static __thread struct graph_memory *launching;
+
+static void forget(void)
+{
+    allocations_forget(&executables);
+    launching = NULL;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    process_on_fork(forget);
+}
+
+static bool add_graph(CUgraph graph, struct graph_memory *memory);
+
+static bool add_node(CUgraphNode node, struct graph_memory *memory)
+{
+    CUgraphNodeType type;
+    CUgraph child;
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters;
+    if (REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS)
+        return false;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH)
+        return REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS && add_graph(child, memory);
+    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        REAL(cuGraphMemAllocNodeGetParams)(node, &parameters) != CUDA_SUCCESS ||
+        parameters.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return false;
+    int gpu = fgpu_gpu_of_device(parameters.poolProps.location.id);
+    if (gpu < 0)
+        return false;
+    memory->of_gpu[gpu].bytes += (parameters.bytesize + MEMORY_GRAIN - 1) / MEMORY_GRAIN * MEMORY_GRAIN;
+    memory->of_gpu[gpu].device = parameters.poolProps.location.id;
+    return true;
+}
+
+static bool add_graph(CUgraph graph, struct graph_memory *memory)
+{
+    size_t count = 0;
+    bool added = false;
+    if (REAL(cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS || count == 0)
+        return false;
+    CUgraphNode *nodes = calloc(count, sizeof *nodes);
+    if (nodes != NULL && REAL(cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS)
+        for (size_t i = 0; i < count; i++)
+            added |= add_node(nodes[i], memory);
+    free(nodes);
+    return added;
+}
+
+static CUresult instantiated(CUresult result, const CUgraphExec *executable, CUgraph graph)
+{
+    if (result != CUDA_SUCCESS || limits_get() == NULL)
+        return result;
+    struct graph_memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL)
+        return result;
+    process_check();
+    if (add_graph(graph, memory) &&
+        allocations_put(&executables, (struct allocation){.key = (uintptr_t)*executable, .owner = memory}))
+        atomic_store(&any, true);
+    else
+        free(memory);
+    return result;
+}
+
+HOOK CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *error_node, char *log,
+                                 size_t length)
+{
+    return instantiated(REAL(cuGraphInstantiate)(executable, graph, error_node, log, length), executable, graph);
+}
+
+HOOK CUresult cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *error_node, char *log,
+                                    size_t length)
+{
+    return instantiated(REAL(cuGraphInstantiate_v2)(executable, graph, error_node, log, length), executable, graph);
+}
+
+HOOK CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, uint64_t flags)
+{
+    return instantiated(REAL(cuGraphInstantiateWithFlags)(executable, graph, flags), executable, graph);
+}
+
+HOOK CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS *parameters)
+{
+    return instantiated(REAL(cuGraphInstantiateWithParams)(executable, graph, parameters), executable, graph);
+}
+
+HOOK CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph,
+                                                CUDA_GRAPH_INSTANTIATE_PARAMS *parameters)
+{
+    return instantiated(REAL(cuGraphInstantiateWithParams_ptsz)(executable, graph, parameters), executable, graph);
+}
+
+HOOK CUresult cuGraphExecDestroy(CUgraphExec executable)
+{
+    struct allocation allocation;
+    process_check();
+    bool known = allocations_take(&executables, (uintptr_t)executable, &allocation);
+    CUresult result = REAL(cuGraphExecDestroy)(executable);
+    if (!known)
+        return result;
+    if (result != CUDA_SUCCESS) {
+        allocations_put(&executables, allocation);
+        return result;
+    }
+    for (int gpu = 0; gpu < limits_get()->gpu_count; gpu++)
+        if (((struct graph_memory *)allocation.owner)->of_gpu[gpu].bytes != 0)
+            pools_measure(gpu);
+    free(allocation.owner);
+    return result;
+}
+
+/* Adds the reservation to the pool's charge: the measurement after the launch makes the truth of it. */
+static CUresult reserve(struct pool *pool, uint64_t bytes)
+{
+    pools_measure_one(pool);
+    if (usage_reserve(pool->gpu, bytes) != USAGE_GRANTED) {
+        if (pools_unused(pool) >= bytes)
+            return CUDA_SUCCESS;
+        struct charge charge;
+        CUresult result = charge_begin(&charge, pool->gpu, bytes);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    pool->charged += bytes;
+    return CUDA_SUCCESS;
+}
+
+static void measure(const struct graph_memory *memory)
+{
+    for (int gpu = 0; gpu < limits_get()->gpu_count; gpu++)
+        if (memory->of_gpu[gpu].bytes != 0)
+            pools_measure(gpu);
+}
+
+CUresult fgpu_before_graph_launch(CUgraphExec executable)
+{
+    struct allocation allocation;
+    process_check();
+    launching = NULL;
+    if (!atomic_load_explicit(&any, memory_order_relaxed) ||
+        !allocations_get(&executables, (uintptr_t)executable, &allocation))
+        return CUDA_SUCCESS;
+    struct graph_memory *memory = allocation.owner;
+    pools_lock(); /* until after the launch: in between the charge is above what the driver says */
+    for (int gpu = 0; gpu < limits_get()->gpu_count; gpu++) {
+        if (memory->of_gpu[gpu].bytes == 0)
+            continue;
+        struct pool *pool = pools_of_graphs(memory->of_gpu[gpu].device, gpu);
+        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (pool != NULL)
+            result = memory->backed_since == pools_graph_trims() ? CUDA_SUCCESS
+                                                                  : reserve(pool, memory->of_gpu[gpu].bytes);
+        if (result != CUDA_SUCCESS) {
+            measure(memory);
+            pools_unlock();
+            return result;
+        }
+    }
+    launching = memory;
+    return CUDA_SUCCESS;
+}
+
+void fgpu_after_graph_launch(void)
+{
+    if (launching == NULL)
+        return;
+    launching->backed_since = pools_graph_trims();
+    measure(launching);
+    launching = NULL;
+    pools_unlock();
+}
+
+static CUresult upload(CUgraphExec executable, CUstream stream, CUresult (*real)(CUgraphExec, CUstream))
+{
+    CUresult result = fgpu_before_graph_launch(executable);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real(executable, stream);
+    fgpu_after_graph_launch();
+    return result;
+}
+
+HOOK CUresult cuGraphUpload(CUgraphExec executable, CUstream stream)
+{
+    return upload(executable, stream, REAL(cuGraphUpload));
+}
+
+HOOK CUresult cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream)
+{
+    return upload(executable, stream, REAL(cuGraphUpload_ptsz));
+}
+
+HOOK CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+    CUresult result = REAL(cuDeviceGraphMemTrim)(device);
+    pools_graph_trimmed();
+    int gpu = fgpu_gpu_of_device(device);
+    if (gpu >= 0)
+        pools_measure(gpu);
+    return result;
+}

@@ -1,0 +1,230 @@
+/* Launches take turns by the compute lease of the device's GPU. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "launch.h"
+#include "lease.h"
+#include "lease_table.h"
+
+#define MOST_CONTEXTS 256
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct lease *) leases[MAX_LIMITED_GPUS];
+
+/* What has to be drained: the contexts in which something was launched. */
+static struct {
+    CUcontext context; /* NULL: free */
+    int gpu;
+} contexts[MOST_CONTEXTS];
+static _Atomic(CUcontext) draining[MAX_LIMITED_GPUS];
+static _Atomic uint32_t drained; /* futex */
+static _Atomic unsigned contexts_ended = 1;
+static __thread struct {
+    CUcontext context;
+    unsigned ended;
+} known;
+
+static void forget(void)
+{
+    pthread_mutex_init(&mutex, NULL);
+    for (unsigned i = 0; i < MOST_CONTEXTS; i++)
+        contexts[i].context = NULL;
+    for (unsigned i = 0; i < MAX_LIMITED_GPUS; i++)
+        atomic_store(&draining[i], NULL);
+    atomic_fetch_add(&contexts_ended, 1);
+    capture_forget();
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    process_on_fork(forget);
+}
+
+static void note_context(CUcontext context, int gpu)
+{
+    unsigned free = MOST_CONTEXTS;
+    known.ended = atomic_load(&contexts_ended);
+    known.context = context;
+    pthread_mutex_lock(&mutex);
+    for (unsigned i = MOST_CONTEXTS; i-- > 0;) {
+        if (contexts[i].context == context) {
+            pthread_mutex_unlock(&mutex);
+            return;
+        }
+        if (contexts[i].context == NULL)
+            free = i;
+    }
+    if (free < MOST_CONTEXTS) { /* what a program launches in more of them is not waited for */
+        contexts[free].context = context;
+        contexts[free].gpu = gpu;
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+void launch_context_ends(CUcontext context)
+{
+    process_check();
+    pthread_mutex_lock(&mutex);
+    for (unsigned i = 0; i < MOST_CONTEXTS; i++)
+        if (contexts[i].context == context)
+            contexts[i].context = NULL;
+    atomic_fetch_add(&contexts_ended, 1);
+    pthread_mutex_unlock(&mutex);
+    for (unsigned i = 0; i < MAX_LIMITED_GPUS; i++)
+        for (uint32_t seen = atomic_load(&drained); atomic_load(&draining[i]) == context; seen = atomic_load(&drained))
+            futex_wait(&drained, seen, LEASE_DRAIN_LIMIT, false);
+}
+
+/* False: a capture forbids it, also one that was spoiled and never ended. */
+static bool synchronize(CUcontext context)
+{
+    CUcontext popped;
+    CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    /* Current for this thread of ours alone: the program's threads see nothing of it. */
+    if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return true;
+    if (capture_allows_drain()) {
+        result = REAL(cuCtxSynchronize)();
+        capture_drain_ends();
+    }
+    REAL(cuCtxPopCurrent_v2)(&popped);
+    return result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
+static bool drain(void *argument)
+{
+    int gpu = (int)(intptr_t)argument;
+    bool waited = true;
+    for (unsigned i = 0; i < MOST_CONTEXTS; i++) {
+        pthread_mutex_lock(&mutex);
+        CUcontext context = contexts[i].gpu == gpu ? contexts[i].context : NULL;
+        atomic_store(&draining[gpu], context);
+        pthread_mutex_unlock(&mutex);
+        if (context == NULL)
+            continue;
+        waited = synchronize(context) && waited;
+        atomic_store(&draining[gpu], NULL);
+        atomic_fetch_add(&drained, 1);
+        futex_wake(&drained, false);
+    }
+    return waited;
+}
+
+static struct lease *open_lease(int gpu)
+{
+    const struct limits *limits = limits_get();
+    const struct gpu_limit *limit = &limits->gpus[gpu];
+    char path[sizeof FGPU_STATE "/lease/" + sizeof limit->uuid];
+    snprintf(path, sizeof path, "%s/lease/%s", FGPU_STATE, limit->uuid);
+    pthread_mutex_lock(&mutex);
+    struct lease *lease = atomic_load(&leases[gpu]);
+    if (lease == NULL)
+        lease = lease_open(path, limits->kernel, limit->compute_milli, limits->compute == COMPUTE_HARD, drain,
+                           (void *)(intptr_t)gpu);
+    atomic_store(&leases[gpu], lease);
+    pthread_mutex_unlock(&mutex);
+    return lease;
+}
+
+static CUresult wait_for_turn(CUstream stream, bool per_thread)
+{
+    CUcontext context;
+    int gpu = fgpu_gpu_of_current(&context);
+    if (gpu < 0 || limits_get()->compute == COMPUTE_NONE || capture_records(stream, per_thread))
+        return CUDA_SUCCESS;
+    process_check();
+    struct lease *lease = atomic_load_explicit(&leases[gpu], memory_order_acquire);
+    if (lease == NULL && (lease = open_lease(gpu)) == NULL)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (known.context != context || known.ended != atomic_load_explicit(&contexts_ended, memory_order_relaxed))
+        note_context(context, gpu);
+    return lease_before_launch(lease) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+#define IN_TURN(stream, per_thread, call)                                                                              \
+    do {                                                                                                               \
+        CUresult result = wait_for_turn(stream, per_thread);                                                           \
+        return result == CUDA_SUCCESS ? (call) : result;                                                               \
+    } while (0)
+
+HOOK CUresult cuLaunch(CUfunction function)
+{
+    IN_TURN(NULL, false, REAL(cuLaunch)(function));
+}
+
+HOOK CUresult cuLaunchGrid(CUfunction function, int grid_width, int grid_height)
+{
+    IN_TURN(NULL, false, REAL(cuLaunchGrid)(function, grid_width, grid_height));
+}
+
+HOOK CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_height, CUstream stream)
+{
+    IN_TURN(stream, false, REAL(cuLaunchGridAsync)(function, grid_width, grid_height, stream));
+}
+
+/* Each on its stream and on the per-thread one. */
+#define ON_BOTH(name, parameters, stream, arguments)                                                                   \
+    HOOK CUresult name parameters                                                                                      \
+    {                                                                                                                  \
+        IN_TURN(stream, false, REAL(name) arguments);                                                                  \
+    }                                                                                                                  \
+    HOOK CUresult name##_ptsz parameters                                                                               \
+    {                                                                                                                  \
+        IN_TURN(stream, true, REAL(name##_ptsz) arguments);                                                            \
+    }
+
+ON_BOTH(cuLaunchKernel,
+        (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+         unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters, void **extra),
+        stream,
+        (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, parameters, extra))
+ON_BOTH(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra),
+        config != NULL ? config->hStream : NULL, (config, function, parameters, extra))
+ON_BOTH(cuLaunchCooperativeKernel,
+        (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+         unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters),
+        stream, (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, parameters))
+
+HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned devices, unsigned flags)
+{
+    for (unsigned i = 0; i < devices && launches != NULL; i++) {
+        CUcontext context;
+        CUresult result = REAL(cuStreamGetCtx)(launches[i].hStream, &context);
+        if (result == CUDA_SUCCESS)
+            result = REAL(cuCtxPushCurrent_v2)(context);
+        if (result != CUDA_SUCCESS)
+            return result;
+        result = wait_for_turn(launches[i].hStream, false);
+        REAL(cuCtxPopCurrent_v2)(&context);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    return REAL(cuLaunchCooperativeKernelMultiDevice)(launches, devices, flags);
+}
+
+static CUresult launch_graph(CUgraphExec executable, CUstream stream, bool per_thread,
+                             CUresult (*real)(CUgraphExec, CUstream))
+{
+    if (capture_records(stream, per_thread))
+        return real(executable, stream);
+    CUresult result = wait_for_turn(stream, per_thread);
+    if (result == CUDA_SUCCESS)
+        result = fgpu_before_graph_launch(executable);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real(executable, stream);
+    fgpu_after_graph_launch();
+    return result;
+}
+
+HOOK CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream)
+{
+    return launch_graph(executable, stream, false, REAL(cuGraphLaunch));
+}
+
+HOOK CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream)
+{
+    return launch_graph(executable, stream, true, REAL(cuGraphLaunch_ptsz));
+}

@@ -1,0 +1,178 @@
+/* Linear memory: plain, pitched, managed. */
+#include "cuda_memory.h"
+
+#include "pools.h"
+#include "process.h"
+#include "usage.h"
+
+#define PITCH_GRAIN 512u
+
+struct allocations linear_memory = ALLOCATIONS_EMPTY, arrays = ALLOCATIONS_EMPTY;
+
+static void forget(void)
+{
+    allocations_forget(&linear_memory);
+    allocations_forget(&arrays);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    process_on_fork(forget);
+}
+
+void memory_note(struct allocations *allocations, const struct charge *charge, CUcontext context, uint64_t key)
+{
+    if (charge->gpu >= 0)
+        allocations_put(allocations,
+                        (struct allocation){.key = key, .owner = context, .bytes = charge->bytes, .gpu = charge->gpu});
+}
+
+static void end_with(struct allocations *allocations, CUcontext context)
+{
+    struct allocation allocation;
+    size_t from = 0;
+    while (allocations_take_of(allocations, context, &from, &allocation))
+        usage_release(allocation.gpu, allocation.bytes);
+}
+
+void memory_ends_with(CUcontext context)
+{
+    end_with(&linear_memory, context);
+    end_with(&arrays, context);
+}
+
+HOOK CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
+{
+    struct charge charge;
+    CUcontext context;
+    CUresult result = charge_begin(&charge, fgpu_gpu_of_current(&context), charge_size(bytes));
+    if (result != CUDA_SUCCESS)
+        return result;
+    do
+        result = REAL(cuMemAlloc_v2)(address, bytes);
+    while (charge_again(&charge, result));
+    if (charge_end(&charge, result) == CUDA_SUCCESS)
+        memory_note(&linear_memory, &charge, context, *address);
+    return result;
+}
+
+HOOK CUresult cuMemAlloc(unsigned *address, unsigned bytes)
+{
+    struct charge charge;
+    CUcontext context;
+    CUresult result = charge_begin(&charge, fgpu_gpu_of_current(&context), charge_size(bytes));
+    if (result != CUDA_SUCCESS)
+        return result;
+    do
+        result = REAL(cuMemAlloc)(address, bytes);
+    while (charge_again(&charge, result));
+    if (charge_end(&charge, result) == CUDA_SUCCESS)
+        memory_note(&linear_memory, &charge, context, *address);
+    return result;
+}
+
+/* Only the driver knows the pitch, and only afterwards: what is above the common one must fit as well. */
+static CUresult pitched(struct charge *charge, CUcontext context, CUdeviceptr address, size_t pitch, size_t height)
+{
+    if (!charge_settle(charge, charge_size((uint64_t)pitch * height))) {
+        REAL(cuMemFree_v2)(address);
+        return charge_end(charge, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    memory_note(&linear_memory, charge, context, address);
+    return CUDA_SUCCESS;
+}
+
+static uint64_t pitch_estimate(size_t width, size_t height)
+{
+    uint64_t bytes;
+    if (__builtin_mul_overflow((width + PITCH_GRAIN - 1) / PITCH_GRAIN * PITCH_GRAIN, height, &bytes))
+        return UINT64_MAX;
+    return charge_size(bytes);
+}
+
+HOOK CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element)
+{
+    struct charge charge;
+    CUcontext context;
+    CUresult result = charge_begin(&charge, fgpu_gpu_of_current(&context), pitch_estimate(width, height));
+    if (result != CUDA_SUCCESS)
+        return result;
+    do
+        result = REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
+    while (charge_again(&charge, result));
+    return charge_end(&charge, result) == CUDA_SUCCESS ? pitched(&charge, context, *address, *pitch, height) : result;
+}
+
+HOOK CUresult cuMemAllocPitch(unsigned *address, unsigned *pitch, unsigned width, unsigned height, unsigned element)
+{
+    struct charge charge;
+    CUcontext context;
+    CUresult result = charge_begin(&charge, fgpu_gpu_of_current(&context), pitch_estimate(width, height));
+    if (result != CUDA_SUCCESS)
+        return result;
+    do
+        result = REAL(cuMemAllocPitch)(address, pitch, width, height, element);
+    while (charge_again(&charge, result));
+    return charge_end(&charge, result) == CUDA_SUCCESS ? pitched(&charge, context, *address, *pitch, height) : result;
+}
+
+HOOK CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags)
+{
+    struct charge charge;
+    CUcontext context;
+    CUresult result = charge_begin(&charge, fgpu_gpu_of_current(&context), charge_size(bytes));
+    if (result != CUDA_SUCCESS)
+        return result;
+    do
+        result = REAL(cuMemAllocManaged)(address, bytes, flags);
+    while (charge_again(&charge, result));
+    if (charge_end(&charge, result) == CUDA_SUCCESS)
+        memory_note(&linear_memory, &charge, context, *address);
+    return result;
+}
+
+/* The entry goes before the memory does: from then on the address may be another thread's. */
+static bool forget_address(CUdeviceptr address, struct allocation *allocation)
+{
+    process_check();
+    return allocations_take(&linear_memory, address, allocation);
+}
+
+static CUresult freed(CUresult result, bool known, const struct allocation *allocation, CUdeviceptr address)
+{
+    if (known && result == CUDA_SUCCESS)
+        usage_release(allocation->gpu, allocation->bytes);
+    else if (known)
+        allocations_put(&linear_memory, *allocation);
+    else if (result == CUDA_SUCCESS)
+        pools_freed(address);
+    return result;
+}
+
+HOOK CUresult cuMemFree_v2(CUdeviceptr address)
+{
+    struct allocation allocation;
+    bool known = forget_address(address, &allocation);
+    return freed(REAL(cuMemFree_v2)(address), known, &allocation, address);
+}
+
+HOOK CUresult cuMemFree(unsigned address)
+{
+    struct allocation allocation;
+    bool known = forget_address(address, &allocation);
+    return freed(REAL(cuMemFree)(address), known, &allocation, address);
+}
+
+HOOK CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    struct allocation allocation;
+    bool known = forget_address(address, &allocation);
+    return freed(REAL(cuMemFreeAsync)(address, stream), known, &allocation, address);
+}
+
+HOOK CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
+    struct allocation allocation;
+    bool known = forget_address(address, &allocation);
+    return freed(REAL(cuMemFreeAsync_ptsz)(address, stream), known, &allocation, address);
+}

@@ -1,0 +1,12 @@
+/* What ends together with a context. */
+#pragma once
+#include "allocations.h"
+#include "charge.h"
+
+/* The linear memory and the arrays of this process, by address and by handle. */
+extern struct allocations linear_memory, arrays;
+
+/* Notes a successful allocation of `charge` as the context's. */
+void memory_note(struct allocations *allocations, const struct charge *charge, CUcontext context, uint64_t key);
+/* The driver has freed, with a context, all that was the context's. */
+void memory_ends_with(CUcontext context);

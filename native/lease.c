@@ -1,0 +1,227 @@
+#include "lease_turn.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct process_lease *leases;
+
+/* --- the threads --- */
+
+static void *keep(void *argument)
+{
+    struct process_lease *lease = argument;
+    pthread_mutex_lock(&lease->mutex);
+    while (!lease->stopping) {
+        uint32_t kick = atomic_load(&lease->kicks), change = atomic_load(&lease->table->changes);
+        uint64_t now = monotonic_ns(), until = lease_step(lease, now);
+        bool watching = lease->blocked != 0 || lease->entered != 0;
+        pthread_mutex_unlock(&lease->mutex);
+        if (watching)
+            futex_wait(&lease->table->changes, change, until == NEVER ? NEVER : elapsed(now, until), true);
+        else
+            futex_wait(&lease->kicks, kick, NEVER, false);
+        pthread_mutex_lock(&lease->mutex);
+    }
+    pthread_mutex_unlock(&lease->mutex);
+    return NULL;
+}
+
+static void *drain(void *argument)
+{
+    struct process_lease *lease = argument;
+    pthread_mutex_lock(&lease->mutex);
+    while (!lease->stopping) {
+        uint32_t number = atomic_load(&lease->drains_asked);
+        if (number == lease->drains_done) {
+            pthread_mutex_unlock(&lease->mutex);
+            futex_wait(&lease->drains_asked, number, NEVER, false);
+            pthread_mutex_lock(&lease->mutex);
+            continue;
+        }
+        int64_t count = lease_launches(lease);
+        atomic_store(&lease->in_driver, 1);
+        pthread_mutex_unlock(&lease->mutex);
+        bool waited = lease->drain(lease->argument);
+        atomic_store(&lease->in_driver, 0);
+        futex_wake(&lease->in_driver, false);
+        pthread_mutex_lock(&lease->mutex);
+        uint64_t rest = waited ? 0 : lease_estimated_rest(lease, count, monotonic_ns());
+        if (rest != 0) {
+            pthread_mutex_unlock(&lease->mutex);
+            futex_wait(&lease->drains_asked, number, rest, false);
+            pthread_mutex_lock(&lease->mutex);
+        }
+        lease_drained(lease, number, count, waited, monotonic_ns());
+    }
+    pthread_mutex_unlock(&lease->mutex);
+    return NULL;
+}
+
+static bool start_thread(struct process_lease *lease, void *(*run)(void *))
+{
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all); /* the application's signals are for its own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&thread, NULL, run, lease);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0)
+        pthread_detach(thread);
+    else
+        fprintf(stderr, "muster fgpu: no thread for the compute lease: %s\n", strerror(error));
+    return error == 0;
+}
+
+static bool join(struct process_lease *lease)
+{
+    struct lease_account *accounts = lease->table->accounts;
+    if (lease->account == 0 || atomic_load(&accounts[lease->account].id) != lease->id)
+        lease->account = lease_table_join(lease->table, lease->id, monotonic_ns());
+    if (lease->account == 0) {
+        fputs("muster fgpu: no room for another container in the compute lease of this GPU\n", stderr);
+        return false;
+    }
+    atomic_store(&accounts[lease->account].share_milli, lease->share_milli);
+    atomic_store(&accounts[lease->account].hard, lease->hard);
+    return true;
+}
+
+bool lease_wait(struct lease *gate)
+{
+    struct process_lease *lease = (struct process_lease *)gate;
+    pthread_mutex_lock(&lease->mutex);
+    lease->keeping = lease->keeping || start_thread(lease, keep);
+    lease->draining = lease->draining || start_thread(lease, drain);
+    bool ready = lease->keeping && lease->draining && join(lease);
+    if (ready && lease->blocked++ == 0)
+        lease->blocked_since = monotonic_ns();
+    while (ready && !lease->stopping) {
+        uint32_t turn = atomic_load(&lease->turns), change = atomic_load(&lease->table->changes);
+        lease_step(lease, monotonic_ns());
+        uint64_t grant = atomic_load(gate->grant);
+        if (grant == atomic_load(&gate->open)) {
+            if (atomic_fetch_sub(&gate->credits, 1) > 0)
+                break;
+            if (lease->leaving == 0)
+                lease_ask_for_drain(lease);
+        }
+        atomic_fetch_add(&lease->kicks, 1);
+        futex_wake(&lease->kicks, false);
+        pthread_mutex_unlock(&lease->mutex);
+        /* Not woken by the keeper when the turn comes: that would leave the GPU idle for another switch of threads. */
+        if (grant_account(grant) != lease->account || grant_closing(grant))
+            futex_wait(&lease->table->changes, change, WAITER_WATCH, true);
+        else
+            futex_wait(&lease->turns, turn, WAITER_WATCH, false);
+        pthread_mutex_lock(&lease->mutex);
+    }
+    if (ready)
+        lease->blocked--;
+    pthread_mutex_unlock(&lease->mutex);
+    return ready;
+}
+
+/* --- the life of a lease --- */
+
+static void close_lease(struct process_lease *lease)
+{
+    pthread_mutex_lock(&lease->mutex);
+    lease->stopping = true;
+    atomic_store(&lease->gate.open, SHUT);
+    if (lease->entered != 0) {
+        uint64_t grant = lease->entered, now = monotonic_ns();
+        atomic_compare_exchange_strong(&lease->member->grant, &grant, 0);
+        grant = lease->entered;
+        if (lease_table_members(lease->table, grant, now) == MEMBERS_NONE) {
+            lease_table_close(lease->table, grant);
+            lease_table_hand_over(lease->table, grant | GRANT_CLOSING, now);
+        }
+        lease->entered = 0;
+    }
+    atomic_fetch_add(&lease->drains_asked, 1);
+    futex_wake(&lease->drains_asked, false);
+    atomic_fetch_add(&lease->kicks, 1);
+    futex_wake(&lease->kicks, false);
+    if (lease->keeping)
+        lease_table_ring(lease->table);
+    lease_wake_launches(lease);
+    pthread_mutex_unlock(&lease->mutex);
+    if (atomic_load(&lease->in_driver))
+        futex_wait(&lease->in_driver, 1, LEASE_DRAIN_LIMIT, false);
+}
+
+static void close_all(void)
+{
+    process_check();
+    for (struct process_lease *lease = leases; lease != NULL; lease = lease->next)
+        close_lease(lease);
+}
+
+/* A forked child has none of its parent's threads and turns. */
+static void forget(struct process_lease *lease)
+{
+    struct process_lease fresh = {
+        .gate = {.grant = lease->gate.grant, .open = SHUT},
+        .next = lease->next,
+        .table = lease->table,
+        .id = lease->id,
+        .account = lease->account,
+        .share_milli = lease->share_milli,
+        .hard = lease->hard,
+        .drain = lease->drain,
+        .argument = lease->argument,
+        .patience = PATIENCE,
+        .mutex = PTHREAD_MUTEX_INITIALIZER,
+    };
+    memcpy(lease, &fresh, sizeof fresh);
+}
+
+static void forget_all(void)
+{
+    for (struct process_lease *lease = leases; lease != NULL; lease = lease->next)
+        forget(lease);
+}
+
+static uint64_t id_of(const char *kernel)
+{
+    uint64_t id = 14695981039346656037ull; /* FNV-1a */
+    for (; *kernel != '\0'; kernel++)
+        id = (id ^ (unsigned char)*kernel) * 1099511628211ull;
+    return id != 0 ? id : 1;
+}
+
+struct lease *lease_open(const char *path, const char *kernel, unsigned share_milli, bool hard, lease_drain drain,
+                         void *argument)
+{
+    struct process_lease *lease = calloc(1, sizeof *lease);
+    struct lease_table *table = lease != NULL ? lease_table_map(path) : NULL;
+    if (table == NULL) {
+        fprintf(stderr, "muster fgpu: %s: %s: a compute lease is needed to launch on this GPU\n", path,
+                errno == EPROTO ? "made by another version" : strerror(errno));
+        free(lease);
+        return NULL;
+    }
+    lease->gate.grant = &table->grant;
+    lease->table = table;
+    lease->id = id_of(kernel);
+    lease->share_milli = share_milli;
+    lease->hard = hard;
+    lease->drain = drain;
+    lease->argument = argument;
+    lease->next = leases;
+    forget(lease);
+    if (!join(lease)) {
+        free(lease);
+        return NULL;
+    }
+    if (leases == NULL) {
+        process_on_fork(forget_all);
+        atexit(close_all); /* later than the driver's own, hence run before it */
+    }
+    leases = lease;
+    return &lease->gate;
+}

@@ -1,0 +1,303 @@
+#include "lease_turn.h"
+
+#define LEAST_PATIENCE (PATIENCE / 16)
+#define WATCH (1 * MILLISECOND)       /* how often the holder looks for that, while others wait */
+#define SHORT_TURN (LEASE_TURN / 4)
+#define NEARLY (LEASE_TURN / 8)       /* rather than drain twice, a turn ends so much early */
+#define SOLITUDE (1000 * MILLISECOND) /* for so long after others waited, more of them may come any time */
+#define FIRST_CREDITS 16
+#define DRIVER_DEPTH 1024             /* launches that the driver takes before it makes the caller wait */
+#define UNLIMITED (INT64_MAX / 2)
+
+/* --- how many launches before the next drain --- */
+
+int64_t lease_launches(struct process_lease *lease)
+{
+    int64_t left = atomic_load(&lease->gate.credits);
+    return lease->credits_given - (left > 0 ? left : 0);
+}
+
+static bool limited(const struct process_lease *lease)
+{
+    return atomic_load(&lease->gate.credits) < UNLIMITED / 2;
+}
+
+/* lease_launches() goes on counting. */
+static void give_credits(struct process_lease *lease, int64_t credits)
+{
+    int64_t left = atomic_exchange(&lease->gate.credits, credits);
+    lease->credits_given += credits - (left > 0 ? left : 0);
+}
+
+void lease_wake_launches(struct process_lease *lease)
+{
+    atomic_fetch_add(&lease->turns, 1);
+    futex_wake(&lease->turns, false);
+}
+
+/* While others come and wait: as many as fill the rest of the turn. Alone: as many as a newcomer is made to wait for,
+   which for short kernels the driver itself sees to. Never more than twice as many as last time: the next kernels may be
+   longer. */
+static void give_batch(struct process_lease *lease, bool contended, uint64_t now)
+{
+    uint64_t held = elapsed(grant_since(lease->entered), now), rest = LEASE_DRAIN_LIMIT;
+    if (contended)
+        rest = held + LEASE_TURN / 4 < LEASE_TURN ? LEASE_TURN - held : LEASE_TURN / 2;
+    int64_t credits = lease->launch_ns == 0 ? FIRST_CREDITS : (int64_t)(rest / lease->launch_ns) + 1;
+    if (lease->batch_credits != 0 && credits > 2 * lease->batch_credits)
+        credits = 2 * lease->batch_credits;
+    lease->contended = contended;
+    lease->batch_credits = credits;
+    lease->batch_since = now;
+    lease->batch_launches = lease_launches(lease);
+    give_credits(lease, !contended && credits >= DRIVER_DEPTH ? UNLIMITED : credits);
+    lease_wake_launches(lease);
+}
+
+/* --- this process under a grant --- */
+
+void lease_ask_for_drain(struct process_lease *lease)
+{
+    uint32_t number = atomic_load(&lease->drains_asked);
+    if (number == lease->drains_done) {
+        lease->drain_since = monotonic_ns();
+        atomic_store(&lease->drains_asked, ++number);
+        futex_wake(&lease->drains_asked, false);
+    }
+}
+
+static bool drain_goes_on(struct process_lease *lease)
+{
+    return atomic_load(&lease->drains_asked) != lease->drains_done;
+}
+
+/* Work that outlasts its turn is charged until it ends. */
+static void settle_late_work(struct process_lease *lease, uint64_t now)
+{
+    if (lease->late_since != 0)
+        lease_table_charge(lease->table, lease->account, elapsed(lease->late_since, now));
+    lease->late_since = 0;
+}
+
+static void learn_patience(struct process_lease *lease)
+{
+    bool pause_was_long = elapsed(lease->rested_since, lease->blocked_since) > PATIENCE;
+    if (lease->rested_since == 0)
+        return;
+    lease->patience = pause_was_long ? lease->patience / 2 : lease->patience * 2;
+    lease->patience = lease->patience < LEAST_PATIENCE ? LEAST_PATIENCE : lease->patience;
+    lease->patience = lease->patience > PATIENCE ? PATIENCE : lease->patience;
+    lease->rested_since = 0;
+}
+
+static void enter(struct process_lease *lease, uint64_t grant, uint64_t now)
+{
+    struct lease_member *member = lease->member;
+    uint64_t virtual_ns;
+    if (lease->leaving == grant)
+        return;
+    if (lease->entered != grant) {
+        member = lease_table_enter(lease->table, member, grant, now);
+        if (member == NULL)
+            return;
+        settle_late_work(lease, now);
+        learn_patience(lease);
+        lease->member = member;
+        lease->entered = grant;
+        lease->leaving = 0;
+    }
+    lease->idle_since = 0;
+    atomic_store(&lease->gate.open, grant);
+    if (lease->hard || lease_table_contended(lease->table, lease->account, now, &virtual_ns))
+        lease->contended_at = now;
+    give_batch(lease, lease->contended_at != 0 && elapsed(lease->contended_at, now) < SOLITUDE, now);
+}
+
+static void leave(struct process_lease *lease)
+{
+    atomic_store(&lease->gate.open, SHUT);
+    lease->leaving = lease->entered;
+    /* One that has begun may have missed the latest launches. */
+    lease->leaving_drain = lease->drains_done + (drain_goes_on(lease) ? 2 : 1);
+    lease_ask_for_drain(lease);
+}
+
+static void left(struct process_lease *lease, uint64_t now)
+{
+    uint64_t grant = lease->leaving;
+    if (lease->entered == grant) {
+        atomic_compare_exchange_strong(&lease->member->grant, &grant, 0);
+        lease->entered = 0;
+    }
+    lease->leaving = 0;
+    settle_late_work(lease, now);
+}
+
+/* --- what the table asks of this process; each answers until when nothing has to be done --- */
+
+static uint64_t close_turn(struct process_lease *lease, uint64_t grant, uint64_t now)
+{
+    if (lease->closing != grant) {
+        lease->closing = grant;
+        lease->closing_since = now;
+    }
+    bool mine = grant_account(grant) == lease->account;
+    if (mine) {
+        if (lease->entered == (grant & ~GRANT_CLOSING)) {
+            atomic_store(&lease->member->heartbeat, now);
+            if (lease->leaving != lease->entered)
+                leave(lease);
+        }
+        if (lease->blocked != 0)
+            lease_table_wait(lease->table, lease->account, now);
+    }
+    bool late = elapsed(lease->closing_since, now) >= LEASE_DRAIN_LIMIT;
+    if (late || lease_table_members(lease->table, grant, now) != MEMBERS_ALIVE) {
+        lease_table_hand_over(lease->table, grant, now);
+        return lease_step(lease, now);
+    }
+    return now + WAITER_WATCH;
+}
+
+static bool turn_is_over(struct process_lease *lease, uint64_t grant, uint64_t now, uint64_t lowest, uint64_t *over_at)
+{
+    uint64_t held = elapsed(grant_since(grant), now);
+    bool drained = lease->blocked != 0 && atomic_load(&lease->gate.credits) <= 0 && !drain_goes_on(lease);
+    /* One that was not there when this turn began, and would have had it: bursts would get little otherwise. */
+    bool overtaken = lowest < atomic_load(&lease->table->accounts[lease->account].virtual_ns);
+    uint64_t turn = overtaken ? SHORT_TURN : LEASE_TURN;
+    if (held + (drained ? NEARLY : 0) < turn) {
+        *over_at = grant_since(grant) + turn;
+        return false;
+    }
+    uint64_t running = lease_table_running(lease->table, grant, now);
+    if (lease->hard || running > lowest)
+        return true;
+    *over_at = now + (lowest - running) / 1000 * lease->share_milli + 1000;
+    return false;
+}
+
+/* While others wait: whether this process has nothing for the GPU. A drain tells, with the gate open; if no launch
+   comes in the time after it either, this process leaves. */
+static void look_for_idleness(struct process_lease *lease, uint64_t now)
+{
+    int64_t count = lease_launches(lease);
+    bool changed = count != lease->launches_seen;
+    lease->launches_seen = count;
+    if (lease->blocked != 0 || changed || lease->leaving != 0) {
+        lease->idle_since = 0;
+    } else if (lease->idle_since == 0) {
+        lease_ask_for_drain(lease);
+    } else if (elapsed(lease->idle_since, now) >= lease->patience) {
+        lease->rested_since = lease->idle_since;
+        leave(lease);
+    }
+}
+
+static uint64_t hold(struct process_lease *lease, uint64_t grant, uint64_t now)
+{
+    struct lease_account *account = &lease->table->accounts[lease->account];
+    uint64_t lowest, over_at;
+    bool contended = lease_table_contended(lease->table, lease->account, now, &lowest) || lease->hard;
+    if (lease->blocked != 0 && atomic_load(&lease->gate.open) != grant)
+        enter(lease, grant, now);
+    if (!contended) {
+        if (lease->entered == grant && lease->contended) {
+            if (elapsed(lease->contended_at, now) < SOLITUDE)
+                return lease->contended_at + SOLITUDE;
+            give_batch(lease, false, now);
+        }
+        /* A kernel may wait for another that this process has yet to launch. */
+        if (lease->blocked != 0 && drain_goes_on(lease) && elapsed(lease->drain_since, now) > LEASE_DRAIN_LIMIT) {
+            give_credits(lease, UNLIMITED);
+            lease_wake_launches(lease);
+        }
+        return NEVER;
+    }
+    lease->contended_at = now;
+    atomic_store(&account->heartbeat, now);
+    if (lease->entered == grant) {
+        atomic_store(&lease->member->heartbeat, now);
+        if (!lease->contended)
+            give_batch(lease, true, now);
+        look_for_idleness(lease, now);
+    }
+    bool unused = lease->entered != grant && elapsed(grant_since(grant), now) > PATIENCE &&
+                  lease_table_members(lease->table, grant, now) == MEMBERS_NONE;
+    if (unused || turn_is_over(lease, grant, now, lowest, &over_at)) {
+        lease_table_close(lease->table, grant);
+        return lease_step(lease, now);
+    }
+    uint64_t idle_at = lease->idle_since != 0 ? lease->idle_since + lease->patience : NEVER;
+    uint64_t next = now + WATCH < over_at ? now + WATCH : over_at;
+    return idle_at < next ? idle_at : next;
+}
+
+static uint64_t wait_for_turn(struct process_lease *lease, uint64_t grant, uint64_t now)
+{
+    struct lease_table *table = lease->table;
+    struct lease_account *account = &table->accounts[lease->account];
+    uint64_t eligible_at = atomic_load(&account->eligible_at);
+    if (lease_table_wait(table, lease->account, now))
+        lease_table_ring(table);
+    if (grant_account(grant) == 0) {
+        if (lease_table_hand_over(table, grant, now))
+            return lease_step(lease, now);
+    } else if (grant_closing(grant)) {
+        return close_turn(lease, grant, now);
+    } else {
+        /* A holder that was alone had no need to say that it lives; it was told when this one began to wait. */
+        uint64_t since = grant_since(grant) > lease->blocked_since ? grant_since(grant) : lease->blocked_since;
+        const struct lease_account *holder = &table->accounts[grant_account(grant)];
+        if (elapsed(since, now) > LEASE_SILENCE && elapsed(atomic_load(&holder->heartbeat), now) > LEASE_SILENCE &&
+            lease_table_members(table, grant, now) != MEMBERS_ALIVE && lease_table_close(table, grant))
+            return lease_step(lease, now);
+    }
+    return eligible_at > now && eligible_at < now + WAITER_WATCH ? eligible_at : now + WAITER_WATCH;
+}
+
+uint64_t lease_step(struct process_lease *lease, uint64_t now)
+{
+    uint64_t grant = atomic_load(&lease->table->grant);
+    bool mine = grant_account(grant) == lease->account;
+    if (lease->leaving != 0 && lease->leaving != (grant & ~GRANT_CLOSING) && lease->late_since == 0)
+        lease->late_since = now;
+    if (lease->entered != 0 && lease->entered != (grant & ~GRANT_CLOSING) && lease->leaving != lease->entered)
+        leave(lease); /* it was silent for too long, and others went on */
+    if (mine && grant_closing(grant))
+        return close_turn(lease, grant, now);
+    if (mine)
+        return hold(lease, grant, now);
+    if (lease->blocked != 0)
+        return wait_for_turn(lease, grant, now);
+    return NEVER;
+}
+
+uint64_t lease_estimated_rest(const struct process_lease *lease, int64_t count, uint64_t now)
+{
+    int64_t batch = count - lease->batch_launches;
+    uint64_t rest = batch > 0 ? elapsed(now, lease->batch_since + (uint64_t)batch * lease->launch_ns) : 0;
+    return rest < LEASE_DRAIN_LIMIT ? rest : LEASE_DRAIN_LIMIT;
+}
+
+void lease_drained(struct process_lease *lease, uint32_t number, int64_t count, bool waited, uint64_t now)
+{
+    int64_t batch = count - lease->batch_launches;
+    if (batch > 0 && limited(lease) && waited)
+        lease->launch_ns = elapsed(lease->batch_since, now) / (uint64_t)batch + 1;
+    lease->batch_launches = count;
+    lease->batch_since = now;
+    lease->drains_done = number;
+    if (lease_launches(lease) == count)
+        lease->idle_since = now;
+    if (lease->leaving != 0) {
+        if ((int32_t)(number - lease->leaving_drain) >= 0)
+            left(lease, now);
+        else
+            lease_ask_for_drain(lease);
+    }
+    lease_step(lease, now);
+    if (lease->entered != 0 && lease->leaving == 0 && atomic_load(&lease->gate.credits) <= 0)
+        give_batch(lease, lease->contended, now);
+    lease_wake_launches(lease);
+}

@@ -1,0 +1,30 @@
+/* The limits file: what this container may have of which GPUs. */
+#pragma once
+#include <stdint.h>
+
+#define MAX_LIMITED_GPUS 16
+#define MEMORY_GRAIN (2ull << 20)
+
+enum compute_mode { COMPUTE_NONE, COMPUTE_FAIR, COMPUTE_HARD };
+
+struct gpu_limit {
+    char uuid[64];
+    uint64_t mem_bytes;
+    unsigned compute_milli;
+};
+
+struct limits {
+    char kernel[64];
+    enum compute_mode compute;
+    uint64_t context_bytes;
+    int gpu_count;
+    struct gpu_limit gpus[MAX_LIMITED_GPUS];
+};
+
+/* Read once a process. NULL: there are no usable limits, one line on stderr has said why, and every hook refuses. */
+const struct limits *limits_get(void);
+
+/* The index of the GPU whose UUID has these 16 bytes, or -1. */
+int limits_gpu_of_uuid_bytes(const struct limits *limits, const unsigned char bytes[16]);
+/* Of the UUID as text: GPU-8f3a... */
+int limits_gpu_of_uuid(const struct limits *limits, const char *uuid);

@@ -1,0 +1,292 @@
+#include "usage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "limits.h"
+#include "process.h"
+
+#define TABLE_FILE FGPU_STATE "/usage"
+#define MAGIC 0x656761737570476dull
+#define VERSION 1
+#define SLOTS 2048
+#define REAPED_LATELY_NS 1500000000ull
+
+struct slot {
+    struct process owner; /* pid 0: free */
+    uint64_t bytes[MAX_LIMITED_GPUS];
+};
+
+struct table {
+    _Atomic uint64_t magic; /* written last */
+    uint32_t version, slots;
+    pthread_mutex_t mutex;
+    uint64_t total[MAX_LIMITED_GPUS]; /* the sum over the slots */
+    uint64_t reaped_ns[MAX_LIMITED_GPUS];
+    uint32_t slots_used; /* none at or above this one */
+    struct slot slot[SLOTS];
+};
+
+static struct table *_Atomic table;
+static struct slot *mine; /* under the table's mutex */
+static struct process self;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static bool unusable;
+
+static void forget(void)
+{
+    mine = NULL;
+    pthread_mutex_init(&opening, NULL);
+}
+
+__attribute__((constructor(102))) static void watch_forks(void)
+{
+    process_on_fork(forget);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static struct table *refuse(const char *why)
+{
+    if (!unusable)
+        fprintf(stderr, "muster fgpu: the table of GPU memory in use, " TABLE_FILE ", cannot be used (%s): "
+                        "no GPU memory is given; end the session and submit it again\n", why);
+    unusable = true;
+    return NULL;
+}
+
+static const char *make(int file, struct table *mapped)
+{
+    pthread_mutexattr_t shared;
+    int wrong = posix_fallocate(file, 0, sizeof *mapped); /* no room must not show as SIGBUS later on */
+    if (wrong != 0)
+        return strerror(wrong);
+    pthread_mutexattr_init(&shared);
+    pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&shared, PTHREAD_MUTEX_ROBUST);
+    memset(mapped, 0, sizeof *mapped);
+    pthread_mutex_init(&mapped->mutex, &shared);
+    mapped->version = VERSION;
+    mapped->slots = SLOTS;
+    atomic_store(&mapped->magic, MAGIC);
+    return NULL;
+}
+
+/* Under the file's lock: one of the container's processes makes the table, again where its maker was killed. */
+static const char *map_file(int file, struct table **mapped)
+{
+    if (flock(file, LOCK_EX) != 0)
+        return strerror(errno);
+    off_t size = lseek(file, 0, SEEK_END);
+    if (size != 0 && size != (off_t)sizeof **mapped)
+        return "it has the wrong size";
+    if (size == 0 && ftruncate(file, sizeof **mapped) != 0)
+        return strerror(errno);
+    *mapped = mmap(NULL, sizeof **mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (*mapped == MAP_FAILED)
+        return strerror(errno);
+    const char *wrong = NULL;
+    if (atomic_load(&(*mapped)->magic) == 0)
+        wrong = make(file, *mapped);
+    else if ((*mapped)->magic != MAGIC || (*mapped)->version != VERSION || (*mapped)->slots != SLOTS ||
+             (*mapped)->slots_used > SLOTS)
+        wrong = "it is not a table of this library";
+    if (wrong != NULL)
+        munmap(*mapped, sizeof **mapped);
+    return wrong;
+}
+
+static struct table *open_table(void)
+{
+    struct table *mapped = NULL;
+    int file = open(TABLE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0)
+        return refuse(strerror(errno));
+    (void)fchmod(file, 0666); /* the container's processes may be of several users, and only its owner's call counts */
+    const char *wrong = map_file(file, &mapped);
+    flock(file, LOCK_UN); /* closing alone would keep it as long as the mapping lives */
+    close(file);
+    if (wrong != NULL)
+        return refuse(wrong);
+    process_self(&self);
+    return mapped;
+}
+
+static struct table *get_table(void)
+{
+    process_check();
+    struct table *got = atomic_load_explicit(&table, memory_order_acquire);
+    if (got != NULL)
+        return got;
+    pthread_mutex_lock(&opening);
+    got = atomic_load(&table);
+    if (got == NULL && !unusable) {
+        got = open_table();
+        atomic_store(&table, got);
+    }
+    pthread_mutex_unlock(&opening);
+    return got;
+}
+
+static void count_again(struct table *table)
+{
+    memset(table->total, 0, sizeof table->total);
+    for (uint32_t i = 0; i < table->slots_used; i++)
+        for (int gpu = 0; gpu < MAX_LIMITED_GPUS; gpu++)
+            if (table->slot[i].owner.pid != 0)
+                table->total[gpu] += table->slot[i].bytes[gpu];
+}
+
+static bool lock(struct table *table)
+{
+    int wrong = pthread_mutex_lock(&table->mutex);
+    if (wrong == EOWNERDEAD) {
+        /* Its owner was killed between two of the sums: the slots alone say what is true. */
+        count_again(table);
+        wrong = pthread_mutex_consistent(&table->mutex);
+    }
+    if (wrong != 0)
+        refuse(strerror(wrong));
+    return wrong == 0;
+}
+
+static void unlock(struct table *table)
+{
+    pthread_mutex_unlock(&table->mutex);
+}
+
+static void reap(struct table *table)
+{
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* in reading /proc, the thread would end with the lock */
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < table->slots_used; i++) {
+        struct slot *slot = &table->slot[i];
+        if (slot->owner.pid == 0)
+            continue;
+        if (slot == mine || process_alive(&slot->owner, &self)) {
+            used = i + 1;
+            continue;
+        }
+        for (int gpu = 0; gpu < MAX_LIMITED_GPUS; gpu++)
+            if (slot->bytes[gpu] != 0)
+                table->reaped_ns[gpu] = now_ns();
+        slot->owner.pid = 0;
+    }
+    table->slots_used = used;
+    count_again(table);
+    pthread_setcancelstate(cancel, NULL);
+}
+
+static bool claim(struct table *table)
+{
+    if (mine != NULL)
+        return true;
+    process_self(&self);
+    reap(table);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        struct slot *slot = &table->slot[i];
+        if (i < table->slots_used && slot->owner.pid != 0)
+            continue;
+        struct process owner = self;
+        owner.pid = 0;
+        memset(slot->bytes, 0, sizeof slot->bytes);
+        slot->owner = owner;
+        if (i >= table->slots_used)
+            table->slots_used = i + 1;
+        atomic_signal_fence(memory_order_seq_cst);
+        slot->owner.pid = self.pid; /* last: a slot counts once it is whole */
+        mine = slot;
+        return true;
+    }
+    return false;
+}
+
+static void add(struct table *table, int gpu, uint64_t bytes)
+{
+    mine->bytes[gpu] += bytes;
+    table->total[gpu] += bytes;
+}
+
+static bool fits(const struct table *table, int gpu, uint64_t bytes)
+{
+    uint64_t cap = limits_get()->gpus[gpu].mem_bytes, total = table->total[gpu];
+    return total <= cap && bytes <= cap - total;
+}
+
+enum usage usage_reserve(int gpu, uint64_t bytes)
+{
+    struct table *table = get_table();
+    if (table == NULL || !lock(table))
+        return USAGE_UNUSABLE;
+    bool room = claim(table);
+    if (room && !fits(table, gpu, bytes)) {
+        reap(table);
+        room = fits(table, gpu, bytes);
+    }
+    if (room)
+        add(table, gpu, bytes);
+    unlock(table);
+    return room ? USAGE_GRANTED : USAGE_FULL;
+}
+
+enum usage usage_take(int gpu, uint64_t bytes)
+{
+    struct table *table = get_table();
+    if (table == NULL || !lock(table))
+        return USAGE_UNUSABLE;
+    bool claimed = claim(table);
+    if (claimed)
+        add(table, gpu, bytes);
+    unlock(table);
+    return claimed ? USAGE_GRANTED : USAGE_FULL;
+}
+
+void usage_release(int gpu, uint64_t bytes)
+{
+    struct table *table = get_table();
+    if (bytes == 0 || table == NULL || !lock(table))
+        return;
+    if (mine != NULL) {
+        uint64_t given = bytes < mine->bytes[gpu] ? bytes : mine->bytes[gpu];
+        mine->bytes[gpu] -= given;
+        table->total[gpu] -= given < table->total[gpu] ? given : table->total[gpu];
+    }
+    unlock(table);
+}
+
+enum usage usage_total(int gpu, uint64_t *bytes)
+{
+    struct table *table = get_table();
+    if (table == NULL || !lock(table))
+        return USAGE_UNUSABLE;
+    reap(table);
+    *bytes = table->total[gpu];
+    unlock(table);
+    return USAGE_GRANTED;
+}
+
+bool usage_reaped_lately(int gpu)
+{
+    struct table *table = get_table();
+    if (table == NULL || !lock(table))
+        return false;
+    reap(table);
+    bool lately = table->reaped_ns[gpu] != 0 && now_ns() - table->reaped_ns[gpu] < REAPED_LATELY_NS;
+    unlock(table);
+    return lately;
+}

@@ -1,0 +1,325 @@
+#include "driver.h"
+
+#include <stdlib.h>
+
+enum { STACK_DEPTH = 16 };
+static struct {
+    CUcontext context;
+    unsigned references, flags;
+} primaries[MAX_GPUS];
+static CUcontext all_contexts; /* never freed: a stale handle must be told from a live one */
+static __thread CUcontext stack[STACK_DEPTH];
+static __thread unsigned depth;
+static __thread struct CUstream_st thread_stream;
+
+CUcontext current_context(void)
+{
+    return depth ? stack[depth - 1] : NULL;
+}
+
+CUresult context_status(CUcontext *context)
+{
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    *context = current_context();
+    if (!*context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return (*context)->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+struct CUstream_st *stream_of(CUstream stream, bool per_thread)
+{
+    CUcontext context;
+    if (context_status(&context) != CUDA_SUCCESS)
+        return NULL;
+    if (stream == CU_STREAM_PER_THREAD || (!stream && per_thread)) {
+        thread_stream.context = context;
+        return &thread_stream;
+    }
+    return !stream || stream == CU_STREAM_LEGACY ? &context->legacy : stream;
+}
+
+CUresult no_stream(void)
+{
+    CUcontext context;
+    return context_status(&context);
+}
+
+static CUresult make(CUcontext *context, unsigned flags, CUdevice ordinal)
+{
+    unsigned device;
+    CUresult result = device_of(ordinal, &device);
+    if (result == CUDA_SUCCESS)
+        result = reserve_bytes(device, gpu_state->context_bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CUcontext made = calloc(1, sizeof *made);
+    made->ordinal = ordinal;
+    made->device = device;
+    made->flags = flags;
+    made->alive = true;
+    made->legacy.context = made;
+    made->legacy.is_legacy = true;
+    made->next = all_contexts;
+    all_contexts = made;
+    gpu_process->contexts[device]++;
+    *context = made;
+    return CUDA_SUCCESS;
+}
+
+static void destroy(CUcontext context)
+{
+    free_memory_of(context);
+    free_arrays_of(context);
+    state_release(gpu_process, context->device, gpu_state->context_bytes);
+    gpu_process->contexts[context->device]--;
+    context->alive = false;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
+{
+    unsigned device;
+    CUresult result = device_of(ordinal, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver_lock);
+    if (!primaries[ordinal].context)
+        result = make(&primaries[ordinal].context, primaries[ordinal].flags, ordinal);
+    if (result == CUDA_SUCCESS) {
+        primaries[ordinal].references++;
+        *context = primaries[ordinal].context;
+    }
+    pthread_mutex_unlock(&driver_lock);
+    return result;
+}
+
+static CUresult release_primary(CUdevice ordinal, bool reset)
+{
+    unsigned device;
+    CUresult result = device_of(ordinal, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver_lock);
+    if (!primaries[ordinal].context)
+        result = reset ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    else if (reset || --primaries[ordinal].references == 0) {
+        destroy(primaries[ordinal].context);
+        primaries[ordinal].context = NULL;
+        primaries[ordinal].references = 0;
+    }
+    pthread_mutex_unlock(&driver_lock);
+    return result;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
+{
+    return release_primary(ordinal, false);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal)
+{
+    return release_primary(ordinal, false);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal)
+{
+    return release_primary(ordinal, true);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
+{
+    return release_primary(ordinal, true);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned flags)
+{
+    unsigned device;
+    CUresult result = device_of(ordinal, &device);
+    if (result == CUDA_SUCCESS)
+        primaries[ordinal].flags = flags;
+    return result;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned flags)
+{
+    return cuDevicePrimaryCtxSetFlags_v2(ordinal, flags);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned *flags, int *active)
+{
+    unsigned device;
+    CUresult result = device_of(ordinal, &device);
+    if (result == CUDA_SUCCESS) {
+        *flags = primaries[ordinal].flags;
+        *active = primaries[ordinal].context != NULL;
+    }
+    return result;
+}
+
+EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal)
+{
+    if (!context || depth == STACK_DEPTH)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver_lock);
+    CUresult result = make(context, flags, ordinal);
+    pthread_mutex_unlock(&driver_lock);
+    if (result == CUDA_SUCCESS)
+        stack[depth++] = *context;
+    return result;
+}
+
+EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal)
+{
+    return cuCtxCreate_v2(context, flags, ordinal);
+}
+
+EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int affinities, unsigned flags,
+                               CUdevice ordinal)
+{
+    return affinity || affinities ? CUDA_ERROR_NOT_SUPPORTED : cuCtxCreate_v2(context, flags, ordinal);
+}
+
+EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned flags, CUdevice ordinal)
+{
+    return parameters && parameters->numExecAffinityParams ? CUDA_ERROR_NOT_SUPPORTED
+                                                            : cuCtxCreate_v2(context, flags, ordinal);
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!context->alive)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    for (unsigned device = 0; device < MAX_GPUS; device++)
+        if (primaries[device].context == context)
+            return CUDA_ERROR_INVALID_CONTEXT;
+    pthread_mutex_lock(&driver_lock);
+    destroy(context);
+    pthread_mutex_unlock(&driver_lock);
+    if (current_context() == context)
+        depth--;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDestroy(CUcontext context)
+{
+    return cuCtxDestroy_v2(context);
+}
+
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context)
+{
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    if (!context || depth == STACK_DEPTH)
+        return CUDA_ERROR_INVALID_VALUE;
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent(CUcontext context)
+{
+    return cuCtxPushCurrent_v2(context);
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *context)
+{
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    if (!depth)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    depth--;
+    if (context)
+        *context = stack[depth];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent(CUcontext *context)
+{
+    return cuCtxPopCurrent_v2(context);
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext context)
+{
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    if (!context)
+        depth -= depth > 0;
+    else if (depth)
+        stack[depth - 1] = context;
+    else
+        stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *context)
+{
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    *context = current_context();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+    CUcontext context;
+    CUresult result = context_status(&context);
+    if (result == CUDA_SUCCESS)
+        *device = context->ordinal;
+    return result;
+}
+
+EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context)
+{
+    if (!context)
+        return cuCtxGetDevice(device);
+    *device = context->ordinal;
+    return driver_status();
+}
+
+EXPORT CUresult cuCtxGetFlags(unsigned *flags)
+{
+    CUcontext context;
+    CUresult result = context_status(&context);
+    if (result == CUDA_SUCCESS)
+        *flags = context->flags;
+    return result;
+}
+
+EXPORT CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version)
+{
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    if (!context && !current_context())
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *version = 3020;
+    return CUDA_SUCCESS;
+}
+
+static CUresult synchronize(CUcontext context)
+{
+    CUresult result = capture_forbids_context(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    device_wait(&gpu_state->devices[context->device], context->finish);
+    pools_trim(context->device);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSynchronize(void)
+{
+    CUcontext context;
+    CUresult result = context_status(&context);
+    return result == CUDA_SUCCESS ? synchronize(context) : result;
+}
+
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    if (!context)
+        return cuCtxSynchronize();
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    return context->alive ? synchronize(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}

@@ -1,0 +1,100 @@
+/* fakegpu init [--gpus N] [--mem BYTES] [--context BYTES] [--free-delay-ms N] [--mig]: the machine's fake GPUs, anew
+   fakegpu status: the devices and who used them, as JSON */
+#include "state.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fail(const char *message)
+{
+    fprintf(stderr, "fakegpu: %s\n", message);
+    return 1;
+}
+
+static int init(struct state *state, int count, char **words)
+{
+    struct settings settings = DEFAULT_SETTINGS;
+    static const struct option options[] = {
+        {"gpus", required_argument, NULL, 'g'},          {"mem", required_argument, NULL, 'm'},
+        {"context", required_argument, NULL, 'c'},       {"free-delay-ms", required_argument, NULL, 'd'},
+        {"mig", no_argument, NULL, 'i'},                 {NULL, 0, NULL, 0},
+    };
+    for (int option; (option = getopt_long(count, words, "", options, NULL)) != -1;)
+        switch (option) {
+        case 'g':
+            settings.gpus = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'm':
+            settings.mem_bytes = strtoull(optarg, NULL, 10);
+            break;
+        case 'c':
+            settings.context_bytes = strtoull(optarg, NULL, 10);
+            break;
+        case 'd':
+            settings.free_delay_ns = strtoull(optarg, NULL, 10) * 1000000;
+            break;
+        case 'i':
+            settings.mig_capable = 1;
+            break;
+        default:
+            return 2;
+        }
+    if (settings.gpus > MAX_GPUS || !settings.mem_bytes)
+        return fail("--gpus takes 0 to 8, --mem a number of bytes");
+    state_lock();
+    state_reset(state, &settings);
+    state_unlock();
+    return 0;
+}
+
+static int status(struct state *state)
+{
+    state_lock();
+    state_reap(state);
+    state_unlock();
+    const char *between = "";
+    printf("{\"context_bytes\": %llu, \"devices\": [", (unsigned long long)state->context_bytes);
+    for (unsigned device = 0; device < MAX_DEVICES; device++)
+        if (state->devices[device].present) {
+            printf("%s{\"uuid\": \"%s\", \"mem_bytes\": %llu, \"used_bytes\": %llu}", between, state->devices[device].uuid,
+                   (unsigned long long)state->devices[device].mem_bytes,
+                   (unsigned long long)state_used(state, device));
+            between = ", ";
+        }
+    printf("], \"processes\": [");
+    between = "";
+    for (unsigned slot = 0; slot < state->slots; slot++) {
+        const struct process *process = &state->processes[slot];
+        if (process->state == SLOT_FREE)
+            continue;
+        printf("%s{\"slot\": %u, \"pid\": %d, \"alive\": %s, \"launches\": %llu, \"devices\": {", between, slot, process->pid,
+               process->state == SLOT_ALIVE ? "true" : "false", (unsigned long long)process->launches);
+        between = "";
+        for (unsigned device = 0; device < MAX_DEVICES; device++)
+            if (state->devices[device].present &&
+                (process->used_bytes[device] || process->contexts[device] || process->launched_ns[device])) {
+                printf("%s\"%s\": {\"used_bytes\": %llu, \"contexts\": %u, \"busy_ns\": %llu}", between,
+                       state->devices[device].uuid, (unsigned long long)process->used_bytes[device],
+                       process->contexts[device], (unsigned long long)process_served_ns(state, process, device));
+                between = ", ";
+            }
+        printf("}}");
+        between = ", ";
+    }
+    printf("]}\n");
+    return 0;
+}
+
+int main(int count, char **words)
+{
+    struct state *state = state_open();
+    if (!state)
+        return fail("the state cannot be opened: its directory must exist and be writable");
+    if (count > 1 && !strcmp(words[1], "init"))
+        return init(state, count - 1, words + 1);
+    if (count > 1 && !strcmp(words[1], "status"))
+        return status(state);
+    return fail("say init or status");
+}

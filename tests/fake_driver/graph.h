@@ -1,0 +1,20 @@
+#pragma once
+#include "driver.h"
+
+struct CUgraphNode_st {
+    CUgraphNodeType type;
+    uint64_t duration_ns, bytes;
+    unsigned device;
+    CUdeviceptr address;
+    CUgraph child;
+    struct CUgraphNode_st *next;
+};
+
+struct CUgraph_st {
+    struct CUgraphNode_st *first, *last;
+    size_t count;
+};
+
+void graph_drop_nodes(CUgraph graph);
+/* `flat`: the nodes of child graphs in the place of the children. */
+void graph_copy_nodes(CUgraph to, const struct CUgraph_st *from, bool flat);

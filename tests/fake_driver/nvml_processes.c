@@ -1,0 +1,152 @@
+#include "nvml.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FOUND = MAX_PROCESSES };
+
+/* The last number of NSpid is the pid that the process has in its own namespace, where it wrote it to the state. */
+static bool is_process(unsigned pid, const struct process *asked)
+{
+    char path[64], line[1024];
+    bool same = false;
+    snprintf(path, sizeof path, "/proc/%u/status", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    while (fgets(line, sizeof line, file))
+        if (!strncmp(line, "NSpid:", 6)) {
+            const char *last = strrchr(line, '\t');
+            same = last && atoi(last + 1) == asked->pid;
+            break;
+        }
+    fclose(file);
+    if (!same)
+        return false;
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    unsigned long long ticks = 0;
+    const char *rest = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+    if (rest)
+        sscanf(rest + 1, "%*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &ticks);
+    fclose(file);
+    return ticks == asked->start_ticks;
+}
+
+/* The process's pid in the reader's namespace; 0 where that cannot see it. */
+static unsigned visible_pid(const struct process *asked)
+{
+    DIR *all = opendir("/proc");
+    unsigned found = 0;
+    for (struct dirent *entry; all && !found && (entry = readdir(all));)
+        if (isdigit((unsigned char)entry->d_name[0])) {
+            unsigned pid = (unsigned)atoi(entry->d_name);
+            if (is_process(pid, asked))
+                found = pid;
+        }
+    if (all)
+        closedir(all);
+    return found;
+}
+
+static nvmlReturn_t list(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t found[MAX_FOUND])
+{
+    struct state *state;
+    unsigned device;
+    nvmlReturn_t result = nvml_device(handle, true, &state, &device);
+    *count = 0;
+    if (result != NVML_SUCCESS)
+        return result;
+    unsigned last = device % DEVICES_PER_GPU ? device : device + MAX_INSTANCES;
+    state_lock();
+    state_reap(state);
+    state_unlock();
+    for (unsigned part = device; part <= last; part++)
+        for (unsigned slot = 0; slot < state->slots && *count < MAX_FOUND; slot++) {
+            const struct process *process = &state->processes[slot];
+            if (process->state != SLOT_ALIVE || !(process->contexts[part] || process->used_bytes[part]))
+                continue;
+            unsigned pid = visible_pid(process);
+            if (!pid)
+                continue;
+            bool instance = part % DEVICES_PER_GPU;
+            found[(*count)++] = (nvmlProcessInfo_t){.pid = pid,
+                                                    .usedGpuMemory = process->used_bytes[part],
+                                                    .gpuInstanceId = instance ? part % DEVICES_PER_GPU : 0xffffffffu,
+                                                    .computeInstanceId = instance ? 0 : 0xffffffffu};
+        }
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *infos)
+{
+    nvmlProcessInfo_t found[MAX_FOUND];
+    unsigned room = *count;
+    nvmlReturn_t result = list(handle, count, found);
+    if (result != NVML_SUCCESS)
+        return result;
+    if (*count > room || (*count && !infos))
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    memcpy(infos ? infos : found, found, *count * sizeof *found);
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *infos)
+{
+    return nvmlDeviceGetComputeRunningProcesses_v3(handle, count, infos);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_v1_t *infos)
+{
+    nvmlProcessInfo_t found[MAX_FOUND];
+    unsigned room = *count;
+    nvmlReturn_t result = list(handle, count, found);
+    if (result != NVML_SUCCESS)
+        return result;
+    if (*count > room || (*count && !infos))
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < *count; i++)
+        infos[i] = (nvmlProcessInfo_v1_t){found[i].pid, found[i].usedGpuMemory};
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t none(nvmlDevice_t handle, unsigned *count)
+{
+    struct state *state;
+    unsigned device;
+    *count = 0;
+    return nvml_device(handle, true, &state, &device);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *infos)
+{
+    (void)infos;
+    return none(handle, count);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count,
+                                                               nvmlProcessInfo_t *infos)
+{
+    (void)infos;
+    return none(handle, count);
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/comm", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return NVML_ERROR_NOT_FOUND;
+    bool read = fgets(name, (int)length, file);
+    fclose(file);
+    if (!read)
+        return NVML_ERROR_NOT_FOUND;
+    name[strcspn(name, "\n")] = '\0';
+    return NVML_SUCCESS;
+}

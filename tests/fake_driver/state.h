@@ -1,0 +1,92 @@
+/* What the machine's fake GPUs hold: one file, mapped by every process that uses one, from any container.
+   A process owns a slot of the file by a lock on one of its bytes, which the kernel drops when the process dies: pids
+   mean nothing between pid namespaces. Memory in use is the sum over the slots, so a death can lose no bytes. */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    MAX_GPUS = 8,
+    MAX_INSTANCES = 7,
+    DEVICES_PER_GPU = 1 + MAX_INSTANCES,
+    MAX_DEVICES = MAX_GPUS * DEVICES_PER_GPU,
+    MAX_PROCESSES = 128,
+    QUEUE_DEPTH = 1024,
+};
+
+/* A GPU (index gpu * DEVICES_PER_GPU), or one of its MIG instances (the indices behind it). Times are CLOCK_MONOTONIC ns;
+   device time runs ahead of it by what the work of killed processes would have taken. */
+struct device {
+    uint32_t present;
+    uint32_t profile, start, slices; /* MIG instance: profile, and its place in eighths of the GPU's memory */
+    uint32_t compute_instance;
+    uint32_t mig_capable, mig_enabled;
+    uint64_t mem_bytes;
+    _Atomic uint64_t busy_until, skipped_ns;
+    char uuid[64];
+};
+
+struct launch {
+    uint64_t finish, duration_ns;
+    uint64_t device;
+};
+
+enum process_state { SLOT_FREE, SLOT_ALIVE, SLOT_DYING, SLOT_DEAD };
+
+struct process {
+    _Atomic uint32_t state;
+    int32_t pid; /* in its own pid namespace */
+    uint64_t start_ticks, died_ns;
+    _Atomic uint32_t contexts[MAX_DEVICES];
+    _Atomic uint64_t used_bytes[MAX_DEVICES];
+    _Atomic uint64_t launched_ns[MAX_DEVICES];
+    _Atomic uint64_t launches;
+    struct launch queue[QUEUE_DEPTH];
+};
+
+struct state {
+    uint64_t magic;
+    uint32_t gpus;
+    _Atomic uint32_t slots; /* slots at and above it were never used */
+    uint64_t context_bytes, free_delay_ns;
+    struct device devices[MAX_DEVICES];
+    struct process processes[MAX_PROCESSES];
+};
+
+struct settings {
+    uint32_t gpus, mig_capable;
+    uint64_t mem_bytes, context_bytes, free_delay_ns;
+};
+#define DEFAULT_SETTINGS ((struct settings){2, 0, 8ull << 30, 256ull << 20, 0})
+
+uint64_t now_ns(void);
+/* The mapped state, made with the defaults where there is none; NULL where it cannot be opened. */
+struct state *state_open(void);
+void state_reset(struct state *state, const struct settings *settings);
+void state_lock(void);
+void state_unlock(void);
+void new_uuid(char *text, const char *prefix);
+
+/* NULL where all slots are taken. */
+struct process *state_claim(struct state *state);
+/* Whether this process was forked from one that had claimed a slot: the driver is of no use to it. */
+bool state_was_forked(void);
+/* Ends the slots of the dead; under state_lock. */
+void state_reap(struct state *state);
+
+bool state_reserve(struct state *state, struct process *process, unsigned device, uint64_t bytes);
+void state_release(struct process *process, unsigned device, uint64_t bytes);
+/* In use by the living; of a GPU with its instances. */
+uint64_t state_used(struct state *state, unsigned device);
+
+uint64_t device_now(const struct device *device);
+/* Puts work on the device and returns the device time at which it ends; blocks while this process's queue is full. */
+uint64_t device_enqueue(struct state *state, struct process *process, unsigned device, uint64_t duration_ns,
+                        uint64_t not_before);
+void device_wait(const struct device *device, uint64_t finish);
+/* How much of what the process launched the device has served. */
+uint64_t process_served_ns(const struct state *state, const struct process *process, unsigned device);
+
+/* Which devices this container may see: in the order of the device list; all of them where nothing restricts it. */
+bool device_is_visible(const struct state *state, unsigned device);

@@ -1,0 +1,182 @@
+"""What a session gets of a GPU: through the command line, on a host with its own engine and the driver's interface."""
+
+import re
+import shlex
+import time
+
+import pytest
+
+from tests.gpu.gpu_host import GPU_BYTES, GpuHost
+from tests.lab.control_node import LabControlNode
+
+pytestmark = pytest.mark.timeout(600)
+SMALL = ("--cpu", "0.2", "--mem", "256M", "--shm", "16M", "--mount", "tools:/tools:ro")
+QUARTER = GPU_BYTES // 4
+MIB = 1 << 20
+BY_NVIDIA_ML_PY = """
+import pynvml as nvml
+nvml.nvmlInit()
+device = nvml.nvmlDeviceGetHandleByIndex(0)
+print(nvml.nvmlDeviceGetMemoryInfo(device).total, nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2).total)
+"""
+# Launches kernels of 1 ms of the device's time for as long as it runs.
+KEEP_BUSY = """
+from cuda_client import *
+context()
+function = kernel("spin_us_1000")
+while True:
+    ok(launch(function))
+"""
+
+
+def python(program: str) -> str:
+    return f"PYTHONPATH=/tools python3 -c {shlex.quote(program)}"
+
+
+def printed(node: LabControlNode, fgpu: str, command: str) -> list[str]:
+    """What a batch session's command wrote."""
+    done = node.run("submit", *SMALL, "--fgpu", fgpu, "--wait", "--name", "prints", "-c", command, check=False)
+    log = node.run("logs", "prints", check=False).out
+    assert done.code == 0, f"{done.out}{done.err}\n{log}"
+    return log.splitlines()
+
+
+def idle(node: LabControlNode, fgpu: str, *more: str) -> str:
+    """The name of a new session that sleeps."""
+    return node.submit(*SMALL, "--fgpu", fgpu, *more)
+
+
+def test_a_container_sees_its_share_and_nothing_changes_that(node: LabControlNode) -> None:
+    commands = [
+        "/tools/smi",
+        "env -i /tools/smi",
+        python(BY_NVIDIA_ML_PY),
+        "env -u LD_LIBRARY_PATH /tools/smi hold 4096 </dev/null",
+    ]
+    by_smi, without_environment, by_library, by_cuda = printed(node, "0.5", " && ".join(commands))
+    assert re.fullmatch(rf"0 GPU-\S+ total {QUARTER} used 0", by_smi)
+    assert without_environment == by_smi
+    assert by_library == f"{QUARTER} {QUARTER}"
+    assert by_cuda.endswith(f"total {QUARTER}")
+
+
+def test_allocations_stop_at_the_share_which_all_processes_have_together(node: LabControlNode) -> None:
+    # 300 MiB are charged for each process' context.
+    within, beyond, rest = 1024 * MIB, 1800 * MIB, 420 * MIB
+    command = (
+        f"/tools/smi hold {beyond} </dev/null; echo $?;"
+        f"mkfifo /tmp/first; /tools/smi hold {within} </tmp/first & exec 3>/tmp/first;"
+        "until /tools/smi | grep -q 'used 1[0-9]*'; do sleep 0.1; done;"
+        f"/tools/smi hold {rest + 64 * MIB} </dev/null; echo $?; /tools/smi hold {rest} </dev/null; exec 3>&-; wait"
+    )
+    lines = printed(node, "0.5", command)
+    assert [line for line in lines if line.isdecimal()] == ["2", "2"]
+    assert [line.split(";")[0] for line in lines if line.startswith("holds")] == [f"holds {within}", f"holds {rest}"]
+
+
+def test_of_three_sessions_of_one_unit_two_run_and_the_third_follows(node: LabControlNode) -> None:
+    first, second, third = (idle(node, "1") for _ in range(3))
+    node.reaches(first, "RUNNING")
+    node.reaches(second, "RUNNING")
+    waits = node.show(third)
+    assert waits["state"] == "PENDING"
+    assert "fgpu" in node.run("why", third).out.lower()
+    node.run("terminate", first)
+    node.reaches(third, "RUNNING")
+    assert node.show(second)["state"] == "RUNNING"
+
+
+def test_the_map_shows_whose_the_shares_are_and_survives_the_daemon(node: LabControlNode) -> None:
+    name = idle(node, "0.5")
+    node.reaches(name, "RUNNING")
+    node.exec(
+        name, "sh", "-c", f"nohup /tools/smi hold {512 * MIB} </dev/zero >/tmp/held 2>&1 & sleep 1; cat /tmp/held"
+    )
+    assert node.daemon is not None
+    node.daemon.kill()
+    node.daemon.wait()
+    node.start_daemon()
+    node.run("pass", "--wait")
+    (gpu,) = node.run("agents", "--gpus", "--json").json()
+    (share,) = gpu["shares"]
+    assert (gpu["free"], share["session"], share["amount"], share["mem_bytes"], share["compute"]) == (
+        1500, name, 500, QUARTER, 250,
+    )  # fmt: skip
+    assert share["used_bytes"] >= 512 * MIB
+    assert "[aaaaa...............]" in node.run("agents", "--gpus").out
+    assert "25%" in node.run("show", name).out
+
+
+def story(node: LabControlNode, name: str) -> list[str]:
+    return [line["reason"] for line in node.show(name)["story"]]
+
+
+# The real driver is in the container, as it must be; whoever looks for it finds it.
+PASSED_BY = (
+    f"env LD_LIBRARY_PATH=/opt/muster/driver nohup /tools/smi hold {3 << 30} </dev/zero >/tmp/held 2>&1 & sleep 1"
+)
+
+
+def test_who_passes_the_libraries_by_is_reported_and_ended_where_the_site_wants_it(node: LabControlNode) -> None:
+    name = idle(node, "0.5")
+    node.reaches(name, "RUNNING")
+    node.exec(name, "sh", "-c", PASSED_BY)
+    node.run("pass", "--wait")
+    told = [line for line in story(node, name) if "of GPU memory, its share is 2 GiB" in line]
+    assert len(told) == 1
+    assert node.show(name)["state"] == "RUNNING"
+
+    node.set_host_variables("gpu-1", fgpu_over_cap="end")
+    try:
+        node.run("pass", "--wait")
+        ended = node.reaches(name, "TERMINATED")
+    finally:
+        node.set_host_variables("gpu-1")
+    assert ended["result"] == "FAILURE"
+    assert "of GPU memory, its share is 2 GiB" in ended["reason"]
+
+
+def test_nothing_starts_where_the_share_would_not_hold(node: LabControlNode) -> None:
+    done = node.run(
+        *("submit", *SMALL, "--fgpu", "0.5", "--name", "unsafe", "--env", "LD_LIBRARY_PATH=/opt/muster/driver"),
+        *("--wait", "-c", "echo started"),
+        check=False,
+    )
+    assert done.code != 0
+    assert "share of a GPU does not hold" in f"{done.out}{done.err}{story(node, 'unsafe')}"
+    assert "started" not in node.run("logs", "unsafe", check=False).out
+
+
+def busy_ns(gpu_host: GpuHost) -> dict[int, int]:
+    """Device time by the driver's slot of a process, of those that have launched something and are alive."""
+    alive = [process for process in gpu_host.driver_status()["processes"] if process["alive"]]
+    busy = {process["slot"]: [device["busy_ns"] for device in process["devices"].values()] for process in alive}
+    return {slot: sum(by_device) for slot, by_device in busy.items() if sum(by_device)}
+
+
+def test_containers_share_the_compute_by_their_shares(node: LabControlNode, gpu_host: GpuHost) -> None:
+    found: list[int] = []
+    for fgpu in ("0.6", "1.4"):
+        node.submit(*SMALL, "--fgpu", fgpu, "-c", python(KEEP_BUSY))
+        deadline = time.monotonic() + 60
+        while not (new := busy_ns(gpu_host).keys() - set(found)):
+            assert time.monotonic() < deadline, gpu_host.driver_status()
+            time.sleep(0.2)
+        found += new
+    before = busy_ns(gpu_host)
+    time.sleep(10)
+    after = busy_ns(gpu_host)
+    small, large = (after[slot] - before[slot] for slot in found)
+    assert small / (small + large) == pytest.approx(0.3, abs=0.05)
+
+
+def test_a_whole_gpu_is_given_as_it_is(node: LabControlNode) -> None:
+    done = node.run("submit", *SMALL, "--gpu", "1", "--wait", "--name", "whole", "-c", "/tools/smi")
+    assert done.code == 0
+    assert f"total {GPU_BYTES} used 0" in node.run("logs", "whole").out
+
+
+def test_provisioning_again_changes_nothing(gpu_host: GpuHost) -> None:
+    done = gpu_host.provision("--tags", "fgpu")
+    assert done.code == 0, done.out + done.err
+    assert re.search(r"gpu-1 .*changed=0 ", done.out), done.out[-2000:]

@@ -1,0 +1,43 @@
+"""A machine's fake GPUs, and the fGPU libraries built to stand before them."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.native.fake_driver import REPOSITORY, FakeDriver
+
+
+@pytest.fixture(scope="session")
+def fake_driver_build(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
+    directory = tmp_path_factory.mktemp("fake-driver")
+    driver = FakeDriver(directory, directory / "state", directory / "visible")
+    words = [f"OUT={directory}", f"STATE={driver.state}", f"VISIBLE={driver.visible}"]
+    subprocess.run(["make", "-s", "-j2", "-C", REPOSITORY / "tests/fake_driver", *words], check=True)
+    return driver
+
+
+@pytest.fixture
+def fake_driver(fake_driver_build: FakeDriver) -> FakeDriver:
+    """Two GPUs of 8 GiB that nobody has used."""
+    fake_driver_build.init()
+    return fake_driver_build
+
+
+@pytest.fixture(scope="session")
+def build_native(tmp_path_factory: pytest.TempPathFactory, fake_driver_build: FakeDriver) -> Callable[..., Path]:
+    """Builds native/ for the given paths, once for each set of them, and returns the directory with lib/ and bin/."""
+    built: dict[tuple[Path, Path, Path, str], Path] = {}
+
+    def build(limits: Path, state: Path, driver_dir: Path = fake_driver_build.directory, sanitize: str = "") -> Path:
+        wanted = (limits, state, driver_dir, sanitize)
+        if wanted not in built:
+            directory = tmp_path_factory.mktemp("native")
+            words = [f"OUT={directory}", f"LIMITS={limits}", f"STATE={state}", f"DRIVER_DIR={driver_dir}"]
+            words += [f"SANITIZE={sanitize}"] if sanitize else []
+            subprocess.run(["make", "-s", "-j2", "-C", REPOSITORY / "native", *words], check=True)
+            built[wanted] = directory
+        return built[wanted]
+
+    return build

@@ -1,0 +1,201 @@
+/* A process that launches on a pretended GPU through a lease: what test_lease.py runs several of at a time.
+
+   lease_user DEVICE TABLE KERNEL SHARE fair|hard|none [start=NS] [run=NS] [kernel=NS[,NS...]] [every=N gap=NS]
+              [threads=N] [rank=N rounds=N] [fork]
+   DEVICE is a file that all processes on this GPU map; it executes kernels in the order of their launches. `start` is
+   an instant of CLOCK_MONOTONIC; `every` waits for the GPU after every N launches and then for `gap`. With `rank`, each
+   kernel is one half of a rendezvous: it ends when the process of rank ^ 1 has launched its own, on whatever device.
+   Writes how long the device worked for it, in nanoseconds, and how many launches that were; with `fork`, a child works
+   beside it and writes a line of its own. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lease.h"
+#include "lease_table.h"
+
+#define DEPTH 1024
+
+struct device {
+    _Atomic uint64_t busy_until;
+    _Atomic uint64_t arrived[4];
+};
+
+struct launched {
+    uint64_t end, ns;
+};
+
+static struct device *device;
+static struct lease *lease;
+static uint64_t start, run = 1000 * MILLISECOND, kernels[8], gap;
+static unsigned kernel_count, every, threads = 1, rank, rounds;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct launched queue[DEPTH]; /* guarded by mutex, as all that follow */
+static uint64_t first, last, busy, launches, round_number;
+
+static void sleep_until(uint64_t instant)
+{
+    struct timespec until = {(time_t)(instant / 1000000000ull), (long)(instant % 1000000000ull)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        ;
+}
+
+static void take_finished(uint64_t now)
+{
+    now = now < start + run ? now : start + run;
+    while (first < last && queue[first % DEPTH].end <= now) {
+        busy += queue[first % DEPTH].ns;
+        launches++;
+        first++;
+    }
+}
+
+static bool synchronize(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&mutex);
+    uint64_t end = last > first ? queue[(last - 1) % DEPTH].end : 0, target = round_number;
+    pthread_mutex_unlock(&mutex);
+    if (end != 0)
+        sleep_until(end);
+    while (rounds != 0 && atomic_load(&device->arrived[rank ^ 1]) < target)
+        sleep_until(monotonic_ns() + MILLISECOND);
+    return true;
+}
+
+static void launch(uint64_t ns)
+{
+    if (lease != NULL && !lease_before_launch(lease))
+        exit(3);
+    pthread_mutex_lock(&mutex);
+    uint64_t now = monotonic_ns(), until = atomic_load(&device->busy_until), end;
+    take_finished(now);
+    while (last - first == DEPTH) { /* as a driver does, the call waits for room */
+        uint64_t half = queue[(first + DEPTH / 2) % DEPTH].end;
+        pthread_mutex_unlock(&mutex);
+        sleep_until(half);
+        pthread_mutex_lock(&mutex);
+        now = monotonic_ns();
+        take_finished(now);
+    }
+    do
+        end = (until > now ? until : now) + ns;
+    while (!atomic_compare_exchange_weak(&device->busy_until, &until, end));
+    queue[last++ % DEPTH] = (struct launched){end, ns};
+    pthread_mutex_unlock(&mutex);
+}
+
+static void *work(void *unused)
+{
+    (void)unused;
+    uint64_t stop = start + run;
+    sleep_until(start);
+    for (unsigned i = 0; monotonic_ns() < stop; i++) {
+        launch(kernels[i % kernel_count]);
+        if (every != 0 && (i + 1) % every == 0) {
+            synchronize(NULL);
+            sleep_until(monotonic_ns() + gap);
+        }
+    }
+    return NULL;
+}
+
+static void meet(void)
+{
+    sleep_until(start);
+    for (unsigned i = 0; i < rounds; i++) {
+        if (!lease_before_launch(lease))
+            exit(3);
+        pthread_mutex_lock(&mutex);
+        round_number++;
+        launches++;
+        pthread_mutex_unlock(&mutex);
+        atomic_fetch_add(&device->arrived[rank], 1);
+        synchronize(NULL);
+    }
+}
+
+static void report(void)
+{
+    pthread_mutex_lock(&mutex);
+    take_finished(start + run);
+    printf("%llu %llu\n", (unsigned long long)busy, (unsigned long long)launches);
+    pthread_mutex_unlock(&mutex);
+    fflush(stdout);
+}
+
+static void work_beside_a_child(void)
+{
+    int status = -1;
+    launch(kernels[0]); /* forked while it holds the GPU */
+    pid_t child = fork();
+    if (child == 0)
+        first = last = busy = launches = 0;
+    work(NULL);
+    if (child == 0) {
+        report();
+        exit(0);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        exit(4);
+}
+
+static uint64_t value(const char *argument, const char *name)
+{
+    size_t length = strlen(name);
+    return strncmp(argument, name, length) == 0 && argument[length] == '=' ? strtoull(argument + length + 1, NULL, 10)
+                                                                           : 0;
+}
+
+int main(int count, char **arguments)
+{
+    bool forks = false;
+    if (count < 6)
+        return 2;
+    int file = open(arguments[1], O_RDWR | O_CREAT, 0666);
+    if (file < 0 || ftruncate(file, sizeof *device) != 0)
+        return 2;
+    device = mmap(NULL, sizeof *device, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (strcmp(arguments[5], "none") != 0) {
+        lease = lease_open(arguments[2], arguments[3], (unsigned)atoi(arguments[4]), strcmp(arguments[5], "hard") == 0,
+                           synchronize, NULL);
+        if (lease == NULL)
+            return 1;
+    }
+    start = monotonic_ns();
+    for (int i = 6; i < count; i++) {
+        char *argument = arguments[i];
+        start = value(argument, "start") ? value(argument, "start") : start;
+        run = value(argument, "run") ? value(argument, "run") : run;
+        every = value(argument, "every") ? (unsigned)value(argument, "every") : every;
+        gap = value(argument, "gap") ? value(argument, "gap") : gap;
+        threads = value(argument, "threads") ? (unsigned)value(argument, "threads") : threads;
+        rank = value(argument, "rank") ? (unsigned)value(argument, "rank") : rank;
+        rounds = value(argument, "rounds") ? (unsigned)value(argument, "rounds") : rounds;
+        forks = forks || strcmp(argument, "fork") == 0;
+        if (strncmp(argument, "kernel=", 7) == 0)
+            for (char *at = argument + 7; *at != '\0' && kernel_count < 8; at += *at == ',')
+                kernels[kernel_count++] = strtoull(at, &at, 10);
+    }
+    pthread_t others[8];
+    if (forks) {
+        work_beside_a_child();
+    } else if (rounds != 0) {
+        meet();
+    } else {
+        for (unsigned i = 1; i < threads; i++)
+            pthread_create(&others[i], NULL, work, NULL);
+        work(NULL);
+        for (unsigned i = 1; i < threads; i++)
+            pthread_join(others[i], NULL);
+    }
+    report();
+    return 0;
+}

@@ -1,0 +1,94 @@
+"""The canary: nothing starts in a container that would see more of a GPU than its share."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+CAP = 2 << 30
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the canary and the libraries look for limits and state."""
+    return tmp_path_factory.mktemp("kernel")
+
+
+@pytest.fixture
+def run_canary(fake_driver, build_native: Callable[..., Path], place: Path) -> Callable[..., tuple[int, str]]:
+    """Runs it with limits and libraries as given; returns the exit status and what it wrote on stderr."""
+    built = build_native(place / "limits", place)
+    (place / "usage").unlink(missing_ok=True)
+
+    def run(gpus: dict[str, int], *libraries: Path, canary: Path = built / "bin/canary") -> tuple[int, str]:
+        entries = "".join(f"gpu {uuid} {cap} 250\n" for uuid, cap in gpus.items())
+        limits = f"version 1\nkernel k\ncompute none\ncontext_bytes 0\n{entries}"
+        (place / "limits").write_text(limits, encoding="utf-8")
+        environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
+        done = subprocess.run([canary], env=environment, stderr=subprocess.PIPE, text=True, check=False, timeout=30)
+        return done.returncode, done.stderr
+
+    run.proxies = built / "lib"
+    run.driver = fake_driver.directory
+    return run
+
+
+def test_a_share_that_holds_is_silent(run_canary, fake_driver) -> None:
+    first, second = fake_driver.uuids()
+    assert run_canary({first: CAP, second: CAP}, run_canary.proxies) == (0, "")
+
+
+def test_the_drivers_own_libraries_are_refused(run_canary, fake_driver) -> None:
+    status, said = run_canary({fake_driver.uuids()[0]: CAP}, run_canary.driver, run_canary.proxies)
+    assert status == 1
+    assert re.fullmatch(r"muster canary: libnvidia-ml\.so\.1 is \S+/libnvidia-ml\.so\.1 here, which keeps .*\n", said)
+
+
+def test_one_library_of_ours_does_not_hide_that_the_other_is_not(run_canary, fake_driver, tmp_path: Path) -> None:
+    shutil.copy(run_canary.driver / "libcuda.so.1", tmp_path)
+    status, said = run_canary({fake_driver.uuids()[0]: CAP}, tmp_path, run_canary.proxies)
+    assert (status, said.count("\n")) == (1, 1)
+    assert f"libcuda.so.1 is {tmp_path}/libcuda.so.1 here" in said
+
+
+def test_a_copy_of_ours_for_other_limits_is_refused(run_canary, build_native, fake_driver, tmp_path: Path) -> None:
+    generous = build_native(tmp_path / "limits", tmp_path)
+    assert run_canary({fake_driver.uuids()[0]: CAP}, generous / "lib")[0] == 1
+
+
+def test_more_than_the_share_in_sight_is_refused(run_canary, fake_driver, tmp_path: Path) -> None:
+    """Libraries in the place of ours, as a build that went wrong would leave them."""
+    (tmp_path / "bin").mkdir()
+    canary = shutil.copy(run_canary.proxies.parent / "bin/canary", tmp_path / "bin")
+    (tmp_path / "lib").symlink_to(fake_driver.directory)
+    status, said = run_canary({(uuid := fake_driver.uuids()[0]): CAP}, fake_driver.directory, canary=canary)
+    total = f"shows 8192 MiB of {uuid}, and this container's share is 2048 MiB"
+    assert (status, said) == (1, f"muster canary: libnvidia-ml.so.1 {total}; tell the administrator\n")
+
+
+def test_libraries_that_the_loader_does_not_find_are_no_way_past(run_canary, fake_driver, tmp_path: Path) -> None:
+    assert run_canary({fake_driver.uuids()[0]: CAP}, tmp_path) == (0, "")
+
+
+def test_a_limited_gpu_that_is_not_there_is_nobodys(run_canary) -> None:
+    absent = {"GPU-00000000-0000-0000-0000-000000000001": CAP}
+    assert run_canary(absent, run_canary.proxies) == (0, "")
+
+
+def test_limits_that_cannot_be_read_start_nothing(run_canary, fake_driver) -> None:
+    status, said = run_canary({fake_driver.uuids()[0]: CAP + 1}, run_canary.proxies)
+    assert (status, said.count("\n")) == (1, 1)
+    assert "cannot be used (the memory of a gpu is bytes, a multiple of 2 MiB)" in said
+
+
+def test_it_starts_with_any_c_library(run_canary) -> None:
+    canary = run_canary.proxies.parent / "bin/canary"
+    facts = subprocess.run(["readelf", "-V", "-d", "-W", canary], capture_output=True, text=True, check=True).stdout
+    versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([\d.]+)", facts)}
+    assert max(versions) <= (2, 17)
+    # Before 2.34 these were not part of libc.so.6.
+    assert {"libdl.so.2", "libpthread.so.0"} <= set(re.findall(r"\[(lib\S+)\]", facts))

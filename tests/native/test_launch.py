@@ -1,0 +1,192 @@
+"""Launches through the proxies, on the fake driver: in turn, however they are made, and no capture is spoiled."""
+
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+MIB = 1 << 20
+NOT_PERMITTED = 800
+WAYS = ["kernel", "kernel_ptsz", "ex", "ex_ptsz", "cooperative", "cooperative_ptsz", "multi_device", "looked_up"]
+WAYS += ["old", "grid", "grid_async", "graph", "graph_ptsz"]
+
+
+@pytest.fixture(scope="module")
+def launch_client(tmp_path_factory, fake_driver_build):
+    program = tmp_path_factory.mktemp("launch") / "launch_client"
+    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{HERE.parents[1] / 'native'}"]
+    linked = [f"-L{fake_driver_build.directory}", "-l:libcuda.so.1", "-ldl"]
+    subprocess.run(["gcc", *flags, HERE / "launch_client.c", "-o", program, *linked], check=True)
+    return program
+
+
+@dataclass
+class Container:
+    """Its GPUs' leases are those of all containers; all else is its own."""
+
+    number: int
+    program: Path
+    libraries: Path
+    home: Path
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def limit(self, shares: dict[str, int], compute: str = "fair") -> None:
+        gpus = "".join(f"gpu {uuid} {2048 * MIB} {share}\n" for uuid, share in shares.items())
+        words = f"version 1\nkernel 6f1c0000-000{self.number}\ncompute {compute}\ncontext_bytes {256 * MIB}\n"
+        (self.home / "limits").write_text(words + gpus)
+        (self.home / "state/usage").unlink(missing_ok=True)
+        for uuid in shares:
+            (self.home / "state/lease" / uuid).touch()
+
+    def start(self, *words: object) -> subprocess.Popen[str]:
+        environment = {"LD_LIBRARY_PATH": str(self.libraries), "PATH": os.environ["PATH"]}
+        command = [str(self.program), *map(str, words)]
+        self.processes.append(
+            subprocess.Popen(command, env=environment, cwd=self.home, text=True, stdout=-1, stderr=-1)
+        )
+        return self.processes[-1]
+
+    def run(self, *words: object) -> str:
+        process = self.start(*words)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        return output
+
+
+@pytest.fixture
+def containers(fake_driver, build_native, launch_client, tmp_path):
+    """Three of them. The paths of all are one build's: each process finds its own by where it runs."""
+    fake_driver.init(5)
+    here = Path("/proc/self/cwd")
+    libraries = build_native(here / "limits", here / "state") / "lib"
+    (tmp_path / "lease").mkdir()
+    made = [Container(number, launch_client, libraries, tmp_path / str(number)) for number in range(3)]
+    for container in made:
+        (container.home / "state").mkdir(parents=True)
+        (container.home / "state/lease").symlink_to(tmp_path / "lease")
+    yield made
+    for process in itertools.chain.from_iterable(container.processes for container in made):
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def busy(fake_driver, processes, uuid):
+    of_pid = {process["pid"]: process["devices"] for process in fake_driver.status()["processes"]}
+    return [of_pid[process.pid].get(uuid, {"busy_ns": 0})["busy_ns"] for process in processes]
+
+
+def shares_in(fake_driver, seconds, running):
+    """Of each GPU, by UUID, what part of its work was done for which of its processes."""
+    time.sleep(1)
+    before = {uuid: busy(fake_driver, processes, uuid) for uuid, processes in running.items()}
+    time.sleep(seconds)
+    shares = {}
+    for uuid, processes in running.items():
+        worked = [now - then for now, then in zip(busy(fake_driver, processes, uuid), before[uuid], strict=True)]
+        shares[uuid] = [part / sum(worked) for part in worked]
+    return shares
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_launched_without_a_lease(containers, fake_driver, way):
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500})
+    assert container.run(0, "once", way) == "0\n"
+    (container.home / "state/lease" / uuid).unlink()
+    assert container.run(0, "once", way) == f"{NOT_PERMITTED}\n"
+    container.limit({uuid: 500}, compute="none")
+    (container.home / "state/lease" / uuid).unlink()
+    assert container.run(0, "once", way) == "0\n"
+
+
+def test_a_gpu_that_is_not_in_the_limits_needs_no_lease(containers, fake_driver):
+    containers[0].limit({fake_driver.uuids()[0]: 500})
+    assert containers[0].run(1, "once", "kernel") == "0\n"
+
+
+def test_shares_hold_for_kernels_graphs_contexts_and_captures(containers, fake_driver):
+    first, second, third, fourth, fifth = fake_driver.uuids()
+    one, two, three = containers
+    one.limit({first: 300, second: 300, third: 250, fourth: 300, fifth: 500})
+    two.limit({first: 700, second: 700, third: 250, fourth: 700, fifth: 500})
+    three.limit({third: 500})
+    run = 9000
+    running = {
+        first: [one.start(0, "work", "kernel", "spin_us_1000", run), two.start(0, "work", "ex", "spin_us_700", run)],
+        second: [one.start(1, "work", "graph", "spin_us_1500", run), two.start(1, "work", "kernel", "spin_us_20", run)],
+        third: [
+            one.start(2, "work", "kernel", "spin_us_5000", run),
+            two.start(2, "work", "graph", "spin_us_200", run),
+            three.start(2, "work", "cooperative", "spin_us_600", run),
+        ],
+        fourth: [one.start(3, "contexts", "spin_us_400", run), two.start(3, "work", "kernel", "spin_us_1000", run)],
+        fifth: [
+            one.start(4, "work", "kernel", "spin_us_300", run, "spoiled"),
+            two.start(4, "work", "ex", "spin_us_800", run),
+        ],
+    }
+    shares = shares_in(fake_driver, 6, running)
+    for uuid, wanted in {first: [0.3, 0.7], second: [0.3, 0.7], third: [0.25, 0.25, 0.5], fourth: [0.3, 0.7]}.items():
+        assert shares[uuid] == pytest.approx(wanted, abs=0.03), f"of GPU {fake_driver.uuids().index(uuid)}"
+    assert shares[fifth] == pytest.approx([0.5, 0.5], abs=0.15), "that GPU's work can only be estimated"
+    for process in itertools.chain.from_iterable(running.values()):
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+
+
+def test_no_capture_is_spoiled_while_turns_change(containers, fake_driver):
+    uuids = fake_driver.uuids()[:3]
+    for container in containers[:2]:
+        container.limit(dict.fromkeys(uuids, 500))
+    capturing = [containers[0].start(mode, "capture", "spin_us_500", mode, 3000) for mode in range(3)]
+    others = [containers[1].start(device, "work", "kernel", "spin_us_1000", 3500) for device in range(3)]
+    for process in [*capturing, *others]:
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        if process in capturing:
+            captures, spoiled = map(int, output.split())
+            assert captures > 20
+            assert spoiled == 0
+
+
+def test_a_process_that_ends_amid_its_work_hands_on_its_turn(containers, fake_driver):
+    uuid = fake_driver.uuids()[0]
+    for container in containers[:2]:
+        container.limit({uuid: 500})
+    other = containers[1].start(0, "work", "kernel", "spin_us_1000", 4000)
+    ended = 0
+    while other.poll() is None:
+        containers[0].run(0, "leave", "spin_us_300")
+        ended += 1
+    assert other.returncode == 0, other.communicate()
+    assert ended > 5
+
+
+def test_a_program_may_unload_the_library_and_destroy_its_context_after_a_launch(containers, fake_driver):
+    container = containers[0]
+    container.limit({fake_driver.uuids()[0]: 500})
+    script = """
+        from cuda_client import *
+        import _ctypes, time
+        used = context()
+        function = kernel("spin_us_1000")
+        for _ in range(20):
+            ok(launch(function))
+        ok(cuda.cuDevicePrimaryCtxRelease_v2(0))
+        _ctypes.dlclose(cuda._handle)
+        time.sleep(0.3)
+        # The lease's threads run in it.
+        tell("libcuda.so.1" in open("/proc/self/maps").read())
+    """
+    environment = {"LD_LIBRARY_PATH": str(container.libraries), "PYTHONPATH": str(HERE), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-S", "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, env=environment, cwd=container.home, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "true\n", "")
