@@ -1,17 +1,104 @@
 """The site's settings: one YAML file, checked as a whole."""
 
+import difflib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from muster.core.errors import SettingsError, SpecError
 from muster.core.manifest import LaunchPolicy
+from muster.core.policy import Limit, Limits
 from muster.core.spec_errors import validated
+from muster.core.spec_values import Bytes, Milli, invalid
 
 DEFAULT_PATH = Path("/etc/muster/muster.yml")
+PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+class Section(BaseModel):
+    """A part of the settings with keys of its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, content: object) -> object:
+        for key in content if isinstance(content, dict) else ():
+            if key not in cls.model_fields:
+                near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(cls.model_fields)}"
+                raise invalid(f"there is no key {key!r}", hint)
+        return content
+
+
+class GroupScheduling(Section):
+    """How one resource group's queue is worked; what is left out is as in `scheduling`."""
+
+    order: PluginName | None = Field(default=None, description="plugin that orders sessions of one priority")
+    placement: PluginName | None = Field(default=None, description="plugin that chooses among places")
+    backfill: bool | None = Field(default=None, description="let sessions pass one that waits, unless they delay it")
+    reserve_after_passes: int | None = Field(
+        default=None,
+        ge=1,
+        description="passes in which a session may be passed where nobody knows when it can start, before it reserves",
+    )
+    preemption: bool | None = Field(
+        default=None, description="end or requeue preemptible sessions for ones of higher priority"
+    )
+
+
+class Scheduling(GroupScheduling):
+    """What holds for every resource group."""
+
+    order: PluginName = "fifo"
+    placement: PluginName = "fragmentation"
+    backfill: bool = True
+    reserve_after_passes: int = Field(default=20, ge=1)
+    preemption: bool = False
+
+    def of(self, group: GroupScheduling) -> "Scheduling":
+        return self.model_copy(update=group.model_dump(exclude_none=True))
+
+
+class Amounts(Section):
+    """Upper bounds; what is left out is not limited."""
+
+    sessions: int | None = Field(default=None, ge=0)
+    kernels: int | None = Field(default=None, ge=0)
+    cpu: Milli | None = None
+    mem: Bytes | None = None
+    fgpu: Milli | None = None
+    gpu: int | None = Field(default=None, ge=0)
+
+    def bounds(self) -> dict[str, int]:
+        pairs = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return {name: value for name, value in pairs if value is not None}
+
+
+class LimitSettings(Section):
+    running: Amounts = Amounts()
+    pending: Amounts = Amounts()
+
+    def limit(self) -> Limit:
+        return Limit(self.running.bounds(), self.pending.bounds())
+
+
+class LimitsSettings(Section):
+    """By name; `*` stands for all that are not named, each by himself."""
+
+    users: dict[str, LimitSettings] = {}
+    projects: dict[str, LimitSettings] = {}
+    resource_groups: dict[str, LimitSettings] = {}
+
+    def limits(self) -> Limits:
+        return Limits(
+            users={name: limit.limit() for name, limit in self.users.items()},
+            projects={name: limit.limit() for name, limit in self.projects.items()},
+            resource_groups={name: limit.limit() for name, limit in self.resource_groups.items()},
+        )
 
 
 class Settings(BaseModel):
@@ -36,6 +123,19 @@ class Settings(BaseModel):
     observe_interval_s: float = Field(
         default=30.0, gt=0, description="seconds between two full observations by the daemon"
     )
+    lost_after_s: float = Field(
+        default=300.0, ge=0, description="seconds without an answer until an agent is LOST and its sessions end"
+    )
+    slow_after_s: float = Field(
+        default=15.0,
+        gt=0,
+        description="seconds a visit may last before its agent gets no new sessions until it answers",
+    )
+    ssh_port_range: str = Field(
+        default="30000-32767",
+        pattern=r"^[0-9]{1,5}-[0-9]{1,5}$",
+        description="ports of an agent on which main1's sshd is published",
+    )
     master_port: int = Field(default=12345, ge=1, le=65535, description="MASTER_PORT of every session")
     work_uid: int = Field(default=1000, ge=1, description="uid of the kernels' processes")
     owner_uids: dict[str, int] = Field(default_factory=dict, description="uid by owner, where it differs from work_uid")
@@ -43,6 +143,27 @@ class Settings(BaseModel):
     stop_grace_s: int = Field(default=10, ge=0, description="seconds between SIGTERM and SIGKILL")
     log_max_bytes: int = Field(default=1 << 20, ge=0, description="kept of each ended kernel's log")
     pids: int = Field(default=4096, ge=64, description="processes and threads in a kernel at the most")
+    scheduling: Scheduling = Field(default=Scheduling(), description="how queues are worked")
+    resource_groups: dict[str, GroupScheduling] = Field(
+        default={}, description="by name, where a group's queue differs"
+    )
+    limits: LimitsSettings = Field(
+        default=LimitsSettings(), description="what users, projects and resource groups may have running and pending"
+    )
+    shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default={}, description="by owner, how much he is entitled to; 1 for whoever is not named"
+    )
+    usage_half_life_s: float = Field(
+        default=604800.0, gt=0, description="seconds after which use counts half in fair_share"
+    )
+    hold_repaired_s: float = Field(
+        default=600.0,
+        ge=0,
+        description="seconds for which room is kept for a gang that lost an agent, in case the agent comes back",
+    )
+    scheduler_plugins: Path = Field(
+        default=Path("/etc/muster/scheduler"), description="directory of the site's own orders and placement policies"
+    )
 
     @property
     def database_url(self) -> str:
@@ -52,15 +173,12 @@ class Settings(BaseModel):
     def wake_socket(self) -> Path:
         return self.state_dir / "wake.sock"
 
-    @property
-    def log_dir(self) -> Path:
-        return self.state_dir / "logs"
-
     def launch_policy(self) -> LaunchPolicy:
         return LaunchPolicy(
             cluster=self.cluster,
             folders_root=str(self.folders_root),
             master_port=self.master_port,
+            ssh_port_range=self.ssh_port_range,
             start_timeout_s=self.start_timeout_s,
             stop_grace_s=self.stop_grace_s,
             log_max_bytes=self.log_max_bytes,

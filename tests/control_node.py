@@ -30,6 +30,7 @@ class ControlNode:
     directory: Path
     cluster: str
     settings: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
     daemon: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -77,7 +78,7 @@ class ControlNode:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "MUSTER_CONFIG": str(self.config)}
+        return {**os.environ, **self.variables, "MUSTER_CONFIG": str(self.config)}
 
     def run(self, *arguments: str, stdin: str = "", check: bool = True, timeout: float = 240) -> Done:
         done = run_forked(arguments, self.environment, stdin, timeout)

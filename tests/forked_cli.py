@@ -15,13 +15,17 @@ from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import muster.cli.access
+import muster.cli.agent
 import muster.cli.doctor
 import muster.cli.ending
 import muster.cli.listing
 import muster.cli.operate
 import muster.cli.resources
+import muster.cli.simulate
 import muster.cli.submit
-import muster.service.control_node  # noqa: F401 - like the ones above, for the children to find
+import muster.cli.why
+import muster.service.control_node
+import muster.service.images  # noqa: F401 - like the ones above, for the children to find
 from muster.cli.main import main
 
 

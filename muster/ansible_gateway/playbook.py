@@ -1,9 +1,9 @@
-"""One playbook run, and what each host answered. The only import of ansible-runner."""
+"""One playbook run, and each host's answer as it comes. The only import of ansible-runner."""
 
 import os
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,16 +15,14 @@ from muster.ansible_gateway.layout import ansible_root
 from muster.core.errors import AnsibleFailedError
 
 
-@dataclass(slots=True)
-class Answers:
-    """By host: the result of the last task that succeeded, or one line that says why there is none."""
+@dataclass(frozen=True, slots=True)
+class HostAnswer:
+    """The result of the last task on a host that succeeded, or one line that says why there is none."""
 
-    results: dict[str, dict[str, Any]] = field(default_factory=dict)
-    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
-    unreachable: dict[str, str] = field(default_factory=dict)
-
-    def problems(self) -> dict[str, str]:
-        return {host: str(result.get("msg", result)) for host, result in self.failed.items()} | self.unreachable
+    host: str
+    result: Mapping[str, Any] = field(default_factory=dict)
+    failed: str = ""
+    unreachable: str = ""
 
 
 @contextmanager
@@ -35,24 +33,33 @@ def private_directory() -> Iterator[Path]:
         yield Path(path)
 
 
-def run_playbook(name: str, inventory: Path, variables: Mapping[str, Any], directory: Path, limit: str = "") -> Answers:
-    """Runs `playbooks/<name>.yml`. Raises AnsibleFailedError when no host was even asked."""
-    answers = Answers()
+def run_playbook(
+    name: str,
+    inventory: Path,
+    variables: Mapping[str, Any],
+    directory: Path,
+    answered: Callable[[HostAnswer], None],
+    limit: str = "",
+) -> None:
+    """Runs `playbooks/<name>.yml`, a play of one task.
+
+    Raises AnsibleFailedError when no host was even asked, and when the run broke off.
+    """
+    hosts: set[str] = set()
     messages: list[str] = []
+    finished = False
 
     # Nothing slow may happen here: ansible-runner waits for it.
     def handle(event: Mapping[str, Any]) -> bool:
+        nonlocal finished
+        finished = finished or event["event"] == "playbook_on_stats"
         data = event.get("event_data", {})
-        host = data.get("host")
-        match event["event"]:
-            case "runner_on_ok":
-                answers.results[host] = data["res"]
-            case "runner_on_failed":
-                answers.failed[host] = data["res"]
-            case "runner_on_unreachable":
-                answers.unreachable[host] = f"unreachable: {' '.join(str(data['res'].get('msg', '')).split())}"
-            case _ if event.get("stdout"):
-                messages.append(event["stdout"])
+        answer = _host_answer(event["event"], data.get("host", ""), data.get("res", {}))
+        if answer:
+            hosts.add(answer.host)
+            answered(answer)
+        elif event.get("stdout"):
+            messages.append(event["stdout"])
         return False
 
     root = ansible_root()
@@ -69,13 +76,25 @@ def run_playbook(name: str, inventory: Path, variables: Mapping[str, Any], direc
             "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         },
         event_handler=handle,
-        # Its own would take over SIGTERM and SIGINT and cancel a playbook half-way: a pass that has begun is finished.
+        # Its own would take over SIGTERM and SIGINT and cancel a playbook half-way: what has begun is finished.
         cancel_callback=lambda: False,
         quiet=True,
         suppress_env_files=True,
     )
-    if not (answers.results or answers.failed or answers.unreachable) and runner.rc:
+    if not finished or (not hosts and runner.rc):
         lines = [line for message in messages for line in message.splitlines() if line.strip()]
         cause = next((line for line in lines if "ERROR" in line), lines[-1] if lines else f"exit code {runner.rc}")
         raise AnsibleFailedError(f"playbooks/{name}.yml on inventory {inventory}: {cause}")
-    return answers
+
+
+def _host_answer(event: str, host: str, result: Mapping[str, Any]) -> HostAnswer | None:
+    message = " ".join(str(result.get("msg", result)).split())
+    match event:
+        case "runner_on_ok":
+            return HostAnswer(host, result)
+        case "runner_on_failed":
+            return HostAnswer(host, failed=message)
+        case "runner_on_unreachable":
+            return HostAnswer(host, unreachable=f"unreachable: {message}")
+        case _:
+            return None

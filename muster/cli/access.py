@@ -13,8 +13,7 @@ from muster.core.errors import MusterError, NotPossibleInStateError
 from muster.core.session import FINAL, Kernel, Session, SessionState
 from muster.engine.agent_engine import container_of
 from muster.engine.command import run_in
-from muster.service.access import main_address, ssh_config
-from muster.service.logs import KeptLogs
+from muster.service.access import plain_ssh_command, ssh_config
 from muster.service.sessions import Sessions, kernel_named
 
 
@@ -28,7 +27,7 @@ def logs(reference: str, follow: bool, tail: int | None, timestamps: bool) -> No
     with sessions() as service:
         session, kernel = _found(service, reference)
         if session.state in FINAL:
-            kept = KeptLogs(service.settings.log_dir).read(session.id, kernel.name)
+            kept = service.store.log(session.id, kernel.name)
             if kept is None:
                 raise NotPossibleInStateError(f"{session.name} is {session.state} and left no log of {kernel.name}")
             _write(kept if tail is None else b"".join(kept.splitlines(keepends=True)[-tail:] if tail else []))
@@ -49,13 +48,10 @@ def ssh(reference: str, command: tuple[str, ...], print_only: bool) -> NoReturn:
     with sessions() as service:
         session, kernel = _found(service, reference)
         agent = _agent(service, session, session.main)
+        if print_only:
+            click.echo(shlex.join([*plain_ssh_command(service.settings, session, kernel, agent), *command]))
+            raise click.exceptions.Exit(0)
         config = ssh_config(service.settings, session, agent)
-    if print_only:
-        host, port = main_address(session, agent)
-        through = [] if kernel.rank == 0 else ["-J", f"work@{host}:{port}"]
-        target = ["-p", str(port), f"work@{host}"] if kernel.rank == 0 else ["-p", "2200", f"work@{kernel.name}"]
-        click.echo(shlex.join(["ssh", *through, *target, *command]))
-        raise click.exceptions.Exit(0)
     try:
         os.execvp("ssh", ["ssh", "-F", str(config), kernel.name, *command])  # noqa: S606 - no shell is wanted
     except FileNotFoundError:

@@ -2,19 +2,26 @@
 
 import shutil
 import sysconfig
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from muster.cli.context import json_option
 from muster.cli.output import print_json
-from muster.core.errors import MusterError
+from muster.core.agent import agent_from_report
+from muster.core.errors import MusterError, PassInProgressError
+from muster.core.slots import format_slot
 from muster.service.catalog import load_catalog, tags_on
-from muster.service.wake import wake
 from muster.settings import Settings, load_settings, settings_path
+from muster.store.lock import queue_lock
 from muster.store.store import Store
+
+if TYPE_CHECKING:
+    from muster.ansible_gateway.gateway import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +71,11 @@ def _findings() -> Iterator[Finding]:
         lambda: f"{len(load_catalog(settings.catalog).images)} images in {settings.catalog}",
         "mend the catalog file",
     )
-    running = wake(settings.wake_socket)
+    running = _queue_is_worked(settings)
     yield Finding(
         "daemon",
         running,
-        "it runs" if running else "it does not run",
+        "the queue is being worked" if running else "nobody works the queue",
         "start it (`service muster start`), or run `muster pass` from cron",
     )
     yield from _agents(settings)
@@ -109,28 +116,46 @@ def _agents(settings: Settings) -> Iterator[Finding]:
             "inventory", ok=False, found=f"{settings.inventory} does not exist", remedy="write it, with a group agents"
         )
         return
+    answers: list[Answer] = []
     try:
-        observation = AnsibleGateway(settings.inventory, settings.cluster).observe()
+        AnsibleGateway(settings.inventory, settings.cluster).observe((), answers.append)
     except MusterError as error:
         yield Finding("inventory", ok=False, found=str(error), remedy="mend the inventory; it needs a group agents")
         return
-    known = len(observation.reports) + len(observation.problems)
-    yield Finding("inventory", known > 0, f"{known} agents in {settings.inventory}", "put hosts into its group agents")
-    for agent_id, problem in observation.problems.items():
-        yield Finding(f"agent {agent_id}", ok=False, found=problem, remedy="mend it, then run `muster pass`")
-    for agent_id, report in observation.reports.items():
-        yield Finding(
-            f"agent {agent_id}",
-            ok=True,
-            found=f"Docker {report['docker']['version']}, {report['docker']['storage_driver']}",
-        )
-        runtime = report["runtime"]
-        yield Finding(
-            f"agent {agent_id}: runtime",
-            runtime is not None,
-            str(runtime or "missing"),
-            "run playbooks/site.yml --tags session_runtime",
-        )
-        held = settings.default_image in tags_on(report["images"])
-        found = f"{settings.default_image} is {'there' if held else 'missing'}"
-        yield Finding(f"agent {agent_id}: default image", held, found, "run playbooks/site.yml --tags images")
+    found = f"{len(answers)} agents in {settings.inventory}"
+    yield Finding("inventory", bool(answers), found, "put hosts into its group agents")
+    for answer in sorted(answers, key=lambda answer: answer.agent_id):
+        yield from _agent(answer, settings)
+
+
+def _agent(answer: "Answer", settings: Settings) -> Iterator[Finding]:
+    name, report = f"agent {answer.agent_id}", answer.report
+    if report is None:
+        yield Finding(name, ok=False, found=answer.problem, remedy="mend it, then run `muster pass`")
+        return
+    yield Finding(name, ok=True, found=f"Docker {report['docker']['version']}, {report['docker']['storage_driver']}")
+    runtime = report["runtime"]
+    yield Finding(
+        f"{name}: runtime",
+        runtime is not None,
+        str(runtime or "missing"),
+        "run playbooks/site.yml --tags session_runtime",
+    )
+    agent = agent_from_report(answer.agent_id, report, time.time())
+    if agent.fgpu_obstacle:
+        found, _, remedy = agent.fgpu_obstacle.partition("; ")
+        yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)
+    elif agent.capacity.fgpu:
+        found = f"{format_slot('fgpu', agent.capacity.fgpu)} units on {len(agent.gpus)} devices"
+        yield Finding(f"{name}: fgpu", ok=True, found=found)
+    held = settings.default_image in tags_on(report["images"])
+    found = f"{settings.default_image} is {'there' if held else 'missing'}"
+    yield Finding(f"{name}: default image", held, found, "run playbooks/site.yml --tags images")
+
+
+def _queue_is_worked(settings: Settings) -> bool:
+    try:
+        with queue_lock(settings.database_url, settings.state_dir, wait=False):
+            return False
+    except PassInProgressError:
+        return True

@@ -1,12 +1,14 @@
-"""`terminate`, `cancel`."""
+"""`terminate`, `cancel`, `hold`, `release`."""
+
+from collections.abc import Sequence
 
 import click
 
 from muster.cli.context import complete_session, current_user, json_option, sessions
-from muster.cli.output import print_json
+from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
 from muster.core.errors import BadInputError
-from muster.core.session import FINAL
+from muster.core.session import FINAL, Session
 from muster.service.views import session_json
 
 
@@ -16,7 +18,7 @@ from muster.service.views import session_json
 @click.option("--wait", is_flag=True, help="Return when they have ended and nothing of them is left on the agents.")
 @json_option
 def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json: bool) -> None:
-    """End sessions."""
+    """End sessions; by the name of an array all of it."""
     with sessions() as service:
         if everything:
             references = tuple(session.id for session in service.store.search(owner=current_user()))
@@ -25,24 +27,42 @@ def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json
         ended = service.terminate(references, current_user())
         if wait:
             ended = follow(service, ended, lambda session: session.state in FINAL, quiet=as_json)
-        ended = list(service.store.get([session.id for session in ended]).values())
-    if as_json:
-        print_json([session_json(session) for session in ended])
-    elif not wait:
-        for session in ended:
-            click.echo(f"{session.name} is {session.state}")
+    if as_json or not wait:
+        _print(ended, as_json=as_json)
 
 
 @click.command()
 @click.argument("references", metavar="SESSION...", nargs=-1, required=True, shell_complete=complete_session)
 @json_option
 def cancel(references: tuple[str, ...], as_json: bool) -> None:
-    """Cancel sessions that are still pending."""
+    """Cancel sessions that are still pending; of an array those that are."""
     with sessions() as service:
-        found = service.terminate(references, current_user(), only_pending=True)
-        found = list(service.store.get([session.id for session in found]).values())
+        cancelled = service.terminate(references, current_user(), only_pending=True)
+    _print(cancelled, as_json=as_json)
+
+
+@click.command()
+@click.argument("references", metavar="SESSION...", nargs=-1, required=True, shell_complete=complete_session)
+@json_option
+def hold(references: tuple[str, ...], as_json: bool) -> None:
+    """Keep pending sessions from starting until they are released."""
+    with sessions() as service:
+        held = service.hold(references, current_user())
+    _print(held, as_json=as_json)
+
+
+@click.command()
+@click.argument("references", metavar="SESSION...", nargs=-1, required=True, shell_complete=complete_session)
+@json_option
+def release(references: tuple[str, ...], as_json: bool) -> None:
+    """Let held sessions wait for their turn again."""
+    with sessions() as service:
+        released = service.release(references, current_user())
+    _print(released, as_json=as_json)
+
+
+def _print(changed: Sequence[Session], *, as_json: bool) -> None:
     if as_json:
-        print_json([session_json(session) for session in found])
+        print_json([session_json(session) for session in changed])
     else:
-        for session in found:
-            click.echo(f"{session.name} is {session.state}")
+        print_states(changed)

@@ -1,16 +1,19 @@
-"""`ls`, `show`, `why`."""
+"""`ls`, `show`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from muster.cli.context import complete_session, current_user, json_option, sessions
-from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_row, why_text
-from muster.core.plan import WaitCode
+from muster.cli.gpu_map import print_kernels_gpus
+from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows, why_text
 from muster.core.session import Session, SessionState
 from muster.core.slots import format_slots
+from muster.service.gpu_map import session_shares, session_with_shares_json
 from muster.service.views import session_json, story_json, timestamp
 from muster.store.store import StoryLine
+
+_MOST_DEPENDENCIES = 10
 
 
 @click.command()
@@ -22,7 +25,7 @@ from muster.store.store import StoryLine
 @click.option("--limit", type=click.IntRange(min=1), help="Only the newest N.")
 @json_option
 def ls(everything: bool, states: tuple[str, ...], mine: bool, limit: int | None, as_json: bool) -> None:
-    """List sessions; those that have ended with --all."""
+    """List sessions; those that have ended with --all. Sessions of an array that are alike share a line."""
     with sessions() as service:
         found = service.store.search(
             ended=everything,
@@ -33,7 +36,7 @@ def ls(everything: bool, states: tuple[str, ...], mine: bool, limit: int | None,
     if as_json:
         print_json([session_json(session) for session in found])
     else:
-        print_table(SESSION_HEADERS, [session_row(session) for session in found])
+        print_table(SESSION_HEADERS, session_rows(found))
 
 
 @click.command()
@@ -44,14 +47,21 @@ def show(session: str, as_json: bool) -> None:
     with sessions() as service:
         found = service.store.find(session)
         story = service.store.story(found.id)
+        dependencies = service.store.get(found.spec.dependencies[:_MOST_DEPENDENCIES])
+        has_gpus = any(kernel.allocation and kernel.allocation.gpus for kernel in found.kernels)
+        shares = session_shares(found, service.store.agents()) if has_gpus else {}
     if as_json:
-        print_json({**session_json(found), "story": [story_json(line) for line in story]})
+        print_json({**session_with_shares_json(found, shares), "story": [story_json(line) for line in story]})
     else:
-        _print_session(found)
+        _print_session(found, dependencies)
+        if shares:
+            print_kernels_gpus(found, shares)
+            click.echo()
         _print_story(story)
 
 
-def _print_session(session: Session) -> None:
+def _print_session(session: Session, dependencies: Mapping[str, Session]) -> None:
+    spec = session.spec
     facts = {
         "Session": f"{session.name}  ({session.id})",
         "Owner": session.owner,
@@ -60,10 +70,15 @@ def _print_session(session: Session) -> None:
         "Reason": why_text(session),
         "Result": session.result,
         "Exit code": session.exit_code,
-        "Group": f"{session.spec.resource_group}, priority {session.spec.priority}",
+        "Group": f"{spec.resource_group}, priority {spec.priority}, project {spec.project}",
+        "Array": f"index {session.array_index} of {session.array_name}, {spec.array}" if session.array_id else None,
         "Cluster": f"{len(session.kernels)} kernels, {session.placed_mode or session.spec.cluster_mode}",
         "Resources": format_slots(session.slots),
         "Command": session.spec.command,
+        "After": _named(spec.after, dependencies),
+        "After ok": _named(spec.after_ok, dependencies),
+        "After any": _named(spec.after_any, dependencies),
+        "Begin": timestamp(spec.begin),
         "Submitted": timestamp(session.submitted_at),
         "Started": timestamp(session.started_at),
         "Ended": timestamp(session.ended_at),
@@ -91,44 +106,13 @@ def _print_session(session: Session) -> None:
     click.echo()
 
 
+def _named(ids: Sequence[str], sessions: Mapping[str, Session]) -> str:
+    names = [f"{session.name} ({session.state})" for key in ids if (session := sessions.get(key))]
+    more = len(ids) - len(names)
+    return ", ".join([*names, *([f"and {more} others"] if more else [])])
+
+
 def _print_story(story: Sequence[StoryLine]) -> None:
     print_table(
         ("TIME", "STATE", "WHAT HAPPENED"), [(timestamp(line.at), line.to_state, line.reason) for line in story]
     )
-
-
-@click.command()
-@click.argument("session", shell_complete=complete_session)
-@json_option
-def why(session: str, as_json: bool) -> None:
-    """Say why a session waits, or why it ended."""
-    with sessions() as service:
-        found = service.store.find(session)
-    if as_json:
-        print_json(
-            {
-                "id": found.id,
-                "name": found.name,
-                "state": found.state,
-                "reason": found.reason,
-                "wait": found.wait or None,
-            }
-        )
-        return
-    click.echo(f"{found.name} is {found.state}: {why_text(found)}")
-    wait = found.wait
-    if not wait:
-        return
-    click.echo(f"  place in the queue of group {found.spec.resource_group}: {wait['position']}")
-    click.echo(f"  it asks for {format_slots(found.slots)} in {len(found.kernels)} kernels")
-    if wait["exhausted"]:
-        counts = ", ".join(f"{name} on {count}" for name, count in _items(wait["exhausted"]))
-        never = wait["code"] == WaitCode.NEVER_FITS
-        when = "even when empty" if never else "free now"
-        click.echo(f"  of {wait['agents_considered']} agents, too little {when}: {counts}")
-    if wait["filtered"]:
-        click.echo("  agents not asked: " + ", ".join(f"{count} {name}" for name, count in _items(wait["filtered"])))
-
-
-def _items(value: object) -> list[tuple[str, int]]:
-    return list(value.items()) if isinstance(value, dict) else []

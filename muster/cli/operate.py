@@ -12,25 +12,25 @@ from muster.settings import load_settings
 
 
 @click.command("pass")
-@click.option("--wait", is_flag=True, help="Wait while another pass is at work, instead of leaving it to that one.")
+@click.option("--wait", is_flag=True, help="Where a daemon works the queue, wait until it has gone over all of it.")
 @json_option
 def pass_(wait: bool, as_json: bool) -> None:
     """Work the queue once: observe, schedule, launch, record. For cron and playbooks."""
-    from muster.service.control_node import locked_pass, opened  # noqa: PLC0415 - Ansible's libraries load slowly
+    from muster.service.control_node import opened, work_once  # noqa: PLC0415 - Ansible's libraries load slowly
 
     settings = load_settings()
     with opened(settings) as shell:
-        summary = locked_pass(settings, shell, wait=wait)
+        work = work_once(settings, shell, wait=wait)
     if as_json:
-        print_json({**asdict(summary), "changed": summary.changed})
+        print_json({**asdict(work), "changed": work.changed})
     else:
         click.echo(
-            f"scheduled {len(summary.scheduled)}, started {len(summary.started)}, ended {len(summary.ended)}, "
-            f"failed {len(summary.failed)}, waiting {summary.waiting}"
+            f"scheduled {len(work.scheduled)}, started {len(work.started)}, ended {len(work.ended)}, "
+            f"failed {len(work.failed)}, waiting {work.waiting}"
         )
-        for agent_id, problem in summary.problems.items():
+        for agent_id, problem in work.problems.items():
             click.echo(f"muster: agent {agent_id}: {problem}", err=True)
-    if summary.problems:
+    if work.problems:
         raise click.exceptions.Exit(1)
 
 
@@ -40,7 +40,20 @@ def daemon() -> None:
     from muster.daemon import run_daemon  # noqa: PLC0415 - Ansible's libraries load slowly
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     run_daemon(load_settings())
+
+
+@click.command()
+def prepare() -> None:
+    """Compile the scheduler for this user, so that nobody has to wait for it later.
+
+    The first decision after an installation or an upgrade would do the same.
+    """
+    from muster.service.placement_code import compile_placement  # noqa: PLC0415 - numba loads slowly
+
+    seconds = compile_placement()
+    click.echo("nothing to do" if seconds is None else f"compiled in {seconds:.0f} s")
 
 
 @click.command()

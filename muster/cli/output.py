@@ -3,11 +3,13 @@
 import json
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import click
 
+from muster.core.array import format_indexes
 from muster.core.duration import format_duration
-from muster.core.session import Session
+from muster.core.session import Session, SessionState
 from muster.core.slots import format_slots
 
 
@@ -29,10 +31,44 @@ def age(since: float | None) -> str:
 
 def why_text(session: Session) -> str:
     """One line: why it waits, or why it is as it is."""
-    return str(session.wait.get("message") or session.reason or "it was just submitted; the next pass looks at it")
+    waiting = session.wait.get("message") or _pulling(session)
+    return str(waiting or session.reason or "it was just submitted; the next pass looks at it")
 
 
-def session_row(session: Session) -> list[object]:
+def _pulling(session: Session) -> str:
+    pulls = cast("list[dict[str, Any]]", session.progress.get("pulls", []))
+    parts = [f"{p['image']} on {p['agent']}: {100 * p['done_bytes'] // max(1, p['total_bytes'])} %" for p in pulls]
+    return f"pulling {'; '.join(parts)}" if parts else ""
+
+
+def session_rows(sessions: Iterable[Session]) -> list[list[object]]:
+    """A row for each; one for those of an array that differ in nothing but their indexes."""
+    alike: dict[tuple[object, ...], list[Session]] = {}
+    for session in sessions:
+        row = _session_row(session)
+        key = (session.array_id or session.id, *row[2:])
+        alike.setdefault(key, []).append(session)
+    return [[same[0].id[:8], name_of(same), *key[1:]] for key, same in alike.items()]
+
+
+def name_of(same: Sequence[Session]) -> str:
+    """The session's name; of several of one array such as `train-[0-9]`."""
+    if len(same) == 1:
+        return same[0].name
+    return f"{same[0].array_name}-[{format_indexes(s.array_index for s in same if s.array_index is not None)}]"
+
+
+def print_states(changed: Iterable[Session]) -> None:
+    """A line for each session, or for those of an array that are in the same state."""
+    alike: dict[tuple[str, str], list[Session]] = {}
+    for session in changed:
+        held = f", held by {session.held_by}" if session.held_by and session.state is SessionState.PENDING else ""
+        alike.setdefault((session.array_id or session.id, f"{session.state}{held}"), []).append(session)
+    for (_, state), same in alike.items():
+        click.echo(f"{name_of(same)} is {state}" if len(same) == 1 else f"{name_of(same)}: {len(same)} are {state}")
+
+
+def _session_row(session: Session) -> list[object]:
     return [
         session.id[:8],
         session.name,

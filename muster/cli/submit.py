@@ -10,14 +10,18 @@ import yaml
 from click.core import ParameterSource
 
 from muster.cli.context import current_user, json_option, sessions
-from muster.cli.output import print_json
+from muster.cli.dry_run import dry_run
+from muster.cli.output import name_of, print_json
 from muster.cli.progress import follow
 from muster.core.errors import BadInputError
+from muster.core.plan import Wait
 from muster.core.session import FINAL, Result, Session, SessionState
 from muster.core.spec import SessionSpec
 from muster.service.views import session_json
+from muster.service.what_if import WhatIf
 
 _MARK = "#MUSTER"
+_ASSIGNMENTS = ("env", "labels")
 # `script` is a field too, but on the command line it is a path.
 _FLAGGED = {name for name, field in SessionSpec.model_fields.items() if isinstance(field.json_schema_extra, dict)}
 
@@ -34,6 +38,9 @@ def _spec_options() -> list[click.Parameter]:
             continue
         choices = [choice for choice in _literals(field.annotation) if isinstance(choice, str)]
         flags: Any = extra["flags"]
+        if field.annotation is bool:
+            options.append(click.Option([*flags, name], is_flag=True, help=field.description))
+            continue
         options.append(
             click.Option(
                 [*flags, name],
@@ -91,6 +98,13 @@ class _SubmitCommand(click.Command):
     "--wait-timeout", type=float, metavar="SECONDS", help="Stop waiting after this time; the session goes on."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print the session's id only.")
+@click.option(
+    "--dry-run",
+    "tries",
+    is_flag=True,
+    help="Queue nothing; say whether it would start now and where, or what would let it. Exit code 0: it would start, "
+    "1: it would wait, 2: never.",
+)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the session file, and do nothing else.")
 @json_option
 @click.pass_context
@@ -105,6 +119,7 @@ def submit(
     wait: bool,
     wait_timeout: float | None,
     quiet: bool,
+    tries: bool,
     schema: bool,
     as_json: bool,
     **flags: object,
@@ -131,13 +146,13 @@ def submit(
         spec["command"] = shlex.join(command) if len(command) > 1 else command[0]
     spec.setdefault("ssh_keys", _public_keys(ssh_key_files))
     with sessions() as service:
+        if tries:
+            ctx.exit(dry_run(WhatIf(service), service.prepared(spec, owner or current_user(), count), as_json=as_json))
         submitted = service.submit(spec, owner or current_user(), count)
         impossible = service.impossible(submitted)
         if not (as_json and wait):
             _announce(submitted, quiet=quiet, as_json=as_json)
-        for session in submitted:
-            if session.id in impossible:
-                click.echo(f"muster: {session.name} {impossible[session.id].message}", err=True)
+        _warn([(session, impossible[session.id]) for session in submitted if session.id in impossible])
         if wait:
             reached = _reached_batch if submitted[0].spec.is_batch else _reached_interactive
             ended = follow(service, submitted, reached, timeout_s=wait_timeout, quiet=quiet or as_json)
@@ -150,8 +165,21 @@ def _announce(submitted: Sequence[Session], *, quiet: bool, as_json: bool) -> No
     if as_json:
         print_json([session_json(session) for session in submitted])
         return
-    for session in submitted:
-        click.echo(session.id if quiet else f"Submitted {session.name} {session.id}")
+    if quiet:
+        click.echo("\n".join(session.id for session in submitted))
+    elif submitted[0].array_id:
+        click.echo(f"Submitted {name_of(submitted)}: {len(submitted)} sessions")
+    else:
+        for session in submitted:
+            click.echo(f"Submitted {session.name} {session.id}")
+
+
+def _warn(impossible: Sequence[tuple[Session, Wait]]) -> None:
+    alike: dict[tuple[str, str], list[Session]] = {}
+    for session, wait in impossible:
+        alike.setdefault((session.array_id or session.id, wait.message), []).append(session)
+    for (_, message), same in alike.items():
+        click.echo(f"muster: {name_of(same)} {message}", err=True)
 
 
 def _reached_batch(session: Session) -> bool:
@@ -170,25 +198,25 @@ def _exit_code(session: Session) -> int:
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers win, field by field; in `env`, variable by variable."""
+    """Later layers win, field by field; in what holds NAME=VALUE, name by name."""
     merged: dict[str, Any] = {}
     for layer in layers:
-        both = {"env": _variables(merged["env"]) | _variables(layer["env"])} if _both_have_env(merged, layer) else {}
+        both = {
+            field: _by_name(merged[field]) | _by_name(layer[field])
+            for field in _ASSIGNMENTS
+            if _can_be_read(merged.get(field)) and _can_be_read(layer.get(field))
+        }
         merged |= {**layer, **both}
     return merged
 
 
-def _both_have_env(*layers: Mapping[str, Any]) -> bool:
-    """As far as they can be read: what cannot is left for the spec to complain of."""
-    return all(
-        isinstance(layer.get("env"), Mapping)
-        or (isinstance(layer.get("env"), list) and all("=" in str(item) for item in layer["env"]))
-        for layer in layers
-    )
+def _can_be_read(value: object) -> bool:
+    """What cannot is left for the spec to complain of."""
+    return isinstance(value, Mapping) or (isinstance(value, list) and all("=" in str(item) for item in value))
 
 
-def _variables(env: Any) -> dict[str, Any]:  # noqa: ANN401 - either form of the spec's field
-    return dict(env) if isinstance(env, Mapping) else dict(str(item).split("=", 1) for item in env)
+def _by_name(value: Any) -> dict[str, Any]:  # noqa: ANN401 - either form of the spec's field
+    return dict(value) if isinstance(value, Mapping) else dict(str(item).split("=", 1) for item in value)
 
 
 def _given(ctx: click.Context) -> dict[str, Any]:

@@ -1,63 +1,74 @@
 """An agent's Docker engine, reached from the control node by the Docker SDK."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import docker
-from docker.errors import APIError, DockerException
+import requests
+import urllib3
+from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
 from muster.core.agent import Agent
 from muster.core.errors import AgentUnreachableError, NotPossibleInStateError
 from muster.core.session import Kernel
+from muster.engine.agent_ssh import is_local
+from muster.engine.tunnel import ENGINE_SOCKET, EngineTunnel, engine_tunnel
 
-LOCAL_SOCKET = "unix:///var/run/docker.sock"
-
-
-def engine_url(agent: Agent) -> str:
-    attributes = agent.report["attributes"]
-    if attributes["connection"] == "local":
-        return LOCAL_SOCKET
-    return f"ssh://{attributes['user']}@{attributes['address']}:{attributes['port']}"
+_LOCAL_ENGINE = EngineTunnel(f"unix://{ENGINE_SOCKET}", str)
+# The SDK wraps its libraries' errors only here and there.
+ENGINE_ERRORS = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
 
 
 @contextmanager
-def engine_of(agent: Agent) -> Iterator[docker.DockerClient]:
-    """Raises AgentUnreachableError."""
-    url = engine_url(agent)
-    try:
-        client = docker.DockerClient(base_url=url, use_ssh_client=url.startswith("ssh://"))
-    except (DockerException, OSError) as error:
-        raise AgentUnreachableError(f"the engine of agent {agent.id} ({url}) does not answer: {error}") from None
-    try:
-        yield client
-    finally:
-        client.close()
+def engine_of(agent: Agent, *, answer_timeout_s: int = 60) -> Iterator[docker.DockerClient]:
+    """`answer_timeout_s` is the longest silence in an answer. Raises AgentUnreachableError."""
+    with nullcontext(_LOCAL_ENGINE) if is_local(agent) else engine_tunnel(agent) as way:
+        try:
+            client = docker.DockerClient(base_url=way.url, timeout=answer_timeout_s)
+        except ENGINE_ERRORS as error:
+            problem = f"its Docker engine does not answer: {cause(error)}{way.complaint()}"
+            raise AgentUnreachableError(f"agent {agent.id}: {problem}") from None
+        try:
+            yield client
+        finally:
+            client.close()
 
 
 @contextmanager
 def container_of(agent: Agent, kernel: Kernel) -> Iterator[Container]:
-    """Raises NotPossibleInStateError when the kernel has no container there."""
+    """Raises NotPossibleInStateError when the kernel has no container there, and AgentUnreachableError.
+
+    So do errors of the engine while the container is used.
+    """
     with engine_of(agent) as client:
         try:
-            container = client.containers.get(kernel.container_id or f"none-of-{kernel.id}")
-        except APIError as error:
-            if error.status_code == 404:
-                raise NotPossibleInStateError(f"{kernel.name} has no container on agent {agent.id}") from None
-            raise AgentUnreachableError(f"agent {agent.id}: {error.explanation}") from None
-        yield container
+            yield client.containers.get(kernel.container_id or f"none-of-{kernel.id}")
+        except NotFound:
+            raise NotPossibleInStateError(f"{kernel.name} has no container on agent {agent.id}") from None
+        except ENGINE_ERRORS as error:
+            raise AgentUnreachableError(f"agent {agent.id}: {cause(error)}") from None
 
 
 def watch_deaths(agent: Agent, cluster: str, died: Callable[[str], None]) -> None:
     """Calls `died(session_id)` for each kernel that ends, until the connection does.
 
-    Raises AgentUnreachableError when it ends.
+    Raises AgentUnreachableError when it ends, which is noticed within some 20 s where the agent vanished.
     """
     with engine_of(agent) as client:
         filters = {"type": "container", "event": "die", "label": f"muster.cluster={cluster}"}
         try:
             for event in client.events(decode=True, filters=filters):
                 died(event["Actor"]["Attributes"].get("muster.session", ""))
-        except (DockerException, OSError) as error:
-            raise AgentUnreachableError(f"agent {agent.id}: {error}") from None
+        except ENGINE_ERRORS as error:
+            raise AgentUnreachableError(f"agent {agent.id}: {cause(error)}") from None
     raise AgentUnreachableError(f"agent {agent.id}: its engine closed the event stream")
+
+
+def cause(error: BaseException) -> str:
+    """One line: the engine's own words, else the innermost error, since the layers around it tell a user nothing."""
+    if isinstance(error, APIError) and error.explanation:
+        return " ".join(str(error.explanation).split())
+    while error.__context__ is not None:
+        error = error.__context__
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,10 +1,16 @@
 """How a person gets into main1 from outside: the control node's own key, and an ssh configuration for one session."""
 
+import os
+import shlex
+import threading
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from muster.core.agent import Agent
 from muster.core.errors import NotPossibleInStateError
-from muster.core.session import Session, SessionState
+from muster.core.session import Kernel, Session, SessionState
+from muster.engine.agent_ssh import is_local, ssh_address, ssh_command, ssh_port, ssh_user
 from muster.settings import Settings
 from muster.store.lock import exclusive
 
@@ -18,46 +24,113 @@ def control_public_key(settings: Settings) -> str:
 
 
 def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
-    """A configuration file in which `main1` and the other kernels are hosts; the others are reached through main1.
+    """A configuration file in which each kernel is a host, as `sub1` and as `ssh_host_alias()` names it.
+
+    `agent` is main1's; the other kernels are reached through main1. Raises NotPossibleInStateError when main1 does
+    not run.
+    """
+    directory = settings.state_dir / "ssh" / session.id
+    known_hosts = directory / "known_hosts"
+    main, *others = session.kernels
+    published = _published(session, agent)
+    lines = [
+        f"Host {main.name} {ssh_host_alias(session, main)}",
+        f"  HostName {published.host}",
+        f"  Port {published.port}",
+    ]
+    if published.through_agent:
+        lines.append(f"  ProxyCommand {_proxy_command(agent)}")
+    for kernel in others:
+        lines += [
+            f"Host {kernel.name} {ssh_host_alias(session, kernel)}",
+            f"  HostName {kernel.name}",
+            f"  Port {settings.launch_policy().sshd_port}",
+            f"  ProxyJump {main.name}",
+        ]
+    lines += [
+        "Host *",
+        "  User work",
+        f"  HostKeyAlias {session.network}",
+        f"  IdentityFile {_quoted(_key_path(settings))}",
+        "  IdentitiesOnly yes",
+        f"  UserKnownHostsFile {_quoted(known_hosts)}",
+        "  StrictHostKeyChecking yes",
+        "  LogLevel ERROR",
+    ]
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(known_hosts, f"{session.network} {session.public_key}\n")
+    config = directory / "config"
+    _write(config, "\n".join(lines) + "\n")
+    return config
+
+
+def ssh_host_alias(session: Session, kernel: Kernel) -> str:
+    """A kernel's name in the session's configuration file that no kernel of another session has.
+
+    Ansible shares a connection between hosts of one name, whatever their configuration files say.
+    """
+    return f"{kernel.name}.{session.network}"
+
+
+def plain_ssh_command(settings: Settings, session: Session, kernel: Kernel, agent: Agent) -> list[str]:
+    """What a user types on a machine that has neither Muster nor our configuration, but the user's own key.
 
     Raises NotPossibleInStateError when main1 does not run.
     """
+    published = _published(session, agent)
+    # Ports are used again, so a host key that is remembered for the port would be another session's next time.
+    alias = ("-o", f"HostKeyAlias={session.network}-{session.generation}")
+    jump = ("-J", _jump(agent)) if published.through_agent else ()
+    main = [*jump, "-p", str(published.port), *alias, f"work@{published.host}"]
+    if kernel.rank == 0:
+        return ["ssh", *main]
+    # Not -J for main1 too: that takes no host key alias.
+    inner = shlex.join(["ssh", "-W", f"{kernel.name}:{settings.launch_policy().sshd_port}", *main])
+    return ["ssh", "-o", f"ProxyCommand={inner}", *alias, f"work@{kernel.name}"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """Where main1's sshd is published, and whether only the agent itself reaches it there."""
+
+    host: str
+    port: int
+    through_agent: bool
+
+
+def _published(session: Session, agent: Agent) -> _Published:
     if session.state is not SessionState.RUNNING or session.main.ssh_port is None:
         raise NotPossibleInStateError(
             f"session {session.name} is {session.state}; ssh reaches sessions that are RUNNING"
         )
-    directory = settings.state_dir / "ssh" / session.id
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    names = [kernel.name for kernel in session.kernels]
-    known_hosts = directory / "known_hosts"
-    known_hosts.write_text("".join(f"{name} {session.public_key}\n" for name in names), encoding="utf-8")
-    host, port = main_address(session, agent)
-    lines = ["Host main1", "  HostKeyAlias main1", f"  HostName {host}", f"  Port {port}"]
-    for name in names[1:]:
-        lines += [f"Host {name}", "  ProxyJump main1", "  Port 2200", f"  HostKeyAlias {name}"]
-    lines += [
-        "Host *",
-        "  User work",
-        f"  IdentityFile {_key_path(settings)}",
-        "  IdentitiesOnly yes",
-        f"  UserKnownHostsFile {known_hosts}",
-        "  StrictHostKeyChecking yes",
-        "  LogLevel ERROR",
-    ]
-    path = directory / "config"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    host = str(agent.report["attributes"]["publish_address"])
+    address = ip_address(host)
+    if address.is_unspecified:
+        host = "127.0.0.1" if is_local(agent) else ssh_address(agent)
+    return _Published(host, session.main.ssh_port, through_agent=address.is_loopback and not is_local(agent))
 
 
-def main_address(session: Session, agent: Agent) -> tuple[str, int]:
-    """Where main1's sshd is published."""
-    attributes = agent.report["attributes"]
-    published = str(attributes["publish_address"])
-    local = attributes["connection"] == "local"
-    host = published if local or not published.startswith("0.") else str(attributes["address"])
-    if session.main.ssh_port is None:
-        raise NotPossibleInStateError(f"session {session.name} has no published ssh port")
-    return host, session.main.ssh_port
+def _proxy_command(agent: Agent) -> str:
+    program, *rest = ssh_command(agent)
+    # A percent sign in the inventory's options is theirs; ssh would take it for one of this line.
+    return f"{program} -W '[%h]:%p' {shlex.join(rest).replace('%', '%%')}"
+
+
+def _jump(agent: Agent) -> str:
+    user, port, address = ssh_user(agent), ssh_port(agent), ssh_address(agent)
+    host = f"[{address}]" if ":" in address else address
+    return f"{user}@{host}".removeprefix("@") + (f":{port}" if port else "")
+
+
+def _quoted(path: Path) -> str:
+    return '"' + str(path).replace("%", "%%") + '"'
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole at any moment: another `muster ssh`, or an inventory, may read it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def _key_path(settings: Settings) -> Path:

@@ -1,7 +1,8 @@
 """The control node put together from its settings."""
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -9,38 +10,65 @@ from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
+from muster.core.errors import PassInProgressError
 from muster.core.schedule import schedule
+from muster.engine.images import pull
 from muster.keys import make_key_pair
-from muster.service.logs import KeptLogs
-from muster.service.queue_pass import PassDependencies, PassSummary, run_pass
+from muster.service.queue_loop import QueueLoop
+from muster.service.queue_worker import Work, WorkerDependencies
+from muster.service.site_scheduling import SiteScheduling
+from muster.service.wake import AGENTS, wake
 from muster.settings import Settings, load_settings
-from muster.store.lock import exclusive
+from muster.store.lock import queue_lock
 from muster.store.store import Store
+
+_POLL_S = 0.1
 
 
 @contextmanager
-def opened(settings: Settings) -> Iterator[PassDependencies]:
-    """Everything that a pass needs, with the store open."""
+def opened(settings: Settings) -> Iterator[WorkerDependencies]:
+    """Everything that working the queue needs, with the store open."""
     store = Store(settings.database_url)
     try:
-        yield PassDependencies(
+        yield WorkerDependencies(
             store=store,
             gateway=AnsibleGateway(settings.inventory, settings.cluster),
-            logs=KeptLogs(settings.log_dir),
+            pull_image=pull,
             render=Templates(settings.templates).render,
             make_key_pair=make_key_pair,
             launch_policy=settings.launch_policy(),
+            start=_start_thread,
+            with_policy=SiteScheduling(settings, store).complete,
+            lost_after_s=settings.lost_after_s,
+            slow_after_s=settings.slow_after_s,
         )
     finally:
         store.close()
 
 
-def locked_pass(
-    settings: Settings, shell: PassDependencies, *, observe: bool = True, wait: bool = False
-) -> PassSummary:
-    """One pass under the lock that keeps it the only one. Raises PassInProgressError unless it may `wait`."""
-    with exclusive(settings.state_dir / "pass.lock", wait=wait):
-        return run_pass(shell, observe=observe)
+def work_once(settings: Settings, shell: WorkerDependencies, *, wait: bool = False) -> Work:
+    """One pass; where a daemon or another pass works the queue, that one is asked for it.
+
+    Raises PassInProgressError then, unless it may `wait` until that pass is over.
+    """
+    try:
+        return _worked_here(settings, shell)
+    except PassInProgressError:
+        since = shell.store.last_event()
+        number = shell.store.request_pass()
+        wake(settings, shell.store, AGENTS)
+        if not wait:
+            raise
+    while shell.store.finished_pass() < number:
+        time.sleep(_POLL_S)
+        try:
+            return _worked_here(settings, shell)
+        except PassInProgressError:
+            continue
+    work = Work(waiting=len(shell.store.snapshot(time.time()).pending))
+    for session_id, state in shell.store.events_after(since):
+        work.note(session_id, state)
+    return work
 
 
 def pass_as_data(config: str, *, check: bool) -> dict[str, Any]:
@@ -48,9 +76,18 @@ def pass_as_data(config: str, *, check: bool) -> dict[str, Any]:
     settings = load_settings(Path(config))
     with opened(settings) as shell:
         if check:
-            plan = schedule(shell.store.snapshot(time.time()), shell.policy)
+            plan = schedule(shell.with_policy(shell.store.snapshot(time.time())))
             scheduled = [placement.session_id for placement in plan.placements]
-            summary = PassSummary(scheduled=scheduled, waiting=len(plan.waits))
+            work = Work(scheduled=scheduled, waiting=len(plan.waits))
         else:
-            summary = locked_pass(settings, shell, wait=True)
-    return {**asdict(summary), "changed": summary.changed}
+            work = work_once(settings, shell, wait=True)
+    return {**asdict(work), "changed": work.changed}
+
+
+def _worked_here(settings: Settings, shell: WorkerDependencies) -> Work:
+    with queue_lock(settings.database_url, settings.state_dir, wait=False) as lock:
+        return QueueLoop(settings, shell, lock).run_until_idle()
+
+
+def _start_thread(run: Callable[[], None]) -> None:
+    threading.Thread(target=run, daemon=True).start()

@@ -1,28 +1,31 @@
-"""What every face of Muster calls: submit, find, wait, end."""
+"""What every face of Muster calls: submit, find, wait, hold, end."""
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from muster.core import lifecycle
 from muster.core.errors import BadInputError, NotFoundError, NotPossibleInStateError
-from muster.core.placement import Policy
-from muster.core.plan import Wait, WaitCode
+from muster.core.explain import HOPELESS
+from muster.core.lifecycle import Event
+from muster.core.limits import pending_refusal
+from muster.core.plan import Wait
+from muster.core.policy import SchedulingPolicy
 from muster.core.schedule import schedule
-from muster.core.session import FINAL, Kernel, Session, SessionState, kernel_count, kernels_of
+from muster.core.session import FINAL, Kernel, Session, SessionState
 from muster.core.snapshot import Snapshot
-from muster.core.spec import NAME_PATTERN, SessionSpec
+from muster.core.spec import SessionSpec
 from muster.core.spec_errors import validated
 from muster.service.access import control_public_key
 from muster.service.catalog import load_catalog
+from muster.service.dependencies import with_ids_of_dependencies
+from muster.service.new_sessions import new_sessions
 from muster.service.wake import wake
 from muster.settings import Settings
 from muster.store.store import Store
 
-MAX_COUNT = 10_000
-MAX_KERNELS_AT_ONCE = 100_000
-_IMPOSSIBLE = {WaitCode.NEVER_FITS, WaitCode.NO_AGENTS}
+_TRIES = 20
 
 
 class Sessions:
@@ -34,26 +37,32 @@ class Sessions:
         self._clock = clock
 
     def submit(self, spec: Mapping[str, Any], owner: str, count: int = 1) -> list[Session]:
-        """Queues `count` sessions of one spec: all of them or none.
+        """Queues `count` sessions of one spec, or one for each index of its array: all of them or none.
 
-        Raises SpecError with every error of the spec, NameTakenError, and BadInputError for an impossible count.
+        Raises as `prepared`, NameTakenError, and BadInputError where a limit refuses them.
         """
-        if not 1 <= count <= MAX_COUNT:
-            raise BadInputError(f"count: {count} sessions at once are not possible; write 1 to {MAX_COUNT}")
-        resolved = self.resolved(spec)
-        if count * kernel_count(resolved) > MAX_KERNELS_AT_ONCE:
-            raise BadInputError(
-                f"count: {count} sessions of {kernel_count(resolved)} kernels are too many at once;"
-                f" submit {MAX_KERNELS_AT_ONCE} kernels at the most"
-            )
-        new = [self._session(resolved, owner, number if count > 1 else None) for number in range(1, count + 1)]
+        new = self.prepared(spec, owner, count)
+        refusal = pending_refusal(self.settings.limits.limits(), self._pending(), new)
+        if refusal is not None:
+            raise BadInputError(refusal)
         self.store.add(new)
-        wake(self.settings.wake_socket)
+        wake(self.settings, self.store)
         return new
 
-    def resolved(self, spec: Mapping[str, Any]) -> SessionSpec:
-        """The spec with image references for catalog names, and the control node's key. Raises SpecError."""
-        checked = validated(SessionSpec, spec)
+    def prepared(self, spec: Mapping[str, Any], owner: str, count: int = 1) -> list[Session]:
+        """The sessions that `submit` would queue.
+
+        Raises SpecError with every error of the spec, and BadInputError for an impossible count.
+        """
+        now = self._clock()
+        return new_sessions(self.resolved(spec, now), owner, count, now)
+
+    def resolved(self, spec: Mapping[str, Any], now: float) -> SessionSpec:
+        """The spec as it is kept: with points in time for times, ids for dependencies, image references for catalog
+        names, and the control node's key. Raises SpecError.
+        """
+        local = datetime.fromtimestamp(now)  # noqa: DTZ006 - how far its zone is from UTC depends on the date
+        checked = with_ids_of_dependencies(validated(SessionSpec, spec, local), self.store)
         catalog = load_catalog(self.settings.catalog)
         return checked.model_copy(
             update={
@@ -71,30 +80,53 @@ class Sessions:
 
     def impossible(self, sessions: Sequence[Session]) -> dict[str, Wait]:
         """By session id, why a session could never start on the agents as they are known."""
-        snapshot = self.snapshot()
-        if not snapshot.agents:
+        agents = self.store.agents()
+        if not agents:
             return {}
-        waits = schedule(snapshot, Policy()).waits
-        return {s.id: wait for s in sessions if (wait := waits.get(s.id)) and wait.code in _IMPOSSIBLE}
+        # Without the rest of the queue: what never starts does not wait for the others.
+        before = self.store.get(sorted({key for session in sessions for key in session.spec.dependencies}))
+        ended = {key: session for key, session in before.items() if session.state in FINAL}
+        queue = (*sessions, *(session for session in before.values() if session.state not in FINAL))
+        policy = SchedulingPolicy(limits=self.settings.limits.limits())
+        waits = schedule(Snapshot(agents, queue, self._clock(), policy=policy, ended=ended)).waits
+        return {s.id: wait for s in sessions if (wait := waits.get(s.id)) and wait.code in HOPELESS}
 
     def terminate(self, references: Iterable[str], by: str, *, only_pending: bool = False) -> list[Session]:
-        """Ends sessions, or cancels them while they are pending.
+        """Ends sessions, or cancels them while they are pending; of an array all, or all that are pending.
 
         A session that has ended, or is about to, is left as it is. All references are looked up before the first is
         ended. Raises NotFoundError, AmbiguousNameError and, with `only_pending`, NotPossibleInStateError.
         """
-        found = [self.store.find(reference) for reference in references]
+
+        def end(session: Session, now: float) -> Event | None:
+            if session.state in FINAL or (session.state is SessionState.TERMINATING and not session.requeue_after_end):
+                return None
+            return lifecycle.end_by_user(session, by, now)
+
+        found = self._found(references)
         if only_pending:
-            for session in found:
-                if session.state not in FINAL | {SessionState.PENDING}:
-                    raise NotPossibleInStateError(
-                        f"session {session.name} is {session.state}, no longer pending;"
-                        f" use `muster terminate {session.name}`"
-                    )
-        for session in found:
-            self._end(session.id, by)
-        wake(self.settings.wake_socket)
-        return found
+            return self._changed([_pending(same, "cancelled", or_ended=True) for same in found], end)
+        return self._changed(found, end)
+
+    def hold(self, references: Iterable[str], by: str) -> list[Session]:
+        """Keeps pending sessions from starting; of an array those that are pending. Raises as `terminate`."""
+
+        def hold(session: Session, now: float) -> Event | None:
+            if session.state is not SessionState.PENDING or session.held_by is not None:
+                return None
+            return lifecycle.hold(session, by, now)
+
+        return self._changed([_pending(same, "held") for same in self._found(references)], hold)
+
+    def release(self, references: Iterable[str], by: str) -> list[Session]:
+        """Lets held sessions wait for their turn again; what is not held is left as it is. Raises as `terminate`."""
+
+        def release(session: Session, now: float) -> Event | None:
+            if session.state is not SessionState.PENDING or session.held_by is None:
+                return None
+            return lifecycle.release(session, by, now)
+
+        return self._changed([_pending(same, "released") for same in self._found(references)], release)
 
     def wait_for(
         self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None
@@ -118,25 +150,43 @@ class Sessions:
                 raise TimeoutError
             time.sleep(0.05)
 
-    def _end(self, session_id: str, by: str) -> None:
-        # A pass may change the state between reading and ending: then what it is now is ended.
-        for _ in range(20):
-            session = self.store.get([session_id])[session_id]
-            if session.state in FINAL | {SessionState.TERMINATING}:
-                return
-            if self.store.apply([lifecycle.end_by_user(session, by, self._clock())]):
-                return
-        raise NotPossibleInStateError(f"session {session_id} keeps changing; try again")
+    def _pending(self) -> Iterator[Session]:
+        yield from self.store.search(states=[SessionState.PENDING])
 
-    def _session(self, spec: SessionSpec, owner: str, number: int | None) -> Session:
-        kernel_ids = tuple(str(uuid.uuid4()) for _ in range(kernel_count(spec)))
-        name = spec.name or f"session-{kernel_ids[0][:8]}"
-        if spec.name and number is not None:
-            name = f"{spec.name}-{number}"
-        if not NAME_PATTERN.fullmatch(name):
-            raise BadInputError(f"name: {name} is longer than 63 characters; choose a shorter one")
-        kernels = kernels_of(spec, kernel_ids, spec.image)
-        return Session(kernel_ids[0], name, owner, spec.model_copy(update={"name": name}), kernels, self._clock())
+    def _found(self, references: Iterable[str]) -> list[list[Session]]:
+        """For each reference its session, or those of its array."""
+        return [self.store.find_all(reference) for reference in references]
+
+    def _changed(
+        self, found: Iterable[Sequence[Session]], change: Callable[[Session, float], Event | None]
+    ) -> list[Session]:
+        """The sessions after each has changed as it needs."""
+        ids = list(dict.fromkeys(session.id for same in found for session in same))
+        # A pass may change a session between reading and changing it: then what it is now is changed.
+        for _ in range(_TRIES):
+            by_id = self.store.get(ids)
+            now = self._clock()
+            events = [event for key in ids if (event := change(by_id[key], now))]
+            if not events:
+                wake(self.settings, self.store)
+                return [by_id[key] for key in ids]
+            self.store.apply(events)
+        raise NotPossibleInStateError("the sessions keep changing; try again")
+
+
+def _pending(same: Sequence[Session], what: str, *, or_ended: bool = False) -> Sequence[Session]:
+    """Those that are pending; `or_ended`: if none are and all have ended, all. Raises NotPossibleInStateError."""
+    pending = [session for session in same if session.state is SessionState.PENDING]
+    others = [session for session in same if session.state not in FINAL]
+    if pending:
+        return pending
+    if or_ended and not others:
+        return same
+    session = (others or same)[0]
+    remedy = f"; use `muster terminate {session.name}`" if others else ""
+    raise NotPossibleInStateError(
+        f"session {session.name} is {session.state}; only a PENDING session can be {what}{remedy}"
+    )
 
 
 def kernel_named(session: Session, name: str | None) -> Kernel:

@@ -21,10 +21,13 @@ def session_json(session: Session) -> dict[str, Any]:
         "owner": session.owner,
         "type": "batch" if session.spec.is_batch else "interactive",
         "state": session.state,
+        "step": session.step,
+        "progress": session.progress or None,
         "reason": session.reason,
         "result": session.result,
         "exit_code": session.exit_code,
         "resource_group": session.spec.resource_group,
+        "project": session.spec.project,
         "priority": session.spec.priority,
         "cluster_mode": session.placed_mode or session.spec.cluster_mode,
         "cluster_size": len(session.kernels),
@@ -33,6 +36,10 @@ def session_json(session: Session) -> dict[str, Any]:
         "submitted_at": timestamp(session.submitted_at),
         "started_at": timestamp(session.started_at),
         "ended_at": timestamp(session.ended_at),
+        "requeues": session.requeues,
+        "held_by": session.held_by,
+        "array_id": session.array_id,
+        "array_index": session.array_index,
         "wait": session.wait or None,
         "kernels": [kernel_json(kernel) for kernel in session.kernels],
         "spec": session.spec.model_dump(mode="json"),
@@ -48,6 +55,7 @@ def kernel_json(kernel: Kernel) -> dict[str, Any]:
         "slots": asdict(kernel.slots),
         "agent": kernel.allocation.agent_id if kernel.allocation else None,
         "gpus": [asdict(share) for share in kernel.allocation.gpus] if kernel.allocation else [],
+        "numa_nodes": list(kernel.allocation.numa_nodes) if kernel.allocation else [],
         "container_id": kernel.container_id,
         "state": kernel.container_state,
         "address": kernel.address,
@@ -56,6 +64,7 @@ def kernel_json(kernel: Kernel) -> dict[str, Any]:
         "oom_killed": kernel.oom_killed,
         "started_at": kernel.started_at,
         "finished_at": kernel.finished_at,
+        "gpu_problem": kernel.gpu_problem,
     }
 
 
@@ -73,6 +82,7 @@ def agent_json(agent: Agent, free: dict[str, int], kernels: int) -> dict[str, An
         "free": free,
         "kernels": kernels,
         "gpus": [asdict(gpu) for gpu in agent.gpus],
+        "fgpu_problem": agent.fgpu_obstacle or None,
         "observed_at": timestamp(agent.observed_at),
         "docker": agent.report.get("docker"),
     }

@@ -1,20 +1,27 @@
-"""A nudge for the daemon. It only wakes: what is true is read again from the store and the agents."""
+"""A nudge for whoever works the queue. It only wakes: what is true is read again from the store and the agents."""
 
 import socket
 from pathlib import Path
 
-LOOK = b"queue"
-LOOK_AT_AGENTS = b"agents"
+from muster.settings import Settings
+from muster.store.store import Store
+
+QUEUE = "queue"
+AGENTS = "agents"
 
 
-def wake(path: Path, message: bytes = LOOK) -> bool:
-    """Whether a daemon was there to be woken."""
+def wake(settings: Settings, store: Store, message: str = QUEUE) -> None:
+    """By the database where it can, so that any control node is reached; otherwise by this machine's socket."""
+    if not store.notify(message):
+        send(settings.wake_socket, message)
+
+
+def send(path: Path, message: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         try:
-            sender.sendto(message, str(path))
+            sender.sendto(message.encode(), str(path))
         except (FileNotFoundError, ConnectionRefusedError):
-            return False
+            return  # nobody works the queue now; the next one who does reads it anyway
         except BlockingIOError:
-            return True  # its queue is full of nudges
-    return True
+            return  # its queue is full of nudges

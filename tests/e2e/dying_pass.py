@@ -6,7 +6,7 @@ import signal
 import sys
 from contextlib import contextmanager
 
-from muster.service.control_node import locked_pass, opened
+from muster.service.control_node import opened, work_once
 from muster.settings import load_settings
 from muster.store.store import Store
 
@@ -26,4 +26,4 @@ def dying(self):
 settings = load_settings()
 with opened(settings) as shell:
     Store._writing = dying
-    locked_pass(settings, shell)
+    work_once(settings, shell)

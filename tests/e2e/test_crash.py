@@ -1,4 +1,7 @@
-"""kill -9 at every commit of a pass, and in the middle of its playbook: the next passes make everything right."""
+"""kill -9 at the commits of a pass, and in the middle of its playbook: the next passes make everything right.
+
+tests/unit/test_pass*.py kill the worker before and after each single commit; here the real one dies, again and again.
+"""
 
 import signal
 import subprocess
@@ -11,7 +14,6 @@ import pytest
 
 from tests.control_node import NOTHING, SMALL, ControlNode
 
-COMMITS = 7  # of a pass that observes, schedules, launches and ends sessions
 DYING_PASS = Path(__file__).with_name("dying_pass.py")
 
 
@@ -80,17 +82,15 @@ def assert_all_is_well(node: ControlNode, container_of_stays: str) -> None:
     assert set(left["key directories"]) == {sessions["stays"]["id"], sessions["starts"]["id"]}
 
 
-@pytest.mark.parametrize("commit", range(1, COMMITS + 1))
-def test_a_pass_killed_before_a_commit_is_healed_by_the_next(busy_node, commit):
+def test_passes_that_are_killed_one_commit_later_each_time_are_healed_by_the_next(busy_node):
     container = busy_node.show("stays")["kernels"][0]["container_id"]
-    assert die_at(busy_node, commit)
+    commit = 1
+    while die_at(busy_node, commit):
+        commit += 1
+    assert commit > 4
     assert_all_is_well(busy_node, container)
     busy_node.end_everything()
     assert busy_node.left_on_host() == NOTHING
-
-
-def test_there_is_no_commit_that_was_not_tried(busy_node):
-    assert not die_at(busy_node, COMMITS + 1)
 
 
 def test_a_daemon_killed_in_the_middle_of_a_launch_is_healed_by_the_next(busy_node):

@@ -4,43 +4,20 @@ What a user's network needs is given as a user would give it: the proxy's certif
 proxy's variables in the environment. The tests of this file run in their order on one machine.
 """
 
-import hashlib
-import json
 import os
 import re
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+from tests.lab.host import ROOT, bare_root, docker, remove_host, run_host, wait_until_booted
+
 MACHINE = "muster-fresh-machine"
 CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-# What any installed Debian has, and nothing that Muster needs beyond python3.
-PACKAGES = ["ca-certificates", "dbus", "iproute2", "python3", "systemd", "systemd-sysv"]
-# Systemd inside needs its own view of /sys writable; the host's cgroup tree is never bound in (it would be changed).
-BOOT = """
-mount -o remount,rw /sys
-mount -o remount,bind,rw /sys/fs/cgroup
-for d in /sys/fs/cgroup/*; do mountpoint -q "$d" && mount -o remount,bind,rw "$d"; done
-exec /sbin/init
-"""
 PLAYBOOK = "LC_ALL=C.UTF-8 .venv/bin/ansible-playbook --inventory inventory/local.yml playbooks/site.yml"
 
 pytestmark = pytest.mark.timeout(2400)
-
-
-def docker(*arguments: str, stdin: bytes | None = None, check: bool = True) -> str:
-    done = subprocess.run(
-        ["docker", *arguments], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    output = done.stdout.decode(errors="replace")
-    if check and done.returncode != 0:
-        pytest.fail(f"docker {arguments[0]} ended with {done.returncode}:\n{output[-6000:]}")
-    return output.strip()
 
 
 def users_environment() -> list[str]:
@@ -57,54 +34,25 @@ class Machine:
         )  # fmt: skip
 
 
-def bare_root() -> str:
-    """The image of the bare system, made once per recipe."""
-    maker = CHECKOUT / "roles/images/files/make_image.py"
-    suite = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
-    assert suite, "this machine is no Debian or Ubuntu"
-    recipe = json.dumps({"suite": suite[1], "packages": PACKAGES})
-    recipe_hash = hashlib.sha256(recipe.encode() + maker.read_bytes()).hexdigest()[:12]
-    reference = f"{MACHINE}:{recipe_hash}"
-    if not docker("image", "ls", "--quiet", reference):
-        for outdated in docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", MACHINE).split():
-            docker("image", "rm", outdated)
-        subprocess.run([sys.executable, maker, reference, recipe, recipe_hash], check=True)
-    return reference
-
-
 def checkout_archive() -> bytes:
     """The files of the working tree, without what git ignores."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=CHECKOUT,
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         check=True,
     ).stdout
-    present = b"\0".join(name for name in listing.split(b"\0") if name and (CHECKOUT / name.decode()).exists())
+    present = b"\0".join(name for name in listing.split(b"\0") if name and (ROOT / name.decode()).exists())
     tar = ["tar", "--create", "--null", "--files-from=-", "--owner=0", "--group=0"]
-    return subprocess.run(tar, cwd=CHECKOUT, input=present, stdout=subprocess.PIPE, check=True).stdout
+    return subprocess.run(tar, cwd=ROOT, input=present, stdout=subprocess.PIPE, check=True).stdout
 
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
-    docker("rm", "--force", "--volumes", MACHINE, check=False)  # of a run that was killed
-    docker(
-        "run", "--detach", "--name", MACHINE, "--hostname", "fresh",
-        "--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--cgroupns", "private",
-        "--security-opt", "seccomp=unconfined", "--security-opt", "systempaths=unconfined",
-        "--security-opt", "apparmor=unconfined",
-        "--device-cgroup-rule", "a *:* rwm", "--tmpfs", "/run", "--tmpfs", "/run/lock", "--env", "container=docker",
-        "--volume", "/var/lib/docker", "--volume", f"{CA_BUNDLE}:{CA_BUNDLE}:ro",
-        bare_root(), "sh", "-c", BOOT,
-    )  # fmt: skip
+    remove_host(MACHINE)  # of a run that was killed
+    run_host(MACHINE, bare_root(), "--volume", f"{CA_BUNDLE}:{CA_BUNDLE}:ro")
     try:
-        deadline = time.monotonic() + 60
-        while (state := docker("exec", MACHINE, "systemctl", "is-system-running", check=False)) not in {
-            "running",
-            "degraded",
-        }:
-            assert time.monotonic() < deadline, f"the machine did not come up: {state}"
-            time.sleep(0.5)
+        wait_until_booted(MACHINE)
         docker(
             "exec",
             "--interactive",
@@ -116,7 +64,7 @@ def machine() -> Iterator[Machine]:
         )
         yield Machine()
     finally:
-        docker("rm", "--force", "--volumes", MACHINE, check=False)
+        remove_host(MACHINE)
 
 
 def recap(output: str) -> dict[str, int]:

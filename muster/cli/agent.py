@@ -1,0 +1,220 @@
+"""`agent show`, `agent drain`, `agent resume`."""
+
+from collections.abc import Mapping, Sequence
+
+import click
+
+from muster.cli.context import current_user, json_option, sessions
+from muster.cli.drain_plan import print_drain_plan
+from muster.cli.output import age, print_json, print_table
+from muster.cli.progress import WaitedTooLongError
+from muster.cli.resources import agent_state
+from muster.core.agent import Agent, Gpu
+from muster.core.errors import BadInputError
+from muster.core.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
+from muster.service.agents import (
+    AgentUse,
+    agent_use_json,
+    agents_in_use,
+    drain,
+    named_agents,
+    resume,
+    sessions_json,
+    until_empty,
+)
+from muster.service.sessions import Sessions
+from muster.service.views import timestamp
+
+
+def complete_agent(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        with sessions() as service:
+            return [agent.id for agent in service.snapshot().agents if agent.id.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
+        return []
+
+
+@click.group("agent")
+def agent_group() -> None:
+    """Show an agent, take it out of service, put it back."""
+
+
+@agent_group.command()
+@click.argument("name", shell_complete=complete_agent)
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Show an agent: what it has, what is free, its images, and what runs on it."""
+    with sessions() as service:
+        (use,) = named_agents(service.snapshot(), [name])
+    if as_json:
+        print_json({**agent_use_json(use), "swarm": use.agent.report.get("swarm"), "images": _images(use.agent)})
+        return
+    for label, value in _facts(use).items():
+        if value is not None and value != "":
+            click.echo(f"{label + ':':<13}{value}")
+    click.echo()
+    print_table(
+        ("SLOT", "CAPACITY", "FREE"),
+        [
+            (slot, format_slot(slot, capacity), format_slot(slot, getattr(use.free, slot)))
+            for slot in SLOT_NAMES
+            if (capacity := getattr(use.agent.capacity, slot))
+        ],
+    )
+    click.echo()
+    print_table(
+        ("SESSION", "OWNER", "STATE", "KERNEL", "RESOURCES"),
+        [
+            (session.name, session.owner, session.state, kernel.name, format_slots(kernel.slots))
+            for session, kernel in use.kernels
+        ],
+    )
+    if use.agent.gpus:
+        click.echo()
+        print_table(
+            ("GPU", "UUID", "MODEL", "MEMORY", "UNITS", "NUMA"),
+            [
+                (gpu.index, gpu.uuid, gpu.model, format_bytes(gpu.mem), _units(gpu), _or_dash(gpu.numa_node))
+                for gpu in use.agent.gpus
+            ],
+        )
+    if len(use.agent.numa) > 1:
+        click.echo()
+        print_table(
+            ("NUMA", "CPUS", "MEMORY"),
+            [(node.node, node.cpus or "-", format_bytes(node.mem)) for node in use.agent.numa],
+        )
+    click.echo()
+    print_table(
+        ("IMAGE", "ID", "SIZE"),
+        [
+            (tag, str(image["id"]).removeprefix("sha256:")[:12], format_bytes(int(image["size_bytes"])))
+            for image in use.agent.report.get("images", ())
+            for tag in image["tags"]
+        ],
+    )
+
+
+def _facts(use: AgentUse) -> dict[str, object]:
+    report = use.agent.report
+    swarm = report.get("swarm") or {}
+    engine = report.get("docker") or {}
+    since = use.agent.unreachable_since
+    return {
+        "Agent": use.agent.id,
+        "Group": use.agent.resource_group,
+        "Labels": ", ".join(f"{name}={value}" for name, value in sorted(use.agent.labels.items())),
+        "Rack": use.agent.rack,
+        "Zone": use.agent.zone,
+        "State": agent_state(use),
+        "Problem": use.agent.problem,
+        "Since": f"{timestamp(since)} ({age(since)})" if since is not None else None,
+        "Drained": use.agent.drain_reason,
+        "Observed": f"{timestamp(use.agent.observed_at)} ({age(use.agent.observed_at)} ago)",
+        "Host": f"{report.get('hostname', '?')}, {report.get('os', '?')}",
+        "Docker": engine.get("version"),
+        "Runtime": report.get("runtime"),
+        "fGPU": use.agent.fgpu_obstacle or report.get("fgpu"),
+        "Swarm": f"{swarm['state']}{', manager' if swarm.get('manager') else ''}" if swarm else None,
+    }
+
+
+def _units(gpu: Gpu) -> str:
+    return format_milli(gpu.capacity) if gpu.units else "-"
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _images(agent: Agent) -> list[dict[str, object]]:
+    return [dict(image) for image in agent.report.get("images", ())]
+
+
+@agent_group.command("drain")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_agent)
+@click.option("--reason", metavar="TEXT", help="Shown to everybody who asks why.")
+@click.option("--wait", is_flag=True, help="Return when no session is left on them.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Stop waiting after this time; they stay drained.",
+)
+@click.option(
+    "--end-sessions", is_flag=True, help="End the sessions on them, instead of letting them run to their end."
+)
+@click.option("--plan", is_flag=True, help="Only tell what it would do to the sessions there and to those that wait.")
+@json_option
+def drain_(
+    names: tuple[str, ...],
+    reason: str | None,
+    wait: bool,
+    timeout: float | None,
+    end_sessions: bool,
+    plan: bool,
+    as_json: bool,
+) -> None:
+    """Place no more sessions on agents. Those that run there go on, unless --end-sessions is given."""
+    if plan:
+        if wait or end_sessions or reason:
+            raise BadInputError("--plan: it changes nothing; leave out --wait, --end-sessions and --reason")
+        # Here, since importing the scheduler would be most of what the other commands cost.
+        from muster.service.drain_plan import planned_drain  # noqa: PLC0415
+
+        with sessions() as service:
+            print_drain_plan(planned_drain(service, names), as_json=as_json)
+        return
+    if timeout is not None and not wait:
+        raise BadInputError("--timeout: nothing is waited for; give --wait too")
+    reason = (reason or "").strip() or f"drained by {current_user()}"
+    with sessions() as service:
+        changed = drain(service, names, reason)
+        if end_sessions:
+            on_them = {s.id for use in named_agents(service.snapshot(), names) for s in use.sessions}
+            service.terminate(sorted(on_them), current_user())
+        if wait:
+            _wait_until_empty(service, names, timeout, quiet=as_json)
+        _answer(service, changed, as_json=as_json)
+
+
+@agent_group.command("resume")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_agent)
+@json_option
+def resume_(names: tuple[str, ...], as_json: bool) -> None:
+    """Place sessions on drained agents again."""
+    with sessions() as service:
+        _answer(service, resume(service, names), as_json=as_json)
+
+
+def _wait_until_empty(service: Sessions, names: Sequence[str], timeout_s: float | None, *, quiet: bool) -> None:
+    """Raises WaitedTooLongError."""
+    left = ""
+    try:
+        for uses in until_empty(service, names, timeout_s):
+            left = ", ".join(f"{session.name} on {use.agent.id}" for use in uses for session in use.sessions)
+            if left and not quiet:
+                click.echo(f"waiting for {left}", err=True)
+    except TimeoutError:
+        raise WaitedTooLongError(f"still waiting for {left}; --end-sessions ends them") from None
+
+
+def _answer(service: Sessions, changed: Mapping[str, bool], *, as_json: bool) -> None:
+    uses = [use for use in agents_in_use(service.snapshot()) if use.agent.id in changed]
+    if as_json:
+        print_json(
+            [
+                {
+                    "id": use.agent.id,
+                    "changed": changed[use.agent.id],
+                    "drain_reason": use.agent.drain_reason,
+                    "sessions": sessions_json(use),
+                }
+                for use in uses
+            ]
+        )
+        return
+    for use in uses:
+        on_it = f"; {len(use.sessions)} sessions are on it" if use.sessions else ""
+        reason = f" ({use.agent.drain_reason})" if use.agent.drain_reason else ""
+        click.echo(f"{use.agent.id} is {agent_state(use)}{reason}{on_it}")

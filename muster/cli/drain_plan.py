@@ -1,0 +1,63 @@
+"""What `agent drain --plan` prints."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muster.cli.output import print_json, print_table
+from muster.core.duration import format_duration
+from muster.service.views import timestamp
+
+if TYPE_CHECKING:
+    from muster.core.drain_plan import DrainPlan
+
+
+def print_drain_plan(plan: "DrainPlan", *, as_json: bool) -> None:
+    if as_json:
+        print_json(_as_data(plan))
+        return
+    print_table(
+        ("SESSION", "OWNER", "STATE", "AGENTS", "ENDS", "IF REQUEUED NOW"),
+        [
+            (
+                hit.session.name,
+                hit.session.owner,
+                hit.session.state,
+                ",".join(hit.session.agents),
+                _when(hit.ends_at),
+                "starts elsewhere" if hit.fits_elsewhere else "waits",
+            )
+            for hit in plan.hits
+        ],
+    )
+    click.echo()
+    print_table(("AGENT", "EMPTY"), [(agent_id, _when(at)) for agent_id, at in plan.empty_at.items()])
+    if plan.delayed:
+        click.echo(f"\ndelayed: {', '.join(session.name for session in plan.delayed)}")
+
+
+def _when(moment: float | None) -> str:
+    if moment is None:
+        return "nobody knows"
+    left = moment - time.time()
+    return f"in {format_duration(left)} ({timestamp(moment)})" if left > 0 else "now"
+
+
+def _as_data(plan: "DrainPlan") -> dict[str, Any]:
+    return {
+        "sessions": [
+            {
+                "id": hit.session.id,
+                "name": hit.session.name,
+                "owner": hit.session.owner,
+                "state": hit.session.state,
+                "agents": list(hit.session.agents),
+                "ends_at": timestamp(hit.ends_at),
+                "fits_elsewhere": hit.fits_elsewhere,
+            }
+            for hit in plan.hits
+        ],
+        "agents": [{"id": agent_id, "empty_at": timestamp(at)} for agent_id, at in plan.empty_at.items()],
+        "delayed": [{"id": session.id, "name": session.name} for session in plan.delayed],
+    }

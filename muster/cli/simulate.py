@@ -1,0 +1,210 @@
+"""`simulate`: a workload on an imagined cluster, or on one's own, decided by the scheduler that the site runs."""
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from muster.cli.context import json_option, sessions
+from muster.cli.output import print_json, print_table
+from muster.core.duration import format_duration, parse_duration
+from muster.core.errors import BadInputError
+from muster.core.simulated_use import SLOTS_IN_USE
+from muster.core.simulation import Life, Progress, Simulated
+from muster.core.simulation_summary import Summary, summarize
+from muster.service.what_if import HISTORY, LIVE, Trial, WhatIf, agents_of, jobs_of, policies
+from muster.settings import load_settings
+
+_BARS = "▁▂▃▄▅▆▇█"
+_SHOWN_EVERY_S = 3.0
+_USE_NAMES = {"cpu": "cpu", "mem": "mem", "gpu": "GPUs", "fragmented": "GPUs free, but of no use"}
+
+
+@click.command()
+@click.option(
+    "--cluster", required=True, metavar=f"FILE|{LIVE}", help="Agents: a YAML file, a CSV node list, or the site's own."
+)
+@click.option(
+    "--workload",
+    required=True,
+    metavar=f"FILE|{HISTORY}",
+    help="Sessions: a YAML file, a CSV trace, or those that the site has run.",
+)
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=7.0, show_default=True, metavar="N",
+              help=f"With `--workload {HISTORY}`: how far back.")  # fmt: skip
+@click.option("--order", metavar="NAME", help="Queue order, in place of the site's: fifo, lifo, drf, fair_share, …")
+@click.option("--policy", metavar="NAME", help="Placement policy, in place of the site's: pack, spread, …")
+@click.option("--compare", metavar="NAME,NAME", help="Several orders or placement policies, side by side.")
+@click.option("--backfill/--no-backfill", default=None, help="Whether sessions may pass one that waits.")
+@click.option("--preemption/--no-preemption", default=None, help="Whether preemptible sessions give way.")
+@click.option("--until", metavar="TIME", help="Stop after this time, such as 7d.")
+@click.option("--launch-time", default="5s", show_default=True, metavar="TIME", help="From placing to running.")
+@click.option("--pass-interval", default="1s", show_default=True, metavar="TIME", help="Least time between decisions.")
+@click.option("--sessions", "each", is_flag=True, help="Also what became of each session.")
+@json_option
+def simulate(
+    cluster: str,
+    workload: str,
+    days: float,
+    order: str | None,
+    policy: str | None,
+    compare: str | None,
+    backfill: bool | None,
+    preemption: bool | None,
+    until: str | None,
+    launch_time: str,
+    pass_interval: str,
+    each: bool,
+    as_json: bool,
+) -> None:
+    r"""Try a workload on a cluster that need not exist; nothing is started.
+
+    \b
+      muster simulate --cluster cluster.yml --workload workload.yml
+      muster simulate --cluster live --workload history --days 30 --compare fifo,drf
+      muster simulate --cluster nodes.csv --workload trace.csv --compare pack,fragmentation --until 7d
+
+    Limits, shares and everything else that is not given are as in the site's settings. How files look: docs/what-if.md.
+    """
+    settings = load_settings()
+    changes = {"backfill": backfill, "preemption": preemption}
+    ways = policies(
+        settings,
+        order,
+        policy,
+        [name.strip() for name in (compare or "").split(",") if name.strip()],
+        {name: value for name, value in changes.items() if value is not None},
+    )
+    with ExitStack() as stack:
+
+        def what_if() -> WhatIf:
+            return WhatIf(stack.enter_context(sessions()))
+
+        agents = agents_of(cluster, what_if)
+        jobs = jobs_of(workload, days, what_if)
+    began_at = min(job.session.submitted_at for job in jobs)
+    trial = Trial(
+        agents,
+        jobs,
+        launch_s=_seconds("--launch-time", launch_time),
+        interval_s=_seconds("--pass-interval", pass_interval),
+        until=None if until is None else began_at + _seconds("--until", until),
+    )
+    results = {name: trial.run(way, settings.usage_half_life_s, _Shown(name)) for name, way in ways.items()}
+    if as_json:
+        print_json({name: _result_json(result, each=each) for name, result in results.items()})
+        return
+    click.echo(f"{len(agents)} agents, {len(jobs)} sessions")
+    summaries = {name: summarize(result) for name, result in results.items()}
+    print_table(("", *summaries), _figures(summaries.values()))
+    for name, summary in summaries.items():
+        click.echo(f"\nin use, {name} (a bar is {format_duration(summary.span_s / len(summary.over_time['cpu']))}):")
+        print_table(("SLOT", "0 TO 100 %"), [(_USE_NAMES[s], _spark(summary.over_time[s])) for s in SLOTS_IN_USE])
+    if each:
+        for name, result in results.items():
+            click.echo(f"\nsessions, {name}:")
+            print_table(_LIFE_HEADERS, [_life_row(life, result.began_at) for life in result.lives])
+
+
+class _Shown:
+    """How far a long simulation has come, on stderr."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._next = time.monotonic() + _SHOWN_EVERY_S
+        self._began_at: float | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        self._began_at = progress.now if self._began_at is None else self._began_at
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _SHOWN_EVERY_S
+            click.echo(
+                f"muster: {self._name}: after {format_duration(progress.now - self._began_at)},"
+                f" {progress.ended} of {progress.of} sessions have ended, {progress.running} run,"
+                f" {progress.waiting} wait",
+                err=True,
+            )
+
+
+def _seconds(flag: str, text: str) -> float:
+    if text.strip() in {"0", "0s"}:
+        return 0.0
+    try:
+        return float(parse_duration(text))
+    except ValueError as error:
+        raise BadInputError(f"{flag}: {error}; write 30m, 2h, 7d or 90s") from None
+
+
+def _figures(summaries: Iterable[Summary]) -> list[list[object]]:
+    """Rows of a table with a column for each simulation."""
+    columns = [_column(summary) for summary in summaries]
+    return [[name, *(column[name] for column in columns)] for name in columns[0]]
+
+
+def _column(summary: Summary) -> Mapping[str, object]:
+    waits = summary.waits
+    return {
+        "sessions started": summary.started,
+        "ended": summary.ended,
+        "  at their time limit": summary.timed_out,
+        "still running": summary.running,
+        "still waiting": summary.waiting,
+        "could never start": summary.never,
+        "preempted": summary.preemptions,
+        "time to the last end": format_duration(summary.span_s),
+        "wait, mean": format_duration(waits.mean),
+        "wait, median": format_duration(waits.median),
+        "wait, 95 % below": format_duration(waits.p95),
+        "wait, longest": format_duration(waits.max),
+        **{f"{_USE_NAMES[name]}, mean": f"{summary.use[name]:.1%}" for name in SLOTS_IN_USE},
+        "decisions": summary.decisions,
+    }
+
+
+def _spark(values: Iterable[float]) -> str:
+    return "".join(_BARS[min(len(_BARS) - 1, max(0, int(value * len(_BARS))))] for value in values)
+
+
+_LIFE_HEADERS = ("NAME", "OWNER", "ARRIVED", "WAITED", "RAN", "FATE", "AGENTS")
+
+
+def _life_row(life: Life, began_at: float) -> list[object]:
+    return [
+        life.session.name,
+        life.session.owner,
+        format_duration(life.session.submitted_at - began_at),
+        "-" if life.waited_s is None else format_duration(life.waited_s),
+        "-" if life.ended_at is None or life.started_at is None else format_duration(life.ended_at - life.started_at),
+        life.fate if not life.reason else f"{life.fate}: {life.reason}",
+        ",".join(_agents(life)) or "-",
+    ]
+
+
+def _agents(life: Life) -> list[str]:
+    return list(dict.fromkeys(kernel.allocation.agent_id for kernel in life.kernels if kernel.allocation))
+
+
+def _result_json(result: Simulated, *, each: bool) -> dict[str, Any]:
+    figures = asdict(summarize(result))
+    return {**figures, "sessions": [_life_json(life) for life in result.lives]} if each else figures
+
+
+def _life_json(life: Life) -> dict[str, Any]:
+    """Times are seconds on the workload's own clock."""
+    return {
+        "id": life.session.id,
+        "name": life.session.name,
+        "owner": life.session.owner,
+        "fate": life.fate,
+        "reason": life.reason or None,
+        "arrived_at": life.session.submitted_at,
+        "placed_at": life.placed_at,
+        "started_at": life.started_at,
+        "ended_at": life.ended_at,
+        "waited_s": life.waited_s,
+        "starts": life.starts,
+        "agents": _agents(life),
+    }

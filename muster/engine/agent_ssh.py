@@ -1,0 +1,56 @@
+"""The ssh command that reaches an agent, with the options that the inventory gives to Ansible."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from muster.core.agent import Agent
+from muster.core.errors import AgentUnreachableError
+
+
+def is_local(agent: Agent) -> bool:
+    """Whether the agent is the control node itself."""
+    return bool(_attributes(agent).get("connection") == "local")
+
+
+def ssh_user(agent: Agent) -> str:
+    """Empty where the inventory leaves it to ssh."""
+    return str(_attributes(agent).get("user") or "")
+
+
+def ssh_port(agent: Agent) -> str:
+    """Empty where the inventory leaves it to ssh."""
+    return str(_attributes(agent).get("port") or "")
+
+
+def ssh_address(agent: Agent) -> str:
+    return str(_attributes(agent).get("address") or agent.id)
+
+
+def ssh_command(agent: Agent, *options: str) -> list[str]:
+    """`ssh … <address>`, to be followed by a remote command.
+
+    `options` come first: of an option that is given twice, ssh takes the first. Raises AgentUnreachableError for
+    options of the inventory that cannot be split into words.
+    """
+    attributes = _attributes(agent)
+    try:
+        given = shlex.split(str(attributes.get("ssh_args") or ""))
+    except ValueError as error:
+        raise AgentUnreachableError(
+            f"agent {agent.id}: ansible_ssh_common_args and ansible_ssh_extra_args: {error}; mend the inventory"
+        ) from None
+    key = str(attributes.get("private_key_file") or "")
+    return [
+        *("ssh", *options, *given),
+        *(("-i", os.path.expanduser(key)) if key else ()),  # noqa: PTH111 - a string goes in and out
+        *(("-p", ssh_port(agent)) if ssh_port(agent) else ()),
+        *(("-l", ssh_user(agent)) if ssh_user(agent) else ()),
+        ssh_address(agent),
+    ]
+
+
+def _attributes(agent: Agent) -> Mapping[str, Any]:
+    attributes: Mapping[str, Any] = agent.report.get("attributes", {})
+    return attributes

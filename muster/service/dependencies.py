@@ -1,0 +1,25 @@
+"""What a session is to start after: users name sessions, the queue keeps their ids."""
+
+from muster.core.errors import AmbiguousNameError, FieldError, NotFoundError, SpecError
+from muster.core.spec import SessionSpec
+from muster.store.store import Store
+
+_FIELDS = ("after", "after_ok", "after_any")
+
+
+def with_ids_of_dependencies(spec: SessionSpec, store: Store) -> SessionSpec:
+    """Each name stands for the session, or the array's sessions, that it means now. Raises SpecError."""
+    errors: list[FieldError] = []
+    ids: dict[str, tuple[str, ...]] = {}
+    for field in _FIELDS:
+        found: dict[str, None] = {}
+        for reference in getattr(spec, field):
+            try:
+                found |= dict.fromkeys(store.ids(reference))
+            except (NotFoundError, AmbiguousNameError) as error:
+                problem, _, remedy = str(error).partition("; ")
+                errors.append(FieldError(field, problem, remedy))
+        ids[field] = tuple(found)
+    if errors:
+        raise SpecError(errors)
+    return spec.model_copy(update=ids)

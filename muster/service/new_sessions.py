@@ -1,0 +1,68 @@
+"""Sessions made of a spec: one, several that are numbered, or those of an array."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+from muster.core.errors import BadInputError
+from muster.core.session import Session, kernel_count, kernels_of
+from muster.core.spec import NAME_PATTERN, SessionSpec
+
+MAX_COUNT = 10_000
+MAX_KERNELS_AT_ONCE = 100_000
+MAX_DEPENDENCIES_AT_ONCE = 1_000_000
+
+
+def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[Session]:
+    """`count` sessions, or one for each index of the spec's array. Raises BadInputError for an impossible count."""
+    if not 1 <= count <= MAX_COUNT:
+        raise BadInputError(f"count: {count} sessions at once are not possible; write 1 to {MAX_COUNT}")
+    if spec.array and count > 1:
+        raise BadInputError("count: array and count are both given; give one of them")
+    at_once = len(spec.array_indexes) or count
+    field = "array" if spec.array else "count"
+    if at_once * kernel_count(spec) > MAX_KERNELS_AT_ONCE:
+        raise BadInputError(
+            f"{field}: {at_once} sessions of {kernel_count(spec)} kernels are too many at once;"
+            f" submit {MAX_KERNELS_AT_ONCE} kernels at the most"
+        )
+    if at_once * len(spec.dependencies) > MAX_DEPENDENCIES_AT_ONCE:
+        raise BadInputError(
+            f"{field}: {at_once} sessions that each start after {len(spec.dependencies)} others are too many at once;"
+            " let one session start after those, and these after that one"
+        )
+    made = list(_array(spec, owner, now) if spec.array else _numbered(spec, owner, count, now))
+    for session in made:
+        if not NAME_PATTERN.fullmatch(session.name):
+            raise BadInputError(f"name: {session.name} is longer than 63 characters; choose a shorter one")
+    return made
+
+
+def _numbered(spec: SessionSpec, owner: str, count: int, now: float) -> Iterator[Session]:
+    for number in range(1, count + 1):
+        session = _session(spec, owner, now)
+        name = session.name if count == 1 or not spec.name else f"{spec.name}-{number}"
+        yield replace(session, name=name, spec=spec.model_copy(update={"name": name}))
+
+
+def _array(spec: SessionSpec, owner: str, now: float) -> Iterator[Session]:
+    """They share one spec, whose name is the array's."""
+    first = _session(spec, owner, now)
+    shared = spec.model_copy(update={"name": first.name})
+    for place, index in enumerate(spec.array_indexes):
+        session = _session(shared, owner, now) if place else replace(first, spec=shared)
+        yield replace(session, name=f"{shared.name}-{index}", array_id=first.id, array_index=index)
+
+
+def _session(spec: SessionSpec, owner: str, now: float) -> Session:
+    ids = tuple(str(uuid.uuid4()) for _ in range(kernel_count(spec)))
+    return Session(
+        id=ids[0],
+        name=spec.name or f"session-{ids[0][:8]}",
+        owner=owner,
+        spec=spec,
+        kernels=kernels_of(spec, ids, spec.image),
+        submitted_at=now,
+        reason=f"held by {owner}" if spec.hold else "",
+        held_by=owner if spec.hold else None,
+    )
