@@ -1,0 +1,89 @@
+"""`./dev lab-up` and `./dev lab-down`: bare hosts, an inventory of them, and `playbooks/site.yml` over SSH."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.lab.host import ROOT
+from tests.lab.host_network import Host, HostNetwork
+
+# Not of the ranges that engines take their own networks from.
+DIRECTORY = ROOT / ".lab"
+# The share that a site would have: the same directory on every host.
+SHARED = DIRECTORY / "shared"
+NETWORK = HostNetwork("muster-lab", "192.168.213.0/24", DIRECTORY, (f"{SHARED}:/mnt/shared",))
+INVENTORY = NETWORK.directory / "inventory.yml"
+PROVISIONED = NETWORK.directory / "provisioned"
+SCRIPTS = Path(sys.executable).parent
+
+
+def host_names(count: int) -> list[str]:
+    return [f"lab-{number}" for number in range(1, count + 1)]
+
+
+def inventory(hosts: list[Host]) -> dict[str, Any]:
+    """The hosts as agents of one resource group, which `host_vars` beside the inventory may change."""
+    reached = {host.name: {**NETWORK.inventory_of(host), "publish_address": host.address} for host in hosts}
+    return {
+        "all": {
+            "vars": {"ansible_python_interpreter": "/usr/bin/python3"},
+            "children": {
+                "control": {"hosts": {"localhost": {"ansible_connection": "local"}}},
+                "agents": {
+                    "children": {"default": {"hosts": reached, "vars": {"resource_group": "default"}}},
+                    "vars": {"folders_mount": {"src": "/mnt/shared", "fstype": "none", "opts": "bind"}},
+                },
+                "overlay_managers": {"hosts": {hosts[0].name: {}}},
+            },
+        }
+    }
+
+
+def bring_up(count: int) -> int:
+    """Have so many hosts, provisioned: the exit status of ansible-playbook."""
+    SHARED.mkdir(parents=True, exist_ok=True)
+    hosts = NETWORK.bring_up(host_names(count))
+    INVENTORY.write_text(yaml.safe_dump(inventory(hosts), sort_keys=False), encoding="utf-8")
+    PROVISIONED.unlink(missing_ok=True)
+    status = provision().returncode
+    if status == 0:
+        PROVISIONED.write_text(_what_was_provisioned(), encoding="utf-8")
+    return status
+
+
+def is_up(count: int) -> bool:
+    """Whether these hosts run, and were provisioned by roles and playbooks as they are now."""
+    return (
+        [host.name for host in NETWORK.hosts()] == host_names(count)
+        and PROVISIONED.exists()
+        and PROVISIONED.read_text(encoding="utf-8") == _what_was_provisioned()
+    )
+
+
+def _what_was_provisioned() -> str:
+    """A hash of all that goes into it, and of which containers the hosts are."""
+    inputs = hashlib.sha256(",".join(NETWORK.container_ids()).encode())
+    for folder in ("roles", "playbooks", "filter_plugins"):
+        for path in sorted(file for file in (ROOT / folder).rglob("*") if file.is_file() and file.suffix != ".pyc"):
+            inputs.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return inputs.hexdigest()
+
+
+def provision(*arguments: str, inventory: Path = INVENTORY, **streams: Any) -> subprocess.CompletedProcess[str]:
+    """`playbooks/site.yml` on all agents, without the control node's role: tests have control nodes of their own."""
+    return subprocess.run(
+        [
+            *(SCRIPTS / "ansible-playbook", "--inventory", inventory, "playbooks/site.yml"),
+            *("--limit", "agents", "--skip-tags", "control_node", *arguments),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8"},
+        text=True,
+        check=False,
+        **streams,
+    )

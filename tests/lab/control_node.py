@@ -1,0 +1,52 @@
+"""A control node on this machine whose agents are test hosts."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from tests.control_node import ControlNode
+from tests.lab.bring_up import NETWORK, inventory
+
+
+@dataclass
+class LabControlNode(ControlNode):
+    """`hosts` is an inventory whose agents stand in resource groups; the lab's, if none is given."""
+
+    hosts: dict[str, Any] = field(default_factory=lambda: inventory(NETWORK.hosts()))
+
+    def __post_init__(self) -> None:
+        self.settings = {"folders_root": "/srv/muster/folders", **self.settings}
+        super().__post_init__()
+        # Room for many small sessions on few cores.
+        self._agents["vars"]["cpu_overcommit"] = 4
+        (self.directory / "inventory.yml").write_text(yaml.safe_dump(self.hosts, sort_keys=False), encoding="utf-8")
+
+    @property
+    def _agents(self) -> dict[str, Any]:
+        agents: dict[str, Any] = self.hosts["all"]["children"]["agents"]
+        return agents
+
+    def set_host_variables(self, host: str, **variables: object) -> None:
+        """What this control node's inventory says of the host from now on, above all its `resource_group`."""
+        path = self.directory / "host_vars" / f"{host}.yml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(variables), encoding="utf-8")
+
+    def notice_cuts_soon(self) -> None:
+        """Seconds instead of a user's patience with a bad network."""
+        alive = "-o ServerAliveInterval=1 -o ServerAliveCountMax=3"
+        self.variables = {
+            "ANSIBLE_SSH_ARGS": f"-o ControlMaster=auto -o ControlPersist=60s {alive}",
+            "ANSIBLE_TIMEOUT": "4",
+        }
+
+    def start_daemon(self) -> None:
+        """Returns when all hosts are agents."""
+        super().start_daemon()
+        expected = {host for group in self._agents["children"].values() for host in group["hosts"]}
+        deadline = time.monotonic() + 60
+        while (known := {agent["id"] for agent in self.run("agents", "--json").json()}) != expected:
+            assert time.monotonic() < deadline, f"{known} are agents; {(self.directory / 'daemon.log').read_text()}"
+            time.sleep(0.5)

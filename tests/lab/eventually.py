@@ -1,0 +1,16 @@
+"""Waiting for what must come true, and saying what was there instead when it does not."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], is_so: Callable[[T], bool], within_s: float = 120) -> T:
+    """What was seen when it was so."""
+    deadline = time.monotonic() + within_s
+    while not is_so(seen := look()):
+        assert time.monotonic() < deadline, f"after {within_s} s it is still {seen}"
+        time.sleep(0.5)
+    return seen

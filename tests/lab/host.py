@@ -1,0 +1,133 @@
+"""A test host: a container that is, to whoever logs in, a freshly installed Debian with systemd and nothing else.
+
+Its image is made here from this machine's own distribution, once per recipe. DEVELOPERS.md says why each of the options
+is needed.
+"""
+
+import fcntl
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = "muster-test-host"
+# What any installed Debian has, and nothing that Muster needs beyond python3.
+PACKAGES = ["ca-certificates", "dbus", "iproute2", "python3", "systemd", "systemd-sysv"]
+# Systemd inside needs its own view of /sys writable; the host's cgroup tree is never bound in (it would be changed).
+BOOT = """
+mount -o remount,rw /sys
+mount -o remount,bind,rw /sys/fs/cgroup
+for d in /sys/fs/cgroup/*; do mountpoint -q "$d" && mount -o remount,bind,rw "$d"; done
+if command -v sshd >/dev/null; then ssh-keygen -q -A; fi
+exec /sbin/init
+"""
+OPTIONS = [
+    *("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--cgroupns", "private"),
+    *("--security-opt", "seccomp=unconfined", "--security-opt", "systempaths=unconfined"),
+    *("--security-opt", "apparmor=unconfined", "--device-cgroup-rule", "a *:* rwm"),
+    *("--tmpfs", "/run", "--tmpfs", "/run/lock", "--env", "container=docker", "--volume", "/var/lib/docker"),
+]
+# The engine's packages lie in apt's cache, so that many hosts fetch them once; none of them is installed. dpkg need not
+# wait for the disk on a host that is thrown away, and each host makes keys of its own when it boots.
+WITH_SSHD = """
+export DEBIAN_FRONTEND=noninteractive
+echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/test-host
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends openssh-server
+apt-get install -y -qq --no-install-recommends --download-only docker.io iptables procps
+rm -f /etc/ssh/ssh_host_*
+"""
+
+
+class HostError(Exception):
+    """A test host could not be made, or does not do what it was told."""
+
+
+def docker(*arguments: str, stdin: bytes | None = None, check: bool = True) -> str:
+    """What the command printed, both streams. Raises HostError when it failed, unless told not to."""
+    done = subprocess.run(
+        ["docker", *arguments], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    output = done.stdout.decode(errors="replace").strip()
+    if check and done.returncode != 0:
+        raise HostError(f"docker {' '.join(arguments[:2])} ended with {done.returncode}:\n{output[-6000:]}")
+    return output
+
+
+def bare_root() -> str:
+    """The image of a bare system, without even an sshd."""
+    with _one_at_a_time():
+        return _bare_root()
+
+
+def _bare_root() -> str:
+    maker = ROOT / "roles/images/files/make_image.py"
+    suite = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
+    if suite is None:
+        raise HostError("this machine is no Debian or Ubuntu, and test hosts are made from its packages")
+    recipe = json.dumps({"suite": suite[1], "packages": PACKAGES})
+    recipe_hash = hashlib.sha256(recipe.encode() + maker.read_bytes()).hexdigest()[:12]
+    reference = f"{REPOSITORY}:{recipe_hash}"
+    if not docker("image", "ls", "--quiet", reference):
+        _remove_images(keep="")
+        subprocess.run([sys.executable, maker, reference, recipe, recipe_hash], stdout=subprocess.DEVNULL, check=True)
+    return reference
+
+
+def root_with_sshd() -> str:
+    """The image of a system that an administrator can log in to. Its name says what is in it, bare_root() included."""
+    with _one_at_a_time():
+        return _root_with_sshd()
+
+
+def _root_with_sshd() -> str:
+    base = _bare_root()
+    reference = f"{base}-sshd-{hashlib.sha256(WITH_SSHD.encode()).hexdigest()[:12]}"
+    if not docker("image", "ls", "--quiet", reference):
+        _remove_images(keep=base)
+        name = f"{REPOSITORY}-making"
+        docker("rm", "--force", name, check=False)  # of a run that was killed
+        try:
+            docker("run", "--network", "host", "--name", name, base, "sh", "-ec", WITH_SSHD)
+            docker("commit", name, reference)
+        finally:
+            docker("rm", "--force", name, check=False)
+    return reference
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Lab, molecule and fresh machine may be tested at once, and want the same images."""
+    with Path(tempfile.gettempdir(), f"{REPOSITORY}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_images(keep: str) -> None:
+    """Remove what older recipes made, as far as no host runs from it."""
+    for reference in docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", REPOSITORY).split():
+        if reference != keep:
+            docker("image", "rm", reference, check=False)
+
+
+def run_host(name: str, image: str, *options: str) -> None:
+    docker("run", "--detach", "--name", name, "--hostname", name, *OPTIONS, *options, image, "sh", "-c", BOOT)
+
+
+def wait_until_booted(name: str, within_s: float = 90) -> None:
+    deadline = time.monotonic() + within_s
+    while (state := docker("exec", name, "systemctl", "is-system-running", check=False)) not in {"running", "degraded"}:
+        if time.monotonic() > deadline:
+            raise HostError(f"{name} did not come up: {state}")
+        time.sleep(0.3)
+
+
+def remove_host(name: str) -> None:
+    docker("rm", "--force", "--volumes", name, check=False)

@@ -1,0 +1,112 @@
+"""The lab's hosts as tests use them: look at them, cut them off, kill their engines, remove them for good."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.control_node import NOTHING
+from tests.forked_cli import Done
+from tests.lab.bring_up import NETWORK
+from tests.lab.host import HostError, docker, remove_host, wait_until_booted
+from tests.lab.host_network import Host
+
+# All that comes in, before any other rule sees it, and all that goes out: dropped, so that nobody gets an answer.
+CUT = (("raw", "PREROUTING", "-i"), ("mangle", "POSTROUTING", "-o"))
+
+
+class Lab:
+    """Hosts that are up. Commands on them go through this machine's engine: a host that is cut off is seen too."""
+
+    @property
+    def hosts(self) -> list[Host]:
+        return NETWORK.hosts()
+
+    def run(self, host: str, *command: str, stdin: str = "", check: bool = True) -> Done:
+        done = subprocess.run(
+            ["docker", "exec", "--interactive", host, *command],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise HostError(f"{' '.join(command)} on {host}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def cut(self, host: str) -> None:
+        """Take the host off the network: neither ssh nor the swarm gets an answer. Its own loopback works on."""
+        for rule in CUT:
+            self._rule(host, "-I", *rule)
+
+    def restore(self, host: str) -> None:
+        for rule in CUT:
+            self._rule(host, "-D", *rule)
+
+    @contextmanager
+    def cut_off(self, host: str) -> Iterator[None]:
+        self.cut(host)
+        try:
+            yield
+        finally:
+            self.restore(host)
+
+    @contextmanager
+    def frozen_engine(self, host: str) -> Iterator[None]:
+        """It takes connections and answers none: whoever asks it hangs."""
+        self.run(host, "systemctl", "kill", "--signal", "STOP", "--kill-who", "main", "docker.service")
+        try:
+            yield
+        finally:
+            self.run(host, "systemctl", "kill", "--signal", "CONT", "--kill-who", "main", "docker.service")
+
+    def kill_engine(self, host: str) -> None:
+        """SIGKILL for dockerd, and no new one until start_engine. Containers run on, as they do when an engine dies."""
+        # Masked first, for systemd starts a killed engine again, and its socket starts it for whoever calls.
+        self.run(host, "systemctl", "mask", "--runtime", "--quiet", "docker.service", "docker.socket")
+        self.run(host, "systemctl", "kill", "--signal", "KILL", "--kill-who", "main", "docker.service")
+        self.run(host, "systemctl", "stop", "docker.socket", "docker.service")
+
+    def start_engine(self, host: str, within_s: float = 90) -> None:
+        self.run(host, "systemctl", "unmask", "--runtime", "--quiet", "docker.service", "docker.socket")
+        self.run(host, "systemctl", "reset-failed", "docker.service", "docker.socket")
+        self.run(host, "systemctl", "start", "docker.socket", "docker.service")
+        deadline = time.monotonic() + within_s
+        while self.run(host, "docker", "version", check=False).code != 0:
+            if time.monotonic() > deadline:
+                raise HostError(f"the engine of {host} does not answer")
+            time.sleep(0.5)
+
+    def power_off(self, host: str) -> None:
+        """As if its plug were pulled: nothing on it gets a signal first."""
+        docker("kill", "--signal", "KILL", host)
+
+    def power_on(self, host: str) -> None:
+        docker("start", host)
+        wait_until_booted(host)
+
+    def remove(self, host: str) -> None:
+        """Gone for good; bring_up() makes a new, bare one of the name."""
+        remove_host(host)
+
+    def left_on(self, host: str, cluster: str) -> dict[str, list[str]]:
+        """Names of the cluster's containers, networks and key directories there; nothing where the host is gone."""
+        if host not in {present.name for present in self.hosts}:
+            return NOTHING
+        label = ("--filter", f"label=muster.cluster={cluster}", "--format")
+        directories = ["find", f"/run/muster/{cluster}", "-mindepth", "1", "-maxdepth", "1", "-type", "d"]
+        # It fails where the cluster never launched anything.
+        keys = self.run(host, *directories, check=False)
+        return {
+            "containers": self.run(host, "docker", "ps", "--all", *label, "{{.Names}}").out.split(),
+            "networks": self.run(host, "docker", "network", "ls", *label, "{{.Name}}").out.split(),
+            "key directories": keys.out.split(),
+        }
+
+    @staticmethod
+    def _rule(host: str, action: str, table: str, chain: str, direction: str) -> None:
+        process = docker("inspect", "--format", "{{.State.Pid}}", host)
+        command = ["nsenter", "--target", process, "--net", "iptables", "-t", table, action, chain, direction, "eth0"]
+        done = subprocess.run([*command, "-j", "DROP"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise HostError(f"could not change the firewall of {host}: {done.stderr}")

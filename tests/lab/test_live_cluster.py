@@ -1,0 +1,89 @@
+"""What operators do to a cluster with sessions on it: provision again, drain, copy images, look into kernels."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.control_node import ROOT, SCRIPTS
+from tests.forked_cli import Done
+from tests.lab.bring_up import provision
+from tests.lab.control_node import LabControlNode
+from tests.lab.lab import Lab
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def gang(lab_node: LabControlNode):
+    name = lab_node.start("--cluster-size", "3", "--cluster-mode", "multi-node", "--mem", "14G")
+    yield name
+    lab_node.run("terminate", name, "--wait")
+
+
+def ansible(node: LabControlNode, inventory: Path, *arguments: str) -> Done:
+    done = subprocess.run(
+        [SCRIPTS / "ansible", "-i", inventory, *arguments],
+        cwd=ROOT,
+        env={**node.environment, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_new_runtime_and_a_new_configuration_disturb_no_running_session(
+    lab: Lab, lab_node: LabControlNode, gang: str
+) -> None:
+    before = [kernel["container_id"] for kernel in lab_node.show(gang)["kernels"]]
+    lab.run("lab-2", "sh", "-c", "echo old > /opt/muster/runtime/VERSION")
+    done = provision("--tags", "docker_engine,overlay_network,session_runtime", stdout=subprocess.PIPE)
+    assert done.returncode == 0, done.stdout
+    assert "lab-2" in [
+        line.split()[0] for line in done.stdout.splitlines() if "changed=" in line and "changed=0" not in line
+    ]
+    assert lab_node.exec(gang, "ssh", "sub1", "ssh", "sub2", "hostname").out == "sub2\n"
+    versions = {lab.run(host.name, "cat", "/opt/muster/runtime/VERSION").out for host in lab.hosts}
+    assert len(versions) == 1, versions
+    lab_node.run("pass", "--wait")
+    assert [kernel["container_id"] for kernel in lab_node.show(gang)["kernels"]] == before
+
+
+def test_ansible_reaches_the_kernels_on_every_host(lab_node: LabControlNode, gang: str) -> None:
+    inventory = lab_node.directory / "muster_cluster.yml"
+    inventory.write_text(f"plugin: muster_cluster\nconfig: {lab_node.config}\n")
+    group = f"session_{gang.replace('-', '_')}"
+    done = ansible(lab_node, inventory, group, "-m", "ansible.builtin.command", "-a", "hostname")
+    assert done.code == 0, done.out + done.err
+    assert sorted(done.out.split()[-1:]) == ["sub2"] or "sub2" in done.out
+    assert all(f"{gang}-{kernel}" in done.out for kernel in ("main1", "sub1", "sub2"))
+
+
+def test_the_drain_playbook_empties_a_host_and_says_so_once(lab_node: LabControlNode) -> None:
+    name = lab_node.start("--mem", "14G")
+    (host,) = lab_node.show(name)["agents"]
+    arguments = ("-e", f"drain_agents={host}", "-e", "drain_reason=disks", "-e", "drain_wait=true")
+    first = lab_node.playbook("drain", *arguments, "-e", "drain_end_sessions=true")
+    assert first.code == 0, first.out + first.err
+    assert lab_node.show(name)["state"] == "TERMINATED"
+    second = lab_node.playbook("drain", *arguments)
+    assert "changed=0" in second.out
+    lab_node.run("agent", "resume", host)
+
+
+def test_an_image_without_a_registry_is_copied_to_the_agents_that_lack_it(lab: Lab, lab_node: LabControlNode) -> None:
+    image = "muster-lab/only-here:1"
+    lab.run("lab-1", "docker", "tag", "muster/default:latest", image)
+    try:
+        lab_node.run("pass", "--wait")
+        copied = json.loads(lab_node.run("images", "sync", image, "--json").out)
+        assert "lab-2" in json.dumps(copied)
+        for host in lab.hosts:
+            assert lab.run(host.name, "docker", "image", "inspect", "--format", "{{.Id}}", image).out
+        name = lab_node.start("--image", image, "--cluster-size", "3", "--cluster-mode", "multi-node", "--mem", "14G")
+        lab_node.run("terminate", name, "--wait")
+    finally:
+        for host in lab.hosts:
+            lab.run(host.name, "docker", "image", "rm", image, check=False)

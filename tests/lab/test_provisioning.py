@@ -1,0 +1,75 @@
+"""What `playbooks/site.yml` makes of the lab's hosts."""
+
+import re
+import subprocess
+
+import pytest
+
+from tests.lab.bring_up import provision
+from tests.lab.lab import Lab
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def changes(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    recap = re.findall(r"^(lab-\d+) +:.* changed=(\d+) +unreachable=0 +failed=0 ", done.stdout, re.MULTILINE)
+    return {host: int(changed) for host, changed in recap}
+
+
+def on_all(lab: Lab, *command: str) -> dict[str, str]:
+    return {host.name: lab.run(host.name, *command).out.strip() for host in lab.hosts}
+
+
+def test_provisioning_again_changes_nothing(lab: Lab) -> None:
+    done = provision(stdout=subprocess.PIPE)
+    assert done.returncode == 0, done.stdout
+    assert changes(done) == {host.name: 0 for host in lab.hosts}
+
+
+def test_all_hosts_hold_the_same_image_and_the_same_runtime(lab: Lab) -> None:
+    images = on_all(lab, "docker", "image", "inspect", "--format", "{{.Id}}", "muster/default:latest")
+    assert len(set(images.values())) == 1, images
+    runtimes = on_all(lab, "sh", "-c", "cd /opt/muster/runtime && find -type f -exec sha256sum {} + | sort")
+    assert len(set(runtimes.values())) == 1
+
+
+def test_a_host_whose_package_lists_lag_keeps_the_runtime_that_all_have(lab: Lab) -> None:
+    first, *_, last = (host.name for host in lab.hosts)
+    version = lab.run(first, "cat", "/opt/muster/runtime/VERSION").out
+    lists = "/var/lib/apt/lists"
+    lab.run(
+        last,
+        "sh",
+        "-ec",
+        f"mkdir /root/newer; mv {lists}/*security*_Packages* /root/newer; touch -d 2001-01-01 {lists}/*_Packages*",
+    )
+    try:
+        done = provision("--tags", "session_runtime", stdout=subprocess.PIPE)
+        assert (
+            lab.run(last, "apt-cache", "policy", "libssl3").out != lab.run(first, "apt-cache", "policy", "libssl3").out
+        )
+    finally:
+        lab.run(last, "sh", "-ec", f"mv /root/newer/* {lists}; rmdir /root/newer; touch {lists}/*_Packages*")
+    assert done.returncode == 0, done.stdout
+    assert changes(done) == {host.name: 0 for host in lab.hosts}
+    assert lab.run(last, "cat", "/opt/muster/runtime/VERSION").out == version
+
+
+def test_a_host_that_lost_image_and_runtime_gets_them_from_another(lab: Lab) -> None:
+    first, *_, last = (host.name for host in lab.hosts)
+    image = lab.run(first, "docker", "image", "inspect", "--format", "{{.Id}}", "muster/default:latest").out
+    version = lab.run(first, "cat", "/opt/muster/runtime/VERSION").out
+    lab.run(last, "docker", "image", "rm", "muster/default:latest")
+    lab.run(last, "rm", "-r", "/opt/muster")
+    only = ("--tags", "session_runtime,images")
+
+    foretold = provision(*only, "--check", stdout=subprocess.PIPE)
+    assert f"copied from {first}" in foretold.stdout
+    assert lab.run(last, "ls", "/opt").out == ""
+
+    done = provision(*only, stdout=subprocess.PIPE)
+    assert done.returncode == 0, done.stdout
+    assert changes(done) == changes(foretold) == {**{host.name: 0 for host in lab.hosts}, last: 2}
+    assert lab.run(last, "docker", "image", "inspect", "--format", "{{.Id}}", "muster/default:latest").out == image
+    assert lab.run(last, "cat", "/opt/muster/runtime/VERSION").out == version
+    assert lab.run(last, "find", "/var/tmp", "-name", "muster-*").out == ""
