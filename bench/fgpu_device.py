@@ -1,0 +1,343 @@
+"""Whether the fGPU libraries hold on a real GPU: what a user of a part of it sees, gets, and cannot exceed.
+
+    python bench/fgpu_device.py [--device 0] [--share 0.25] [--seconds 60] [--only view,torch] [--driver-dir PATH]
+
+Needs an NVIDIA driver, gcc and make; no Docker, and no rights but those to use the GPU. The libraries are built into a
+temporary folder and found by LD_LIBRARY_PATH. Run it with a Python that has torch, and jax and nvidia-ml-py where at
+hand: a check whose library is missing is skipped, and says so. Nothing else may use the GPU meanwhile. The exit status
+is 1 where a check failed, 3 where all were skipped.
+
+- view: nvidia-smi and nvidia-ml-py (both versions of its structure) show the cap, exactly.
+- torch: the total is the cap, and blocks of 256 MiB end within 512 MiB below it, by each of three allocators.
+- processes: two processes of one container share one cap; what a killed one had is given again within a second.
+- shares: two loops of bf16 products at 0.3 and 0.7 get that, within 3 points, and together 95 % of one alone.
+- graphs: the same by the replay of CUDA graphs.
+- jax: takes 75 % of the cap in advance.
+- mps: under a daemon of its own, 25 % of the threads are some quarter of the multiprocessors.
+"""
+
+import argparse
+import ctypes.util
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[1]
+WORKLOADS = Path(__file__).parent / "fgpu_workloads.py"
+MIB = 1 << 20
+GRAIN = 2 * MIB
+CONTEXT_BYTES = 300 * MIB
+TOLERANCE = 0.03
+STUCK_S = 300
+MOST_SOLO = 0.95
+LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+ALLOCATORS = {"default": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
+
+
+class SkippedError(Exception):
+    """A check cannot be made here; the message says why."""
+
+
+@dataclass
+class Machine:
+    """The GPU, and where everything for it lies."""
+
+    folder: Path
+    driver: Path
+    uuid: str
+    total: int
+    share: float
+    seconds: float
+    containers: dict[str, Path] = field(default_factory=dict)
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def cap(self, share: float) -> int:
+        return int(self.total * share) // GRAIN * GRAIN
+
+    def container(self, share: float, compute: str = "fair") -> Path:
+        """The libraries of a container with this share: its own limits and usage, the GPU's one lease."""
+        name = f"{share}-{compute}"
+        if name not in self.containers:
+            home = self.folder / name
+            (home / "fgpu/lease").mkdir(parents=True)
+            (home / "fgpu/usage").touch()
+            lease = self.folder / "lease"
+            lease.touch()
+            (home / "fgpu/lease" / self.uuid).symlink_to(lease)
+            limits = [
+                "version 1",
+                f"kernel 00000000-0000-4000-8000-{len(self.containers):012}",
+                f"compute {compute}",
+                f"context_bytes {CONTEXT_BYTES}",
+                f"gpu {self.uuid} {self.cap(share)} {int(share * 1000)}",
+            ]
+            (home / "limits").write_text("\n".join(limits) + "\n")
+            words = [f"OUT={home}/built", f"LIMITS={home}/limits", f"STATE={home}/fgpu", f"DRIVER_DIR={self.driver}"]
+            subprocess.run(["make", "-s", "-C", REPOSITORY / "native", *words], check=True)
+            self.containers[name] = home / "built/lib"
+        return self.containers[name]
+
+    def environment(self, libraries: Path | None, **more: str) -> dict[str, str]:
+        path = ":".join(str(at) for at in (libraries or self.driver, os.environ.get("LD_LIBRARY_PATH")) if at)
+        return os.environ | {"LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": self.uuid} | more
+
+    def start(self, libraries: Path | None, *words: str, **more: str) -> subprocess.Popen[str]:
+        command = [sys.executable, WORKLOADS, *words]
+        process = subprocess.Popen(
+            command,
+            env=self.environment(libraries, **more),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, libraries: Path | None, *words: str, **more: str) -> dict[str, Any]:
+        return told(self.start(libraries, *words, **more))
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+    output, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"a workload ended with {process.returncode}; its error stands above")
+    return dict(json.loads(output))
+
+
+def need(*modules: str) -> None:
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise SkippedError(f"this Python has no {missing[0]}")
+
+
+Outcome = tuple[bool, dict[str, Any]]
+
+
+def check_view(machine: Machine) -> Outcome:
+    libraries, cap = machine.container(machine.share), machine.cap(machine.share)
+    figures: dict[str, Any] = {"cap_mib": cap // MIB}
+    good = []
+    if shutil.which("nvidia-smi"):
+        command = ["nvidia-smi", "-i", machine.uuid, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+        environment = machine.environment(libraries)
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        figures["nvidia_smi_mib"] = int(done.stdout)
+        good.append(int(done.stdout) == cap // MIB)
+    if importlib.util.find_spec("pynvml"):
+        seen = machine.run(libraries, "nvml", machine.uuid)
+        figures |= seen
+        good += [seen["v1"] == cap, seen["v2"] == cap]
+    if not good:
+        raise SkippedError("neither nvidia-smi nor nvidia-ml-py is here")
+    return all(good), figures
+
+
+def check_torch(machine: Machine) -> Outcome:
+    need("torch")
+    libraries, cap = machine.container(machine.share), machine.cap(machine.share)
+    figures: dict[str, Any] = {"cap_mib": cap // MIB}
+    good = []
+    for name, configuration in ALLOCATORS.items():
+        seen = machine.run(libraries, "fill", "256", PYTORCH_CUDA_ALLOC_CONF=configuration)
+        figures[f"{name}_below_cap_mib"] = (cap - seen["used"]) // MIB
+        good.append(seen["refused"] and seen["total"] == cap and cap - 512 * MIB <= seen["used"] <= cap)
+    return all(good), figures
+
+
+def check_processes(machine: Machine) -> Outcome:
+    need("torch")
+    libraries, cap = machine.container(machine.share), machine.cap(machine.share)
+    part = (cap - 2 * CONTEXT_BYTES) // 2 // MIB - 256
+    holders = [machine.start(libraries, "hold", str(part)) for _ in range(2)]
+    held = [json.loads(holder.stdout.readline())["held"] for holder in holders if holder.stdout]
+    third = machine.run(libraries, "fill", "64")
+    holders[0].send_signal(signal.SIGKILL)
+    holders[0].wait()
+    again = machine.start(libraries, "hold", str(part))
+    seconds = json.loads(again.stdout.readline())["seconds"] if again.stdout else 10.0
+    for process in (*holders[1:], again):
+        process.communicate()
+    figures = {"each_mib": part, "third_saw_used_mib": third["used"] // MIB, "cap_mib": cap // MIB, "again_s": seconds}
+    return all(held) and third["refused"] and third["used"] <= cap and seconds <= 1, figures
+
+
+def loops(machine: Machine, kind: str) -> Outcome:
+    need("torch")
+    containers = [machine.container(share) for share in (0.3, 0.7)]
+    solo_s = max(machine.seconds / 3, 5)
+    alone = machine.run(None, "matmul", str(time.monotonic() + 20), str(solo_s), kind)
+    start = str(time.monotonic() + 30)
+    both = [machine.start(libraries, "matmul", start, str(machine.seconds), kind) for libraries in containers]
+    results = [told(process) for process in both]
+    if any(result["late"] for result in (alone, *results)):
+        raise RuntimeError("a loop was not ready in time; load PyTorch once, then run this again")
+    rates = [result["products"] / machine.seconds for result in results]
+    solo = alone["products"] / solo_s
+    got = rates[0] / sum(rates)
+    figures = {
+        "share_of_0.3": round(got, 3),
+        "sum_of_solo": round(sum(rates) / solo, 3),
+        "products_per_s": [round(rate, 1) for rate in rates],
+        "solo_per_s": round(solo, 1),
+    }
+    return abs(got - 0.3) <= TOLERANCE and sum(rates) >= MOST_SOLO * solo, figures
+
+
+def check_shares(machine: Machine) -> Outcome:
+    return loops(machine, "launches")
+
+
+def check_graphs(machine: Machine) -> Outcome:
+    return loops(machine, "graph")
+
+
+def check_jax(machine: Machine) -> Outcome:
+    need("jax")
+    cap = machine.cap(machine.share)
+    limit = machine.run(machine.container(machine.share), "jax")["limit"]
+    # JAX takes its part of what is free, which the context has made less.
+    return 0.75 * (cap - 2 * CONTEXT_BYTES) <= limit <= 0.75 * cap, {"limit_mib": limit // MIB, "cap_mib": cap // MIB}
+
+
+@contextmanager
+def mps_daemon(machine: Machine) -> Iterator[dict[str, str]]:
+    """A control daemon of our own, which leaves the GPU's settings as they are."""
+    pipes = machine.folder / "mps"
+    pipes.mkdir()
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(pipes)}
+    control = machine.environment(None, **environment)
+    subprocess.run(["nvidia-cuda-mps-control", "-d"], env=control, check=True)
+    try:
+        yield environment
+    finally:
+        subprocess.run(["nvidia-cuda-mps-control"], env=control, input="quit\n", text=True, check=False)
+
+
+def check_mps(machine: Machine) -> Outcome:
+    need("torch")
+    if not shutil.which("nvidia-cuda-mps-control"):
+        raise SkippedError("nvidia-cuda-mps-control is not here")
+    whole = machine.run(None, "sms")["sms"]
+    with mps_daemon(machine) as environment:
+        libraries = machine.container(0.25, "none")
+        part = machine.run(libraries, "sms", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25", **environment)["sms"]
+    return whole / 4 - 4 <= part <= whole / 4 + 4, {"multiprocessors": part, "of": whole}
+
+
+CHECKS: dict[str, Callable[[Machine], Outcome]] = {
+    "view": check_view,
+    "torch": check_torch,
+    "processes": check_processes,
+    "shares": check_shares,
+    "graphs": check_graphs,
+    "jax": check_jax,
+    "mps": check_mps,
+}
+
+
+def real_library(name: str, directory: Path | None) -> Path:
+    """Where the loader finds the driver's library."""
+    if directory:
+        return (directory / name).resolve()
+    listed = subprocess.run(
+        ["ldconfig", "-p"], check=True, capture_output=True, text=True, env={"PATH": "/sbin:/usr/sbin"}
+    )
+    found = [line.split("=> ")[1] for line in listed.stdout.splitlines() if line.strip().startswith(f"{name} ")]
+    found += [f"{place}/{name}" for place in os.environ.get("LD_LIBRARY_PATH", "").split(":") if place]
+    for path in map(Path, found):
+        if path.exists():
+            return path.resolve()
+    sys.exit(
+        f"fgpu_device.py: the loader finds no {name}: is an NVIDIA driver installed? --driver-dir names its folder"
+    )
+
+
+def device_of(driver: Path, index: int) -> tuple[str, int]:
+    """UUID and memory in bytes, by the real NVML."""
+    library = ctypes.CDLL(str(driver / LIBRARIES[1]))
+    device, uuid, memory = ctypes.c_void_p(), ctypes.create_string_buffer(96), (ctypes.c_ulonglong * 3)()
+    steps = (
+        library.nvmlInit_v2,
+        lambda: library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)),
+        lambda: library.nvmlDeviceGetUUID(device, uuid, 96),
+        lambda: library.nvmlDeviceGetMemoryInfo(device, memory),
+    )
+    for step in steps:
+        result = step()
+        if result:
+            sys.exit(f"fgpu_device.py: --device {index}: NVML answers {result}; nvidia-smi -L lists the devices")
+    return uuid.value.decode(), memory[0]
+
+
+def give_up(_signal: int, _frame: object) -> None:
+    raise TimeoutError(f"no end after {STUCK_S} s beside the time of the loops")
+
+
+def run_check(name: str, machine: Machine) -> dict[str, Any]:
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, STUCK_S + 2 * machine.seconds)
+    try:
+        passed, figures = CHECKS[name](machine)
+    except SkippedError as reason:
+        return {"check": name, "result": "skipped", "why": str(reason)}
+    except (RuntimeError, subprocess.CalledProcessError, OSError, ValueError) as error:
+        return {"check": name, "result": "fail", "why": str(error)}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for process in machine.processes:
+            process.kill()
+            process.wait()
+    return {"check": name, "result": "pass" if passed else "fail", **figures}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--share", type=float, default=0.25)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--only", default=",".join(CHECKS), help="names of checks, with commas between")
+    parser.add_argument(
+        "--driver-dir", type=Path, help="where the driver's libraries lie, if not where the loader looks"
+    )
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    names = asked.only.split(",")
+    unknown = sorted(set(names) - set(CHECKS))
+    if unknown:
+        sys.exit(f"fgpu_device.py: --only: no check {unknown[0]}; there are {', '.join(CHECKS)}")
+    if not 0 < asked.share <= 1:
+        sys.exit("fgpu_device.py: --share takes a number above 0, up to 1")
+    results = []
+    with tempfile.TemporaryDirectory(prefix="fgpu-device-") as folder:
+        driver = Path(folder) / "driver"
+        driver.mkdir()
+        for library in LIBRARIES:
+            (driver / library).symlink_to(real_library(library, asked.driver_dir))
+        uuid, total = device_of(driver, asked.device)
+        machine = Machine(Path(folder), driver, uuid, total, asked.share, asked.seconds)
+        for name in names:
+            results.append(run_check(name, machine))
+            if not asked.json:
+                figures = ", ".join(
+                    f"{key} {value}" for key, value in results[-1].items() if key not in {"check", "result"}
+                )
+                print(f"{name}: {results[-1]['result']}: {figures}", flush=True)
+    if asked.json:
+        print(json.dumps({"uuid": uuid, "mem_bytes": total, "results": results}))
+    kinds = {result["result"] for result in results}
+    sys.exit(1 if "fail" in kinds else 3 if kinds == {"skipped"} else 0)
+
+
+if __name__ == "__main__":
+    main()

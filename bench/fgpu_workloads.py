@@ -1,0 +1,124 @@
+"""What bench/fgpu_device.py runs on the GPU, each in a process of its own: prints one line of JSON.
+
+fgpu_workloads.py nvml UUID | fill MIB | hold MIB | matmul START SECONDS [graph] | jax | sms
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+MIB = 1 << 20
+MATRIX = 8192
+BATCH = 10
+
+
+def tell(**values: object) -> None:
+    print(json.dumps(values), flush=True)
+
+
+def nvml(uuid: str) -> None:
+    """The device's total by both versions of NVML's structure."""
+    import pynvml  # noqa: PLC0415 - each workload needs one library of several
+
+    pynvml.nvmlInit()
+    device = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    first = pynvml.nvmlDeviceGetMemoryInfo(device)
+    second = pynvml.nvmlDeviceGetMemoryInfo(device, version=pynvml.nvmlMemory_v2)
+    tell(v1=first.total, v2=second.total)
+
+
+def fill(mib: str) -> None:
+    """Blocks until PyTorch says that memory is out; what the driver then calls used."""
+    import torch  # noqa: PLC0415
+
+    _, total = torch.cuda.mem_get_info()
+    blocks: list[Any] = []
+    refused = False
+    while not refused and len(blocks) * int(mib) * MIB <= total:
+        try:
+            blocks.append(torch.empty(int(mib) * MIB, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            refused = True
+    free, _ = torch.cuda.mem_get_info()
+    tell(total=total, used=total - free, blocks=len(blocks), refused=refused)
+
+
+def hold(mib: str) -> None:
+    """Holds memory until standard input ends; the seconds that it took to be given it."""
+    import torch  # noqa: PLC0415
+
+    torch.cuda.init()
+    began = time.monotonic()
+    held = None
+    while held is None and time.monotonic() - began < 10:
+        try:
+            held = torch.empty(int(mib) * MIB, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError:
+            time.sleep(0.02)
+    tell(held=held is not None, seconds=round(time.monotonic() - began, 3))
+    sys.stdin.read()
+
+
+def matmul(start: str, seconds: str, kind: str = "launches") -> None:
+    """Products of two large matrices between two instants of the monotonic clock: how many were complete by the end."""
+    import torch  # noqa: PLC0415
+
+    left, right = (torch.randn(MATRIX, MATRIX, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    out = torch.empty_like(left)
+
+    def multiply() -> None:
+        for _ in range(BATCH):
+            torch.mm(left, right, out=out)
+
+    multiply()
+    torch.cuda.synchronize()
+    run: Callable[[], None] = multiply
+    if kind == "graph":
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            multiply()
+        run = graph.replay
+    began = float(start)
+    time.sleep(max(began - time.monotonic(), 0))
+    late = time.monotonic() - began > 0.5
+    end = began + float(seconds)
+    done = 0
+    # Two batches are in the queue while one is waited for: the GPU never idles, and little is left when time is up.
+    queued: list[Any] = []
+    while time.monotonic() < end:
+        run()
+        event = torch.cuda.Event()
+        event.record()
+        queued.append(event)
+        if len(queued) > 2:
+            queued.pop(0).synchronize()
+            done += BATCH if time.monotonic() < end else 0
+    torch.cuda.synchronize()
+    tell(products=done, late=late)
+
+
+def jax() -> None:
+    import jax as library  # noqa: PLC0415
+
+    tell(limit=library.devices()[0].memory_stats()["bytes_limit"])
+
+
+def sms() -> None:
+    import torch  # noqa: PLC0415
+
+    tell(sms=torch.cuda.get_device_properties(0).multi_processor_count)
+
+
+WORKLOADS: dict[str, Callable[..., None]] = {
+    "nvml": nvml,
+    "fill": fill,
+    "hold": hold,
+    "matmul": matmul,
+    "jax": jax,
+    "sms": sms,
+}
+
+if __name__ == "__main__":
+    WORKLOADS[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,210 @@
+"""How tightly GPUs are packed: the protocol of Weng et al. (USENIX ATC 2023) on Alibaba's cluster-trace-gpu-v2023.
+
+    .venv/bin/python bench/openb.py --data DIR [--workloads default,…] [--seeds 42-51] [--policies muster,fgd,bestfit]
+                                    [--json]
+
+DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_<workload>.csv` of the trace's public repository
+(github.com/alibaba/clusterdata) and, for the comparison, `published.csv`: the means that the paper's authors published.
+
+1,213 nodes, empty at first. Tasks arrive in an order drawn by the seed, then at random again until 130 % of all GPUs'
+worth has been asked for; each is tried once, and nothing ends. The figure at X is the allocated share of all GPUs, in
+percent, while what was asked for is X percent; the table has the mean over the seeds.
+
+- muster: the default policy, by the same `Rooms.place` as in production, with the workload's typical requests.
+- fgd: growth of fragmentation alone, in the steps of the paper's authors and with their typical requests. Here the
+  order of the nodes matters, which decides between equals: it is drawn at random, once for all seeds.
+- bestfit: the policy `pack`.
+"""
+
+import argparse
+import csv
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product, repeat
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from muster.core.agent import Agent, Gpu
+from muster.core.placement import Constraint, Gang, Rooms, Typical, typical_requests
+from muster.core.policy import PlacementPolicy
+from muster.core.slots import Slots
+from muster.service.scheduler_plugins import load_placement
+
+MIB = 1 << 20
+GPU = 1000
+MARKS = (95, 100, 110, 120, 130)
+LAST = 1.30
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    gang: Gang
+    gpu_milli: int
+
+
+def nodes_of(data: Path) -> list[Agent]:
+    with (data / "openb_node_list_gpu_node.csv").open() as lines:
+        return [
+            Agent(
+                id=row["sn"],
+                resource_group="default",
+                capacity=Slots(
+                    cpu=int(row["cpu_milli"]),
+                    mem=int(row["memory_mib"]) * MIB,
+                    gpu=int(row["gpu"]),
+                    fgpu=int(row["gpu"]) * GPU,
+                ),
+                gpus=tuple(Gpu(f"{row['sn']}-{i}", i, row["model"], 0, units=1) for i in range(int(row["gpu"]))),
+                report={"cpu_count": int(row["cpu_milli"]) // 1000},
+            )
+            for row in csv.DictReader(lines)
+        ]
+
+
+def tasks_of(data: Path, workload: str) -> list[Task]:
+    with (data / f"openb_pod_list_{workload}.csv").open() as lines:
+        return [task_of(row) for row in csv.DictReader(lines)]
+
+
+def task_of(row: Mapping[str, str]) -> Task:
+    count, milli = int(row["num_gpu"]), int(row["gpu_milli"])
+    slots = Slots(
+        cpu=int(row["cpu_milli"]),
+        mem=int(row["memory_mib"]) * MIB,
+        gpu=count if milli == GPU else 0,
+        fgpu=count * milli if milli < GPU else 0,
+    )
+    models = tuple(sorted(set(filter(None, (row.get("gpu_spec") or "").split("|")))))
+    return Task(Gang((slots,), constraint=Constraint(gpu_models=models)), count * milli)
+
+
+def in_random_order(nodes: Sequence[Agent]) -> list[Agent]:
+    """The same nodes, called after places that a fixed draw gives them."""
+    places = random.Random(0).sample(range(len(nodes)), len(nodes))
+    return [replace(node, id=f"{place:04}") for place, node in zip(places, nodes, strict=True)]
+
+
+def arrivals(tasks: Sequence[Task], seed: int, capacity: int) -> Iterator[Task]:
+    """The tasks in a random order, then drawn with replacement, while less than `LAST` of the capacity is asked for."""
+    chance = random.Random(seed)
+    shuffled = list(tasks)
+    chance.shuffle(shuffled)
+    asked = 0
+    for number in range(1 << 30):
+        task = shuffled[number] if number < len(shuffled) else chance.choice(tasks)
+        asked += task.gpu_milli
+        if asked > LAST * capacity:
+            return
+        yield task
+
+
+def typical_without_memory(tasks: Sequence[Task]) -> tuple[Typical, ...]:
+    """The typical requests as the paper has them."""
+    shapes = Counter(Gang((replace(task.gang.slots[0], mem=0),), constraint=task.gang.constraint) for task in tasks)
+    return typical_requests(shapes, most=len(shapes))
+
+
+def allocated(
+    nodes: Sequence[Agent], tasks: Sequence[Task], seed: int, policy: PlacementPolicy, mix: Sequence[Typical]
+) -> dict[int, float]:
+    """By percent arrived, the percent of the GPUs that is allocated."""
+    capacity = sum(node.capacity.fgpu for node in nodes)
+    rooms = Rooms.of(nodes, {}, policy, mix)
+    arrived = placed = 0
+    seen: dict[int, list[int]] = {}
+    for task in arrivals(tasks, seed, capacity):
+        arrived += task.gpu_milli
+        if rooms.place(task.gang):
+            placed += task.gpu_milli
+        seen.setdefault(round(100 * arrived / capacity), []).append(placed)
+    return {mark: 100 * fmean(seen[mark]) / capacity for mark in MARKS if mark in seen}
+
+
+POLICIES = ("muster", "fgd", "bestfit")
+
+
+def run(data: Path, workload: str, policy: str, seed: int) -> dict[int, float]:
+    nodes, tasks = _read(data, workload)
+    if policy == "fgd":
+        chosen = PlacementPolicy("fgd", fragmentation=1.0, steps=100)
+        return allocated(in_random_order(nodes), tasks, seed, chosen, typical_without_memory(tasks))
+    chosen = load_placement({"muster": "fragmentation", "bestfit": "pack"}[policy])
+    return allocated(nodes, tasks, seed, chosen, typical_requests([task.gang for task in tasks]))
+
+
+@cache
+def _read(data: Path, workload: str) -> tuple[list[Agent], list[Task]]:
+    return nodes_of(data), tasks_of(data, workload)
+
+
+def published(data: Path) -> dict[tuple[str, str], dict[int, float]]:
+    """By workload and policy; nothing where the file is not there."""
+    path = data / "published.csv"
+    if not path.is_file():
+        return {}
+    with path.open() as lines:
+        return {
+            (row["workload"], row["policy"]): {mark: float(row[f"alloc_pct_at_{mark}"]) for mark in MARKS}
+            for row in csv.DictReader(lines)
+        }
+
+
+def table(rows: Sequence[Mapping[str, Any]], known: Mapping[tuple[str, str], Mapping[int, float]]) -> Iterator[str]:
+    yield f"{'workload':<14} {'policy':<23}" + "".join(f"{f'{mark} %':>8}" for mark in MARKS)
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        ours = [(row["policy"], row["at"]) for row in rows if row["workload"] == workload]
+        theirs = [(f"{policy}, published", at) for (of, policy), at in known.items() if of == workload]
+        for policy, at in ours + sorted(theirs, key=lambda line: -line[1][100]):
+            values = [at.get(str(mark), at.get(mark)) for mark in MARKS]
+            yield f"{workload:<14} {policy:<23}" + "".join("       -" if v is None else f"{v:>8.2f}" for v in values)
+
+
+def numbers(text: str) -> list[int]:
+    first, _, last = text.partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--workloads", default="default", help="names, with commas")
+    parser.add_argument("--seeds", default="42-51", type=numbers, help="FIRST-LAST")
+    parser.add_argument("--policies", default=",".join(POLICIES), help=f"of {', '.join(POLICIES)}")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    workloads, policies = options.workloads.split(","), options.policies.split(",")
+    for workload in workloads:
+        if not (options.data / f"openb_pod_list_{workload}.csv").is_file():
+            raise SystemExit(f"--workloads: {options.data} has no openb_pod_list_{workload}.csv")
+    if unknown := set(policies) - set(POLICIES):
+        raise SystemExit(f"--policies: there is no {', '.join(sorted(unknown))}; write some of {', '.join(POLICIES)}")
+    cases = list(product(workloads, policies, options.seeds))
+    with ProcessPoolExecutor() as processes:
+        found = dict(zip(cases, processes.map(run, repeat(options.data), *zip(*cases, strict=True)), strict=True))
+    rows = [
+        {
+            "workload": workload,
+            "policy": policy,
+            "seeds": options.seeds,
+            "at": {
+                str(mark): round(fmean(values), 3)
+                for mark in MARKS
+                if (values := [at[mark] for seed in options.seeds if mark in (at := found[workload, policy, seed])])
+            },
+        }
+        for workload, policy in product(workloads, policies)
+    ]
+    print(json.dumps(rows, indent=1) if options.json else "\n".join(table(rows, published(options.data))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""What a pass costs: against the agents that it touches, and against the agents that exist and have no news.
+
+    .venv/bin/python bench/pass.py [--touched 1,10,50,200] [--idle 0,200,1000,5000] [--runs 5] [--json]
+
+Run as root on a machine that `playbooks/site.yml` has provisioned. The agents are stand-ins: names in an inventory that
+all mean this machine, each with a cluster of its own on it, so that the real playbooks and modules do their whole work
+on the real engine; only containers there are none, for those are the engine's cost (bench/launch.py measures them).
+
+- touched: a session is placed on each of N agents and ended; the pass visits them and records N ends.
+- observed: one observation of N agents, nothing to do.
+- idle: a pass that touches one agent while N others exist that nothing calls for; and what it decides without a visit.
+
+The stand-ins share this machine's cores with the control node: `touched` and `observed` hold the agents' own work too.
+"""
+
+import argparse
+import json
+import os
+import platform
+import secrets
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from muster.ansible_gateway.gateway import AnsibleGateway, Answered
+from muster.ansible_gateway.templates import Templates
+from muster.core import lifecycle
+from muster.core.manifest import LaunchPolicy
+from muster.core.session import Allocation
+from muster.keys import make_key_pair
+from muster.service.queue_worker import News, QueueWorker, WorkerDependencies
+from muster.store.store import Store
+from tests.strategies import make_agent, make_session
+
+CLUSTER = f"bench-{secrets.token_hex(3)}"
+STATE = Path("/var/lib/muster/agent")
+
+
+class StandIns:
+    """The real gateway, with a cluster of its own for each agent, since they all live on one engine."""
+
+    def __init__(self, inventory: Path) -> None:
+        self._gateway = AnsibleGateway(inventory, CLUSTER)
+
+    def observe(self, agent_ids: Collection[str], answered: Answered, without: Collection[str] = ()) -> None:
+        self._gateway.observe(agent_ids, answered, without)
+
+    def converge(self, manifests: Mapping[str, Mapping[str, Any]], answered: Answered) -> None:
+        own = {key: {**manifest, "cluster": f"{CLUSTER}-{key}"} for key, manifest in manifests.items()}
+        self._gateway.converge(own, answered)
+
+
+class Bench:
+    """A control node with a store in memory's file system and stand-ins."""
+
+    def __init__(self, directory: Path, agents: int) -> None:
+        self.names = [f"agent-{number:04}" for number in range(agents)]
+        hosts = {name: {"ansible_connection": "local", "ansible_host": "127.0.0.1"} for name in self.names}
+        inventory = directory / "inventory.yml"
+        inventory.write_text(yaml.safe_dump({"all": {"children": {"agents": {"hosts": hosts}}}}))
+        self.store = Store(f"sqlite:///{directory / 'muster.db'}")
+        self.news: SimpleQueue[News] = SimpleQueue()
+        self.worker = QueueWorker(
+            WorkerDependencies(
+                store=self.store,
+                gateway=StandIns(inventory),
+                pull_image=_no_pull,
+                render=Templates().render,
+                make_key_pair=make_key_pair,
+                launch_policy=LaunchPolicy(cluster=CLUSTER),
+                start=lambda run: Thread(target=run, daemon=True).start(),
+                with_policy=lambda snapshot: snapshot,
+                lost_after_s=3600,
+                slow_after_s=3600,
+            ),
+            self.news.put,
+        )
+        self.store.save_agents([make_agent(name) for name in self.names])
+        self._sessions = 0
+
+    def end_a_session_on(self, names: list[str]) -> None:
+        for name in names:
+            self._sessions += 1
+            session = replace(make_session(self._sessions), submitted_at=time.time())
+            self.store.add([session])
+            event = lifecycle.transition(
+                session,
+                lifecycle.SessionState.SCHEDULED,
+                "placed",
+                time.time(),
+                placed_mode="single-node",
+                kernels={session.id: {"allocation": Allocation(name)}},
+            )
+            self.store.apply([event])
+            self.store.apply([lifecycle.end_by_user(self.store.get([session.id])[session.id], "bench", time.time())])
+
+    def work(self) -> None:
+        """Until nothing more follows."""
+        self.worker.decide()
+        while not self.worker.idle:
+            news = [self.news.get(timeout=300)]
+            while not self.news.empty():
+                news.append(self.news.get())
+            self.worker.take(news)
+            self.worker.decide()
+        if self.worker.failure is not None or self.worker.work.problems:
+            raise SystemExit(f"a visit failed: {self.worker.failure or self.worker.work.problems}")
+
+
+def _no_pull(*_: object) -> None:
+    raise SystemExit("no session of this benchmark needs an image")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return round(time.monotonic() - began, 4)
+
+
+def bench_touched(directory: Path, touched: int) -> dict[str, float]:
+    bench = Bench(directory, touched)
+    bench.end_a_session_on(bench.names)
+    touched_s = seconds(bench.work)
+    left = [session for session in bench.store.search() if session.state != "TERMINATED"]
+    if left:
+        raise SystemExit(f"{len(left)} sessions did not end")
+    bench.worker.look_everywhere()
+    observed_s = seconds(bench.work)
+    bench.store.close()
+    return {"touched": touched_s, "observed": observed_s}
+
+
+def bench_idle(directory: Path, idle: int) -> dict[str, float]:
+    bench = Bench(directory, idle + 1)
+    decision_s = seconds(bench.worker.decide)
+    bench.end_a_session_on(bench.names[:1])
+    touched_one_s = seconds(bench.work)
+    bench.store.close()
+    return {"touched_one": touched_one_s, "decision": decision_s}
+
+
+def rounds(kind: Callable[[Path, int], dict[str, float]], counts: list[int], runs: int) -> dict[int, dict[str, Any]]:
+    """The counts take turns, so that the machine's noise falls on all of them."""
+    figures: dict[int, dict[str, list[float]]] = {count: {} for count in counts}
+    for number in range(runs):
+        for count in counts:
+            with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="muster-bench-") as directory:
+                for name, value in kind(Path(directory), count).items():
+                    figures[count].setdefault(name, []).append(value)
+            print(f"round {number + 1}: {kind.__name__} {count} done", file=sys.stderr)
+    return {
+        count: {name: {"median": statistics.median(v), "min": min(v), "max": max(v)} for name, v in values.items()}
+        for count, values in figures.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--touched", default="1,10,50,200", metavar="N,N")
+    parser.add_argument("--idle", default="0,200,1000,5000", metavar="N,N")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    try:
+        result = {
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+            "runs": given.runs,
+            "touched": rounds(bench_touched, [int(n) for n in given.touched.split(",")], given.runs),
+            "idle": rounds(bench_idle, [int(n) for n in given.idle.split(",")], given.runs),
+        }
+    finally:
+        for path in STATE.glob(f"{CLUSTER}-*"):
+            shutil.rmtree(path)
+    if given.json:
+        print(json.dumps(result, indent=2))
+        return
+    for kind in ("touched", "idle"):
+        print(f"{kind} agents, seconds: median (min to max) of {given.runs}")
+        for count, figures in result[kind].items():
+            parts = [f"{name} {f['median']:.3f} ({f['min']:.3f} to {f['max']:.3f})" for name, f in figures.items()]
+            print(f"  {count:>5}  " + "   ".join(parts))
+
+
+if __name__ == "__main__":
+    main()

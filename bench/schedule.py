@@ -1,0 +1,246 @@
+"""How fast a whole decision is: one `schedule()` call over a queue, in CPU seconds.
+
+    .venv/bin/python bench/schedule.py [--case a-multi|a-single|b-multi|b-single|c|c-unchanged|d|e] [--json]
+    .venv/bin/python bench/schedule.py --growth agents|queue [--json]
+
+Each case runs in a process of its own, which schedules a tiny queue first: what starting Python and loading the
+compiled code costs is left out. Without arguments every case runs, and then the growth.
+
+- a-multi, a-single: 1,000 sessions of 4 kernels (4 cpu, 16 GiB, 1 GPU) fill 500 agents of 8 GPUs exactly.
+- b-multi, b-single: 4,000 of them fill 2,000 agents exactly.
+- c: 100,000 pending sessions of mixed shapes on 5,000 agents of 8 GPUs, far more than fit.
+- c-unchanged: the next pass over such a queue, when what fits has been placed and 100,000 still wait.
+- d: 1,000,000 sessions of one kernel on 5,000 agents.
+- e: gangs of two kernels of 8 GPUs each, which fill 1,213 agents of 8 GPUs.
+
+Growth repeats one queue on 250 to 4,000 agents, and 12,500 to 100,000 sessions on the same agents, and fits the
+exponent of CPU time against each.
+"""
+
+import argparse
+import gc
+import json
+import math
+import multiprocessing
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from muster.core.agent import Agent, agent_from_report
+from muster.core.pass_memory import PassMemory
+from muster.core.plan import Plan
+from muster.core.policy import GroupPolicy, SchedulingPolicy
+from muster.core.schedule import schedule
+from muster.core.session import PLACED, Kernel, Session, SessionState, kernel_count, kernels_of
+from muster.core.snapshot import Snapshot
+from muster.core.spec import SessionSpec
+from muster.service.scheduler_plugins import load_placement
+from tests.simulated_agents import report_of
+
+NOW = 1_763_724_000.0
+_GIB = 1 << 30
+_SPAN = {"cluster_mode": "multi-node"}
+_QUARTER = {"cluster_size": 4, "cpu": 4, "mem": "16G", "gpu": 1}
+# Weight and shape; an agent has 8 GPUs of 2 units, 64 cores and 512 GiB.
+_MIXED: Sequence[tuple[int, dict[str, Any]]] = (
+    (20, {"cpu": 2, "mem": "8G", "fgpu": 0.5, "time_limit": "1h"}),
+    (10, {"cpu": 4, "mem": "16G", "fgpu": 1}),
+    (20, {"cpu": 6, "mem": "32G", "gpu": 1, "time_limit": "4h"}),
+    (10, {"cpu": 8, "mem": "64G", "gpu": 1}),
+    (10, {"cluster_size": 2, "cpu": 8, "mem": "64G", "gpu": 2, **_SPAN}),
+    (8, {"cluster_size": 4, "cpu": 8, "mem": "64G", "gpu": 1, "time_limit": "12h", **_SPAN}),
+    (5, {"cluster_size": 8, "cpu": 16, "mem": "128G", "gpu": 4, "time_limit": "1-00:00:00", **_SPAN}),
+    (5, {"cluster_size": 4, "cpu": 48, "mem": "384G", "gpu": 8, **_SPAN}),
+    (7, {"cpu": 16, "mem": "64G"}),
+    (5, {"cluster_size": 16, "cpu": 2, "mem": "4G", **_SPAN}),
+)
+"""Weight and shape of the sessions of case c."""
+
+
+def agents(count: int, *, cpus: int = 64, mem: int = 512 * _GIB, units: int = 0) -> tuple[Agent, ...]:
+    names = (f"gpu-{number:05}" for number in range(count))
+    hardware: dict[str, Any] = {"cpus": cpus, "mem_bytes": mem, "gpus": 8, "units_per_gpu": units, "swarm": "manager"}
+    return tuple(agent_from_report(name, report_of(name, **hardware), NOW) for name in names)
+
+
+@cache
+def _shape(text: str) -> tuple[SessionSpec, tuple[Kernel, ...]]:
+    spec = SessionSpec.model_validate({"name": "bench", "image": "bench", **json.loads(text)})
+    return spec, kernels_of(spec, tuple(map(str, range(kernel_count(spec)))), spec.image)
+
+
+def session(number: int, asked: dict[str, Any], owner: str = "ada") -> Session:
+    """As the store gives it: no two sessions share a spec, a kernel or its slots."""
+    spec, kernels = _shape(json.dumps(asked, sort_keys=True))
+    own = tuple(replace(k, id=f"{number:08x}-{k.rank:04x}", slots=replace(k.slots)) for k in kernels)
+    return Session(own[0].id, f"s{number}", owner, spec.model_copy(), own, NOW - 3600 + number / 1000)
+
+
+def alike(count: int, asked: dict[str, Any]) -> list[Session]:
+    return [session(number, asked) for number in range(count)]
+
+
+def mixed(count: int) -> list[Session]:
+    random = Random(42)
+    shapes = [shape for _, shape in _MIXED]
+    weights = [weight for weight, _ in _MIXED]
+    chosen = random.choices(shapes, weights, k=count)
+    return [
+        session(number, {**shape, "priority": random.choice((30, 50, 50, 50, 70))}, f"user{random.randrange(200)}")
+        for number, shape in enumerate(chosen)
+    ]
+
+
+def policy() -> SchedulingPolicy:
+    """What a site has that has decided nothing."""
+    return SchedulingPolicy(GroupPolicy(placement=load_placement("fragmentation")))
+
+
+def snapshot(known: Sequence[Agent], sessions: Sequence[Session]) -> Snapshot:
+    return Snapshot(tuple(known), tuple(sessions), NOW, policy=policy())
+
+
+def committed(before: Snapshot, plan: Plan) -> list[Session]:
+    """All sessions as the next pass finds them: what was placed runs, what waits knows why."""
+    given = {placement.session_id: placement for placement in plan.placements}
+    after = []
+    for old in before.sessions:
+        placement = given.get(old.id)
+        if placement is None:
+            after.append(replace(old, wait=plan.waits.reason(old.id).as_dict()))
+        else:
+            held = tuple(replace(kernel, allocation=placement.allocations[kernel.id]) for kernel in old.kernels)
+            after.append(
+                replace(
+                    old, kernels=held, state=SessionState.RUNNING, placed_mode=placement.mode, started_at=before.now
+                )
+            )
+    return after
+
+
+def _unchanged(memory: PassMemory) -> Snapshot:
+    """The pass before is made here, as a daemon makes one after the other with one memory."""
+    first = snapshot(agents(5000, units=2), mixed(170_000))
+    after = committed(first, schedule(first))
+    running = [old for old in after if old.state in PLACED]
+    waiting = [old for old in after if old.state not in PLACED][:100_000]
+    if len(waiting) < 100_000:
+        raise SystemExit(f"only {len(waiting)} sessions were left waiting")
+    again = snapshot(first.agents, [*running, *waiting])
+    schedule(again, memory)
+    return replace(again, now=again.now + 1)
+
+
+def _filled(count: int, asked: dict[str, Any]) -> Snapshot:
+    return snapshot(agents(count, cpus=32, mem=128 * _GIB), alike(count * 2, asked))
+
+
+CASES: dict[str, Callable[[PassMemory], Snapshot]] = {
+    "a-multi": lambda _: _filled(500, {**_QUARTER, **_SPAN}),
+    "a-single": lambda _: _filled(500, _QUARTER),
+    "b-multi": lambda _: _filled(2000, {**_QUARTER, **_SPAN}),
+    "b-single": lambda _: _filled(2000, _QUARTER),
+    "c": lambda _: snapshot(agents(5000, units=2), mixed(100_000)),
+    "c-unchanged": _unchanged,
+    "d": lambda _: snapshot(agents(5000, cpus=200, mem=400 * _GIB), alike(1_000_000, {"cpu": 1, "mem": "2G"})),
+    "e": lambda _: snapshot(agents(1213), alike(606, {"cluster_size": 2, "cpu": 32, "mem": "256G", "gpu": 8, **_SPAN})),
+}
+GROWTH: dict[str, tuple[Sequence[int], Callable[[int], Snapshot]]] = {
+    "agents": (
+        (250, 500, 1000, 2000, 4000),
+        lambda count: snapshot(agents(count, units=2), mixed(10_000)),
+    ),
+    "queue": (
+        (12_500, 25_000, 50_000, 100_000),
+        lambda count: snapshot(agents(1000, units=2), mixed(count)),
+    ),
+}
+
+
+def measured(before: Snapshot, memory: PassMemory) -> dict[str, Any]:
+    schedule(snapshot(agents(2, units=2), mixed(20)))
+    # What was built for the bench has been looked through, as what a daemon holds has been.
+    gc.collect()
+    cpu, wall = time.process_time(), time.perf_counter()
+    plan = schedule(before, memory)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    pending = len(before.pending)
+    return {
+        "agents": len(before.agents),
+        "sessions": pending,
+        "kernels": sum(len(waiting.kernels) for waiting in before.pending),
+        "placed": len(plan.placements),
+        "cpu_s": round(cpu, 4),
+        "wall_s": round(wall, 4),
+        "sessions_per_cpu_s": round(pending / cpu),
+        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def _case(name: str) -> dict[str, Any]:
+    memory = PassMemory()
+    return {"case": name, **measured(CASES[name](memory), memory)}
+
+
+def _grown(arguments: tuple[str, int]) -> dict[str, Any]:
+    name, count = arguments
+    return {"growth": name, "of": count, **measured(GROWTH[name][1](count), PassMemory())}
+
+
+def apart(run: Callable[[Any], dict[str, Any]], argument: object) -> dict[str, Any]:
+    """In a fresh process: its peak of memory is its own, and no cache is warm but the compiled code's."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(run, (argument,))
+
+
+def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:
+    """The slope of the least-squares line through the logarithms."""
+    return statistics.linear_regression([math.log(size) for size in sizes], [math.log(t) for t in times]).slope
+
+
+def growth(name: str, runs: int) -> Iterator[dict[str, Any]]:
+    sizes = GROWTH[name][0]
+    results = [
+        min((apart(_grown, (name, size)) for _ in range(runs)), key=lambda result: result["cpu_s"]) for size in sizes
+    ]
+    fitted = exponent(sizes, [result["cpu_s"] for result in results])
+    yield from ({**result, "exponent": round(fitted, 2)} for result in results)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", choices=CASES, action="append")
+    parser.add_argument("--growth", choices=GROWTH, action="append")
+    parser.add_argument("--runs", type=int, default=1, help="of each case; the median by CPU time is printed")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    everything = not options.case and not options.growth
+    results = []
+    for name in options.case or (CASES if everything else ()):
+        runs = sorted((apart(_case, name) for _ in range(options.runs)), key=lambda result: result["cpu_s"])
+        results.append(runs[len(runs) // 2])
+        _tell(results[-1:], options)
+    for name in options.growth or (GROWTH if everything else ()):
+        grown = list(growth(name, options.runs))
+        results += grown
+        _tell(grown, options)
+    if options.json:
+        sys.stdout.write(json.dumps(results, indent=2) + "\n")
+
+
+def _tell(results: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+    for result in results if not options.json else ():
+        print("  ".join(f"{key} {value}" for key, value in result.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
