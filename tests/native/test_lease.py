@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.measured import measured
+
 NATIVE = Path(__file__).parents[2] / "native"
 SOURCES = [
     Path(__file__).with_name("lease_user.c"),
@@ -79,6 +81,7 @@ def at_once(run: float = 10) -> list[str]:
     return [f"start={time.monotonic_ns() + 300 * MS}", f"run={int(run * SECOND)}"]
 
 
+@measured
 def test_containers_get_their_shares_whatever_they_launch(gpu):
     mixed = "kernel=50000,2000000"
     cases = {
@@ -103,6 +106,7 @@ def test_containers_get_their_shares_whatever_they_launch(gpu):
         assert shares == pytest.approx(wanted, abs=0.03), name
 
 
+@measured
 def test_processes_of_one_container_have_one_share_between_them(gpu):
     card, when = gpu(), at_once(3)
     together = [card.user("both", 300, "kernel=500000", *when), card.user("both", 300, "kernel=1000000", *when)]
@@ -111,6 +115,7 @@ def test_processes_of_one_container_have_one_share_between_them(gpu):
     assert both / (both + rest) == pytest.approx(0.3, abs=0.03)
 
 
+@measured
 def test_who_is_alone_has_the_whole_gpu_unless_the_share_is_hard(gpu):
     when = at_once(4)
     fair = gpu("fair").user("a", 300, "kernel=1000000", *when)
@@ -122,6 +127,7 @@ def test_who_is_alone_has_the_whole_gpu_unless_the_share_is_hard(gpu):
     assert all(user.result()[0] <= 0.25 * 4 * SECOND + 40 * MS for user in two)
 
 
+@measured
 def test_the_gpu_works_nearly_all_the_time_that_somebody_has_work(gpu):
     card, when = gpu(), at_once(4)
     heavy = card.user("heavy", 500, "kernel=1000000", *when)
@@ -131,6 +137,7 @@ def test_the_gpu_works_nearly_all_the_time_that_somebody_has_work(gpu):
     assert in_bursts >= 0.04 * 4 * SECOND, "a burst need not wait for long"
 
 
+@measured
 @pytest.mark.parametrize("silenced_by", [signal.SIGKILL, signal.SIGSTOP])
 def test_others_go_on_when_the_holder_says_nothing_any_more(gpu, silenced_by):
     card, when = gpu(), at_once(4)
@@ -149,6 +156,7 @@ def test_others_go_on_when_the_holder_says_nothing_any_more(gpu, silenced_by):
     assert busy >= 1 * SECOND, "with victims for half of the time it would have had 0.4 s had it waited for one of them"
 
 
+@measured
 def test_a_silent_holder_that_comes_back_waits_for_its_turn(gpu):
     card, when = gpu(), at_once(6)
     users = [card.user(name, 500, "kernel=1000000", *when) for name in "ab"]
@@ -174,6 +182,7 @@ def test_two_gangs_that_hold_two_gpus_crosswise_both_finish(gpu, tmp_path):
     assert [member.result()[1] for member in members] == [6, 6, 6, 6]
 
 
+@measured
 def test_a_forked_child_has_turns_with_its_parent(gpu):
     card, when = gpu(), at_once(3)
     forks = card.user("forks", 600, "kernel=1000000", "fork", *when)
