@@ -13,6 +13,7 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KERNEL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _CPU_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+_KEY_FILE_NAME = re.compile(rf"(secrets/)?{_FILE_NAME.pattern}")
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,95}")
 _LEASED_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,95}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./=-]{0,159}")
@@ -117,7 +118,7 @@ def _kernel(entry: dict[str, Any], *, launched: bool) -> Kernel:
             if name not in entry:
                 raise KeyError(name)
         for name in entry["files"]:
-            _matching(_FILE_NAME, name, "a file's name")
+            _matching(_KEY_FILE_NAME, name, "a file's name")
         if entry["resources"].get("cpuset") is not None:
             _matching(_CPU_LIST, entry["resources"]["cpuset"], "a list of CPUs")
         for gpu in entry["gpus"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .agent_names import ClusterPaths
 
 _GO = "go"
+_SECRETS = "secrets"
 
 
 def ensure_memory_backed() -> None:
@@ -23,10 +25,17 @@ def ensure_memory_backed() -> None:
 
 
 def write_keys(directory: Path, files: dict[str, dict[str, str]], uid: int, gid: int) -> None:
-    """Write a kernel's files, each with its mode from the first byte on, owned by the session's user."""
+    """Write a kernel's files, each with its mode from the first byte on, owned by the session's user.
+
+    A secret's name is `secrets/NAME`.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileNotFoundError):  # of a launch that was given up
         (directory / _GO).unlink()
+    shutil.rmtree(directory / _SECRETS, ignore_errors=True)  # of an earlier launch, which had others perhaps
+    if any("/" in name for name in files):
+        (directory / _SECRETS).mkdir(mode=0o700)
+        os.chown(directory / _SECRETS, uid, gid)
     for name, entry in files.items():
         descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
