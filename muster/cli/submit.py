@@ -13,6 +13,7 @@ from muster.cli.context import current_user, json_option, sessions
 from muster.cli.dry_run import dry_run
 from muster.cli.output import name_of, print_json
 from muster.cli.progress import follow
+from muster.cli.spec_files import variables_of, with_texts
 from muster.core.errors import BadInputError
 from muster.core.plan import Wait
 from muster.core.session import FINAL, Result, Session, SessionState
@@ -87,6 +88,13 @@ class _SubmitCommand(click.Command):
     type=click.Path(path_type=Path),
     help="Public key file that may log in to main1; those in ~/.ssh by default.",
 )
+@click.option(
+    "--env-file",
+    "env_files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File of lines NAME=VALUE; --env wins over it.",
+)
 @click.option("--count", default=1, metavar="N", type=int, help="Queue N sessions at once: NAME-1, NAME-2, …")
 @click.option("--owner", help="Whose session it is; you by default.")
 @click.option(
@@ -114,6 +122,7 @@ def submit(
     script: Path | None,
     file: Path | None,
     ssh_key_files: tuple[Path, ...],
+    env_files: tuple[Path, ...],
     count: int,
     owner: str | None,
     wait: bool,
@@ -134,7 +143,7 @@ def submit(
 
     A wrong spec gets all its errors in one answer, and nothing is queued.
     """
-    del flags
+    del flags, env_files
     if schema:
         print_json(SessionSpec.model_json_schema(mode="validation"))
         return
@@ -221,11 +230,12 @@ def _by_name(value: Any) -> dict[str, Any]:  # noqa: ANN401 - either form of the
 
 def _given(ctx: click.Context) -> dict[str, Any]:
     """The spec's fields that were given as flags in this context."""
-    return {
+    given = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in ctx.params.items()
         if name in _FLAGGED and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
+    return _merged({"env": variables_of(ctx.params["env_files"])} if ctx.params["env_files"] else {}, with_texts(given))
 
 
 def _from_file(path: Path | None) -> dict[str, Any]:

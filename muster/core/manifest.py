@@ -10,6 +10,7 @@ from muster.core.gpu_access import gpu_access
 from muster.core.numa import cpuset, promised_by_node
 from muster.core.session import Kernel, LaunchStep, Session, SessionState
 from muster.core.spec import HOME
+from muster.core.startup_files import startup_files
 
 Render = Callable[[str, Mapping[str, Any]], str]
 _TEMPLATES = {
@@ -23,10 +24,14 @@ _TEMPLATES = {
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A session's Ed25519 pair in OpenSSH's formats: identity and host key of all its kernels. Never stored."""
+    """A session's Ed25519 pair in OpenSSH's formats: identity and host key of all its kernels. Never stored.
+
+    With it go the values of the secrets that the session asks for, by name.
+    """
 
     private: str = field(repr=False)
     public: str
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,7 @@ def _kernel(
         else [],
         "files": {
             **_files(session, kernel, keys, policy, render),
+            **startup_files(session, kernel, keys.secrets),
             **{name: {"content": content, "mode": "0444"} for name, content in gpus.files.items()},
         },
     }

@@ -16,6 +16,7 @@ from muster.core.errors import FieldError
 from muster.core.slots import Slots
 from muster.core.spec_model import SpecModel, flag
 from muster.core.spec_scheduling import SchedulingFields
+from muster.core.spec_startup import StartupFields
 from muster.core.spec_values import Bytes, Milli, assignments, invalid
 
 MAX_KERNELS = 1000
@@ -107,7 +108,7 @@ class RoleSpec(SpecModel):
         return value
 
 
-class SessionSpec(SchedulingFields):
+class SessionSpec(SchedulingFields, StartupFields):
     """What a user submits."""
 
     NAMELESS: ClassVar[str] = ""
@@ -240,6 +241,7 @@ class SessionSpec(SchedulingFields):
             *self._size_errors(),
             *self._resource_errors(),
             *self._constraint_errors(),
+            *self._startup_errors(),
         ]
         if errors:
             raise PydanticCustomError("disagreements", "the fields do not agree", {"errors": errors})

@@ -18,6 +18,6 @@ class SpecModel(BaseModel):
         return value
 
 
-def flag(*names: str, metavar: str | None = None, multiple: bool = False) -> dict[str, Any]:
-    """The command line's face of a field, for its `json_schema_extra`."""
-    return {"flags": list(names), "metavar": metavar, "multiple": multiple}
+def flag(*names: str, metavar: str | None = None, multiple: bool = False, reads_file: bool = False) -> dict[str, Any]:
+    """The command line's face of a field, for its `json_schema_extra`; `reads_file`: there it is a path to the text."""
+    return {"flags": list(names), "metavar": metavar, "multiple": multiple, "reads_file": reads_file}

@@ -1,0 +1,34 @@
+"""The files by which a kernel learns how to begin: the entrypoint reads them in its key directory."""
+
+from collections.abc import Mapping
+
+from muster.core.session import Kernel, Session
+
+Files = dict[str, dict[str, str]]
+
+
+def startup_files(session: Session, kernel: Kernel, secrets: Mapping[str, str]) -> Files:
+    """By name, each with `content` and `mode`; `secrets` holds the values by name. Raises KeyError for one it lacks."""
+    spec = session.spec
+    files: Files = {}
+    if spec.bootstrap is not None:
+        files["bootstrap"] = {"content": spec.bootstrap, "mode": "0755"}
+    if spec.workdir is not None:
+        files["workdir"] = {"content": spec.workdir, "mode": "0444"}
+    if spec.input is not None and runs_the_command(session, kernel):
+        files["stdin"] = {"content": spec.input, "mode": "0444"}
+    for secret in spec.secrets:
+        files[f"secrets/{secret.name}"] = {"content": secrets[secret.name], "mode": "0400"}
+    exported = [f"{secret.env} {secret.name}\n" for secret in spec.secrets if secret.env is not None]
+    linked = [f"{secret.name} {secret.path}\n" for secret in spec.secrets if secret.path is not None]
+    if exported:
+        files["secret_env"] = {"content": "".join(exported), "mode": "0400"}
+    if linked:
+        files["secret_links"] = {"content": "".join(linked), "mode": "0400"}
+    return files
+
+
+def runs_the_command(session: Session, kernel: Kernel) -> bool:
+    """Whether its command is the session's own, not its role's."""
+    main = session.main.command
+    return main is not None and (kernel.rank == 0 or (session.spec.run_on == "all" and kernel.command == main))
