@@ -2,15 +2,18 @@
 
 import difflib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from muster.core.apps import KINDS, AppKind
 from muster.core.errors import SettingsError, SpecError
 from muster.core.manifest import LaunchPolicy
 from muster.core.policy import Limit, Limits
+from muster.core.spec_apps import checked_health, checked_name, checked_url
 from muster.core.spec_errors import validated
 from muster.core.spec_values import Bytes, Milli, invalid
 
@@ -101,6 +104,20 @@ class LimitsSettings(Section):
         )
 
 
+class AppSettings(Section):
+    """An app of the site's own, or what it has otherwise than the built-in one of its name."""
+
+    command: str | None = Field(default=None, min_length=1)
+    port: int | None = Field(default=None, ge=1, le=65535)
+    health: Annotated[str | None, AfterValidator(checked_health)] = None
+    url: Annotated[str | None, AfterValidator(checked_url)] = None
+    token: bool | None = None
+
+    def kind(self, built_in: AppKind | None) -> AppKind:
+        given = self.model_dump(exclude_none=True)
+        return replace(built_in, **given) if built_in else AppKind(**given)
+
+
 class Settings(BaseModel):
     """What `muster.yml` may say; each key may be left out."""
 
@@ -150,6 +167,9 @@ class Settings(BaseModel):
     limits: LimitsSettings = Field(
         default=LimitsSettings(), description="what users, projects and resource groups may have running and pending"
     )
+    apps: dict[str, AppSettings] = Field(
+        default={}, description="programs that `--app NAME` starts: the site's own, and changes of the built-in ones"
+    )
     shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={}, description="by owner, how much he is entitled to; 1 for whoever is not named"
     )
@@ -164,6 +184,19 @@ class Settings(BaseModel):
     scheduler_plugins: Path = Field(
         default=Path("/etc/muster/scheduler"), description="directory of the site's own orders and placement policies"
     )
+
+    @field_validator("apps")
+    @classmethod
+    def _startable(cls, apps: dict[str, AppSettings]) -> dict[str, AppSettings]:
+        for name, app in apps.items():
+            checked_name(name)
+            if name not in KINDS and (app.command is None or app.port is None):
+                raise invalid(f"{name} has no command or no port", "give it both: only built-in apps have their own")
+        return apps
+
+    def app_kinds(self) -> dict[str, AppKind]:
+        """What `--app` may name."""
+        return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
 
     @property
     def database_url(self) -> str:

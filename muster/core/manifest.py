@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from muster.core.agent import Agent
+from muster.core.app_files import app_files, manifest_apps
 from muster.core.environment import environment
 from muster.core.gpu_access import gpu_access
 from muster.core.numa import cpuset, promised_by_node
@@ -176,6 +177,7 @@ def _kernel(
             "pids": policy.pids,
             "cpuset": cpus,
         },
+        "apps": manifest_apps(session, kernel),
         "gpus": [asdict(gpu) for gpu in gpus.gpus],
         "gpu_access": gpus.access,
         "mounts": [mount.model_dump() for mount in session.spec.mounts],
@@ -184,6 +186,7 @@ def _kernel(
         else [],
         "files": {
             **_files(session, kernel, keys, policy, render),
+            **app_files(session, kernel, keys.private, policy.runtime_path, render),
             **startup_files(session, kernel, keys.secrets),
             **{name: {"content": content, "mode": "0444"} for name, content in gpus.files.items()},
         },

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from muster.core.errors import FieldError
 from muster.core.slots import Slots
+from muster.core.spec_apps import AppFields
 from muster.core.spec_model import SpecModel, flag
 from muster.core.spec_scheduling import SchedulingFields
 from muster.core.spec_startup import StartupFields
@@ -26,10 +27,10 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 ROLE_PATTERN = re.compile(r"[a-z](?:[a-z-]{0,30}[a-z])?")
 ENV_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_TARGETS = (
-    *("/", "/proc", "/sys", "/dev", "/etc", "/run", "/run/muster", "/run/fgpu", "/opt/muster"),
+    *("/", "/proc", "/sys", "/dev", "/etc", "/run", "/run/muster", "/run/muster-apps", "/run/fgpu", "/opt/muster"),
     *("/bin", "/sbin", "/lib", "/usr", "/usr/lib", "/usr/lib64", HOME),
 )
-_RESERVED_TREES = ("/run/muster/", "/run/fgpu/", "/opt/muster/")
+_RESERVED_TREES = ("/run/muster/", "/run/muster-apps/", "/run/fgpu/", "/opt/muster/")
 
 
 class MountSpec(SpecModel):
@@ -108,7 +109,7 @@ class RoleSpec(SpecModel):
         return value
 
 
-class SessionSpec(SchedulingFields, StartupFields):
+class SessionSpec(AppFields, SchedulingFields, StartupFields):
     """What a user submits."""
 
     NAMELESS: ClassVar[str] = ""
@@ -241,6 +242,7 @@ class SessionSpec(SchedulingFields, StartupFields):
             *self._size_errors(),
             *self._resource_errors(),
             *self._constraint_errors(),
+            *self._app_errors(),
             *self._startup_errors(),
         ]
         if errors:

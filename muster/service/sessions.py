@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from muster.core import lifecycle
+from muster.core.apps import with_kinds
 from muster.core.errors import BadInputError, NotFoundError, NotPossibleInStateError
 from muster.core.explain import HOPELESS
 from muster.core.lifecycle import Event
@@ -13,9 +14,9 @@ from muster.core.limits import pending_refusal
 from muster.core.plan import Wait
 from muster.core.policy import SchedulingPolicy
 from muster.core.schedule import schedule
-from muster.core.session import FINAL, Kernel, Session, SessionState
+from muster.core.session import FINAL, Kernel, LaunchStep, Session, SessionState
 from muster.core.snapshot import Snapshot
-from muster.core.spec import SessionSpec
+from muster.core.spec import NAME_PATTERN, SessionSpec
 from muster.core.spec_errors import validated
 from muster.service.access import control_public_key
 from muster.service.catalog import load_catalog
@@ -63,6 +64,7 @@ class Sessions:
         """
         local = datetime.fromtimestamp(now)  # noqa: DTZ006 - how far its zone is from UTC depends on the date
         checked = with_ids_of_dependencies(validated(SessionSpec, spec, local), self.store)
+        checked = with_kinds(checked, self.settings.app_kinds(), self.settings.launch_policy().sshd_port)
         catalog = load_catalog(self.settings.catalog)
         return checked.model_copy(
             update={
@@ -99,7 +101,7 @@ class Sessions:
         """
 
         def end(session: Session, now: float) -> Event | None:
-            if session.state in FINAL or (session.state is SessionState.TERMINATING and not session.requeue_after_end):
+            if session.state in FINAL or session.ends_for_good:
                 return None
             return lifecycle.end_by_user(session, by, now)
 
@@ -127,6 +129,34 @@ class Sessions:
             return lifecycle.release(session, by, now)
 
         return self._changed([_pending(same, "released") for same in self._found(references)], release)
+
+    def restart(self, references: Iterable[str], by: str) -> list[Session]:
+        """Stops running sessions and launches them again where they are; of an array those that run.
+
+        One that is being restarted already is left as it is. Raises as `terminate`.
+        """
+
+        def restart(session: Session, now: float) -> Event | None:
+            if session.step is LaunchStep.RESTARTING or session.state is not SessionState.RUNNING:
+                return None
+            return lifecycle.restart(session, by, now)
+
+        return self._changed([_running(same) for same in self._found(references)], restart)
+
+    def rename(self, reference: str, name: str, by: str) -> Session:
+        """Gives a session another name. Raises BadInputError, NameTakenError and NotPossibleInStateError."""
+        if not NAME_PATTERN.fullmatch(name):
+            raise BadInputError(
+                f"NEW: {name!r} is not a session name; use letters, digits, dots, dashes and underscores, 63 at most"
+            )
+        session = self.store.find(reference)
+        if session.array_id is not None:
+            raise NotPossibleInStateError(
+                f"session {session.name} is one of an array, which its name tells; submit it anew under another name"
+            )
+        self.store.rename(session, name, by, self._clock())
+        wake(self.settings, self.store)
+        return self.store.get([session.id])[session.id]
 
     def wait_for(
         self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None
@@ -187,6 +217,16 @@ def _pending(same: Sequence[Session], what: str, *, or_ended: bool = False) -> S
     raise NotPossibleInStateError(
         f"session {session.name} is {session.state}; only a PENDING session can be {what}{remedy}"
     )
+
+
+def _running(same: Sequence[Session]) -> Sequence[Session]:
+    """Those that run, or are being restarted. Raises NotPossibleInStateError where there is none."""
+    running = [s for s in same if s.state is SessionState.RUNNING or s.step is LaunchStep.RESTARTING]
+    if not running:
+        raise NotPossibleInStateError(
+            f"session {same[0].name} is {same[0].state}; only a RUNNING session can be restarted"
+        )
+    return running
 
 
 def kernel_named(session: Session, name: str | None) -> Kernel:

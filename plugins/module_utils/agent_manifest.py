@@ -18,6 +18,7 @@ _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,95}")
 _LEASED_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,95}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./=-]{0,159}")
 _DEVICE_DRIVER = re.compile(r"nvidia|cdi")
+_APP = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _PATH = re.compile(r"/[^\0]+")
 
 
@@ -41,6 +42,7 @@ class Session(NamedTuple):
     release: bool  # of a launch: whether the commands begin as soon as all kernels here answer
     network: dict[str, str]
     kernels: list[Kernel]
+    notice: str = ""  # of one that is kept: what its users are to read; empty for nothing
 
 
 class Overlay(NamedTuple):
@@ -109,6 +111,7 @@ def _session(entry: dict[str, Any]) -> Session:
         release=desired == LAUNCH and bool(entry["release"]),
         network=entry["network"],
         kernels=[_kernel(kernel, launched=desired == LAUNCH) for kernel in entry["kernels"]],
+        notice=str(entry.get("notice") or ""),
     )
 
 
@@ -121,6 +124,8 @@ def _kernel(entry: dict[str, Any], *, launched: bool) -> Kernel:
             _matching(_KEY_FILE_NAME, name, "a file's name")
         if entry["resources"].get("cpuset") is not None:
             _matching(_CPU_LIST, entry["resources"]["cpuset"], "a list of CPUs")
+        for app in entry["apps"]:
+            _check_app(app)
         for gpu in entry["gpus"]:
             _check_gpu(gpu)
         if entry["gpu_access"] is not None:
@@ -130,6 +135,15 @@ def _kernel(entry: dict[str, Any], *, launched: bool) -> Kernel:
         name=_matching(_KERNEL_NAME, entry["name"], "a kernel's name"),
         spec=entry,
     )
+
+
+def _check_app(app: dict[str, Any]) -> None:
+    _matching(_APP, app["name"], "an app's name")
+    int(app["port"])
+    if app["health"] is not None:
+        _matching(_PATH, app["health"], "an absolute path")
+    if "starts" not in app:
+        raise KeyError("starts")
 
 
 def _check_gpu(gpu: dict[str, Any]) -> None:

@@ -13,10 +13,12 @@ LABEL_KERNEL_NAME = "muster.kernel-name"
 LABEL_GENERATION = "muster.generation"
 LABEL_SSHD_PORT = "muster.sshd-port"
 LABEL_GPUS = "muster.gpus"
+LABEL_APPS = "muster.apps"
 
 KEY_ROOT = Path("/run/muster")
 STATE_ROOT = Path("/var/lib/muster/agent")
 KEYS_IN_CONTAINER = "/run/muster"
+APPS_IN_CONTAINER = "/run/muster-apps"
 FGPU_ROOT = Path("/run/muster-fgpu")
 FGPU_STATE_IN_CONTAINER = "/run/fgpu"
 FGPU_PATH = "/opt/muster/fgpu"
@@ -58,6 +60,7 @@ class ClusterPaths:
     """Where one cluster keeps things on this host."""
 
     def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
         self.keys = KEY_ROOT / cluster
         self.fgpu = FGPU_ROOT / cluster
         self.state = STATE_ROOT / cluster

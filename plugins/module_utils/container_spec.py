@@ -16,6 +16,8 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOG_ROTATION = 4
 LOG_FILE_LEAST_BYTES = 1 << 20
 ANY_PORT = "0"
+# Two files of 1 MiB for each app, as many as a session may have.
+_APPS_BYTES = 64 << 20
 
 
 def complete_environment(kernel: Kernel, image_environment: list[str], runtime_path: str, shell: str) -> dict[str, str]:
@@ -126,6 +128,7 @@ def container_body(
             agent_names.LABEL_KERNEL_NAME: kernel.name,
             agent_names.LABEL_SSHD_PORT: str(manifest.sshd_port),
             agent_names.LABEL_GPUS: json.dumps(spec["gpus"]),
+            agent_names.LABEL_APPS: json.dumps(spec["apps"]),
         },
         # An image's own signal and health check were made for its own entrypoint, which is not run.
         "StopSignal": "SIGTERM",
@@ -167,10 +170,18 @@ def _host_config(
             {"Type": "bind", "Source": bind.source, "Target": bind.target, "ReadOnly": bind.read_only} for bind in binds
         ],
     }
+    if any(app["starts"] for app in kernel.spec["apps"]):
+        config["Tmpfs"] = {agent_names.APPS_IN_CONTAINER: _apps_options(kernel)}
     access = kernel.spec["gpu_access"]
     if access and access["devices"]:
         config["DeviceRequests"] = [gpu_access.device_request(access["devices"])]
     return config
+
+
+def _apps_options(kernel: Kernel) -> str:
+    """Logs and exit codes of apps lie in memory: an image that is made of the container must not hold them."""
+    user = kernel.spec["user"]
+    return f"rw,nosuid,nodev,noexec,size={_APPS_BYTES},mode=0700,uid={user['uid']},gid={user['gid']}"
 
 
 def _binds(manifest: Manifest, session: Session, kernel: Kernel, folders: dict[str, str]) -> list[Bind]:

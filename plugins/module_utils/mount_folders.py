@@ -19,6 +19,7 @@ RESERVED_TARGETS = (
     "/proc",
     "/run/fgpu",
     "/run/muster",
+    "/run/muster-apps",
     "/sys",
 )
 

@@ -1,0 +1,191 @@
+"""Apps: what main1 runs for a browser beside the session's command, and how each of them fares.
+
+An app listens on main1's loopback, where nobody gets but by the session's own ssh. Those that its other kernels need as
+well listen on its network, which is the session's alone.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from muster.core.errors import FieldError, SpecError
+from muster.core.session import Session, SessionState
+from muster.core.spec import SessionSpec
+from muster.core.spec_apps import AppSpec, PublishedPort, served
+
+# As long as an app may take to start before its silence counts as a fault.
+START_PATIENCE_S = 120.0
+_TOKEN_LENGTH = 48
+# What a shell says of a program that it cannot find, and of one that it must not run.
+_NO_PROGRAM = frozenset({126, 127})
+
+
+@dataclass(frozen=True, slots=True)
+class AppKind:
+    """How apps of one name start. `command` is for a shell, which finds MUSTER_APP_NAME, _PORT and _TOKEN."""
+
+    command: str
+    port: int
+    health: str = "/"
+    url: str = "/"
+    token: bool = False
+
+
+KINDS: Mapping[str, AppKind] = {
+    "jupyterlab": AppKind(
+        'JUPYTER_TOKEN="$MUSTER_APP_TOKEN" exec jupyter lab --no-browser --ServerApp.ip=127.0.0.1'
+        ' --ServerApp.port="$MUSTER_APP_PORT" --ServerApp.port_retries=0',
+        port=8888,
+        health="/api",
+        url="/lab?token={token}",
+        token=True,
+    ),
+    "tensorboard": AppKind(
+        'exec tensorboard --host 127.0.0.1 --port "$MUSTER_APP_PORT" --logdir "${MUSTER_TENSORBOARD_LOGDIR:-.}"',
+        port=6006,
+    ),
+    # Every kernel logs to it, as http://main1:5000.
+    "mlflow": AppKind(
+        'export MLFLOW_SERVER_ALLOWED_HOSTS="127.0.0.1:*,localhost:*,main1:*"; exec mlflow server --host 0.0.0.0'
+        ' --port "$MUSTER_APP_PORT"',
+        port=5000,
+        health="/health",
+    ),
+    # It takes its password on the command line only.
+    "ttyd": AppKind(
+        'exec ttyd --interface 127.0.0.1 --port "$MUSTER_APP_PORT" --writable --credential "muster:$MUSTER_APP_TOKEN"'
+        " sh -l",
+        port=7681,
+        url="http://muster:{token}@127.0.0.1:{port}/",
+        token=True,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """One app of a session; without a command it is a port that the user's own program serves."""
+
+    name: str
+    port: int
+    command: str | None = None
+    health: str = ""
+    url: str = "/"
+    token: bool = False
+
+    def address(self, local_port: int, token: str) -> str:
+        """The URL behind a tunnel to `local_port` of the machine that it is opened on."""
+        url = self.url.replace("{port}", str(local_port)).replace("{token}", token)
+        return f"http://127.0.0.1:{local_port}{url}" if url.startswith("/") else url
+
+
+class AppState(StrEnum):
+    STARTING = "starting"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class AppView:
+    """How an app fares; `state` is None where its session does not run. `reason` is one line, empty if all is well."""
+
+    app: App
+    state: AppState | None
+    reason: str = ""
+
+
+def with_kinds(spec: SessionSpec, kinds: Mapping[str, AppKind], sshd_port: int) -> SessionSpec:
+    """The spec with nothing left to fill in about its apps. Raises SpecError with every error of them."""
+    errors: list[FieldError] = []
+    apps = []
+    for index, app in enumerate(spec.apps):
+        try:
+            apps.append(_with_kind(app, f"apps[{index}]", kinds))
+        except SpecError as error:
+            errors += error.errors
+    complete = spec.model_copy(update={"apps": tuple(apps)})
+    if not errors:
+        errors += _port_errors(complete, sshd_port)
+    if errors:
+        raise SpecError(errors)
+    return complete
+
+
+def _with_kind(app: AppSpec, field: str, kinds: Mapping[str, AppKind]) -> AppSpec:
+    kind = kinds.get(app.name)
+    if kind is None:
+        if app.command is None or app.port is None:
+            raise SpecError([_unknown(app, field, kinds)])
+        base = AppKind(app.command, app.port)
+    elif app.command is not None:
+        # It need not answer as the kind's own program does.
+        base = AppKind(app.command, kind.port)
+    else:
+        base = kind
+    command = base.command if app.args is None else f"{base.command} {app.args}"
+    return AppSpec(
+        name=app.name,
+        port=app.port or base.port,
+        command=command,
+        health=base.health if app.health is None else app.health,
+        url=base.url if app.url is None else app.url,
+        token=base.token if app.token is None else app.token,
+    )
+
+
+def _unknown(app: AppSpec, field: str, kinds: Mapping[str, AppKind]) -> FieldError:
+    remedy = f"choose one of {', '.join(sorted(kinds))}, or give your own with a command and a port in the session file"
+    return FieldError(field, f"there is no app {app.name!r}", remedy)
+
+
+def _port_errors(spec: SessionSpec, sshd_port: int) -> Iterator[FieldError]:
+    taken: dict[int, str] = {}
+    for field, entry in served(spec):
+        if entry.port == sshd_port:
+            yield FieldError(field, f"port {sshd_port} is the kernel's own sshd's", "choose another port")
+        elif entry.port in taken:
+            problem = f"{entry.name} and {taken[entry.port]} both serve port {entry.port}"
+            yield FieldError(field, problem, "give one of them another port")
+        if entry.port is not None:
+            taken[entry.port] = entry.name
+
+
+def apps_of(spec: SessionSpec) -> tuple[App, ...]:
+    """The apps of a session that was queued."""
+    return tuple(_app(entry) for _, entry in served(spec))
+
+
+def _app(entry: AppSpec | PublishedPort) -> App:
+    if isinstance(entry, PublishedPort):
+        return App(entry.name, entry.port)
+    return App(entry.name, entry.port or 0, entry.command, entry.health or "", entry.url or "/", bool(entry.token))
+
+
+def app_token(private_key: str, app_name: str) -> str:
+    """An app's token, as random as the session's private key and as short-lived: a key is one launch's alone."""
+    return hmac.new(private_key.encode(), f"app {app_name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LENGTH]
+
+
+def app_views(session: Session, facts: Mapping[str, Mapping[str, Any]], now: float) -> list[AppView]:
+    """How each app fares by what the newest report says of main1's, by name."""
+    return [_view(session, app, facts.get(app.name), now) for app in apps_of(session.spec)]
+
+
+def _view(session: Session, app: App, facts: Mapping[str, Any] | None, now: float) -> AppView:
+    if session.state is not SessionState.RUNNING:
+        return AppView(app, None)
+    if facts is not None and facts["healthy"]:
+        return AppView(app, AppState.HEALTHY)
+    code = facts["exit_code"] if facts is not None else None
+    problem = str(facts["problem"]) if facts is not None else ""
+    if code in _NO_PROGRAM:
+        return AppView(app, AppState.MISSING, problem or "the image lacks its program")
+    if code is not None:
+        return AppView(app, AppState.UNHEALTHY, f"it ended with exit code {code}" + (f": {problem}" if problem else ""))
+    if session.started_at is None or now < session.started_at + START_PATIENCE_S:
+        return AppView(app, AppState.STARTING, problem)
+    return AppView(app, AppState.UNHEALTHY, problem or "its agent has not told of it yet")

@@ -1,0 +1,180 @@
+"""Whether main1's apps serve: asked from within their container's network, since no host reaches an overlay's."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from . import agent_names
+
+PATIENCE_S = 4
+_ANSWER_S = 1.5
+_PIECE_BYTES = 1 << 16
+_LINE_BYTES = 300
+_LOOPBACK = "127.0.0.1"
+# A login page is an answer too.
+_SERVES = {401, 403}
+_NO_ANSWER = "nothing answers at its port"
+
+
+class Question(NamedTuple):
+    """A running container's apps, each with name, port, health (a path, or None) and starts (whether we start it)."""
+
+    pid: int
+    uid: int
+    gid: int
+    apps: list[dict[str, Any]]
+
+
+def question_of(container: dict[str, Any]) -> Question | None:
+    """Return what is to be asked of a container, by what the engine says of it; None of one without apps."""
+    apps = json.loads(container["Config"]["Labels"].get(agent_names.LABEL_APPS, "[]"))
+    if not apps or container["State"]["Status"] != "running":
+        return None
+    uid, gid = container["Config"]["User"].split(":")
+    return Question(container["State"]["Pid"], int(uid), int(gid), apps)
+
+
+def answers(questions: list[Question | None], patience_s: float = PATIENCE_S) -> list[dict[str, dict[str, Any]]]:
+    """Return for each question name -> healthy, exit_code (None while it runs) and problem (one line, or empty).
+
+    Each container is asked by a process of its own that holds no rights there but its user's; all at once. Of one that
+    cannot be asked in time, the apps are left out.
+    """
+    give_up_at = time.monotonic() + patience_s
+    asking = [question and _ask(question) for question in questions]
+    return [_answer(*asked, give_up_at) if asked else {} for asked in asking]
+
+
+def _ask(question: Question) -> tuple[int, int]:
+    """Return the child that asks, and the pipe that it answers to."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _answer_and_exit(question, writing)
+    os.close(writing)
+    return child, reading
+
+
+def _answer(child: int, reading: int, give_up_at: float) -> dict[str, dict[str, Any]]:
+    text = bytearray()
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        while select.select([pipe], [], [], max(0, give_up_at - time.monotonic()))[0]:
+            piece = pipe.read(_PIECE_BYTES)
+            if not piece:
+                break
+            text += piece
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    try:
+        return json.loads(text)
+    except ValueError:  # the container ended meanwhile, or the time was up
+        return {}
+
+
+def _answer_and_exit(question: Question, writing: int) -> None:
+    status = 1
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        _enter(question)
+        told = _told(question.apps)
+        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+            json.dump(told, pipe)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _enter(question: Question) -> None:
+    """Go where the container's processes are, as one of them: whatever its files are, they are opened as its user."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    spaces = [os.open(f"/proc/{question.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("net", "mnt")]
+    for space in spaces:
+        if libc.setns(space, 0) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    os.setgroups([])
+    os.setgid(question.gid)
+    os.setuid(question.uid)
+
+
+def _told(apps: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    problems = {app["name"]: _NO_ANSWER for app in apps}
+
+    def ask(app: dict[str, Any]) -> None:
+        problems[app["name"]] = _problem(app["port"], app["health"])
+
+    threads = [threading.Thread(target=ask, args=(app,), daemon=True) for app in apps]
+    for thread in threads:
+        thread.start()
+    give_up_at = time.monotonic() + 2 * _ANSWER_S
+    for thread in threads:
+        thread.join(max(0, give_up_at - time.monotonic()))
+    return {app["name"]: _fact(app, problems[app["name"]]) for app in apps}
+
+
+def _fact(app: dict[str, Any], problem: str) -> dict[str, Any]:
+    code = None
+    if problem and app["starts"]:
+        text = _file_end(f"{agent_names.APPS_IN_CONTAINER}/{app['name']}.exit")
+        code = int(text) if text.isdigit() else None
+        if code is not None:
+            lines = _file_end(f"{agent_names.APPS_IN_CONTAINER}/{app['name']}.log").splitlines()
+            problem = lines[-1][-_LINE_BYTES:] if lines else ""
+    return {"healthy": not problem, "exit_code": code, "problem": problem}
+
+
+def _problem(port: int, health: str | None) -> str:
+    """Return why the app does not serve, or nothing."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_ANSWER_S)
+            connection.connect((_LOOPBACK, port))
+            if health is None:
+                return ""
+            request = f"GET {health} HTTP/1.0\r\nHost: {_LOOPBACK}:{port}\r\nConnection: close\r\n\r\n"
+            connection.sendall(request.encode("ascii"))
+            words = _first_line(connection).split(" ")
+    except OSError:
+        return _NO_ANSWER
+    if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
+        return "what answers at its port is no HTTP"
+    status = int(words[1])
+    return "" if status < 400 or status in _SERVES else f"GET {health} is answered with status {status}"
+
+
+def _first_line(connection: socket.socket) -> str:
+    said = b""
+    while b"\n" not in said and len(said) < _LINE_BYTES:
+        piece = connection.recv(_LINE_BYTES)
+        if not piece:
+            break
+        said += piece
+    return said.split(b"\r\n")[0].decode("ascii", "replace")
+
+
+def _file_end(path: str) -> str:
+    """Return the last of a file that its user may have put there; empty if it is none, or a link."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        with suppress(OSError):
+            os.lseek(descriptor, -4 * _LINE_BYTES, os.SEEK_END)
+        return os.read(descriptor, 4 * _LINE_BYTES).decode("utf-8", "replace").strip()
+    except OSError:  # a directory, or a pipe that nobody writes to
+        return ""
+    finally:
+        os.close(descriptor)
