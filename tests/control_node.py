@@ -173,6 +173,8 @@ class ControlNode:
     def remove_traces(self) -> None:
         for path in (Path("/run/muster") / self.cluster, Path("/var/lib/muster/agent") / self.cluster):
             shutil.rmtree(path, ignore_errors=True)
+        for group in Path("/sys/fs/cgroup").glob(f"**/muster/{self.cluster}"):
+            subprocess.run(["find", group, "-depth", "-type", "d", "-delete"], check=False)
 
 
 NOTHING: dict[str, list[str]] = {"containers": [], "networks": [], "key directories": []}

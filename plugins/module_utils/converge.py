@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import agent_names, fgpu_state, host_state, key_directory, last_words, overlay_networks
+from . import agent_names, fgpu_state, host_state, kernel_cgroup, key_directory, last_words, notices, overlay_networks
 from .agent_manifest import KEEP, LAUNCH, RELEASE, STOP
 from .agent_plan import Launch, Observed, Plan, Stop, plan_for
 from .differences import ABSENT
@@ -69,6 +69,7 @@ def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) 
     _warn_of_a_keeper_that_cannot(manifest, observed, warn)
     plan = plan_for(manifest, observed)
     differences = differences_of(plan, observed)
+    notices.add_differences(differences, notices.due_notices(manifest, observed.containers))
     images = Images(engine, manifest.cluster)
     failures = {}
     for launch in plan.launches:
@@ -127,9 +128,13 @@ class _Run:
         self._paths = agent_names.ClusterPaths(manifest.cluster)
         self._plan = plan_for(manifest, observed)
         self._differences = differences_of(self._plan, observed)
+        self._notices = notices.due_notices(manifest, observed.containers)
+        notices.add_differences(self._differences, self._notices)
 
     def outcome(self) -> Outcome:
         plan = self._plan
+        for notice in self._notices:
+            notices.deliver(self._engine, self._manifest.cluster, notice)
         if plan.launches:
             key_directory.ensure_memory_backed()
         if any(fgpu_state.is_needed(kernel) for launch in plan.launches for kernel in launch.missing):
@@ -146,6 +151,7 @@ class _Run:
                 failures[stop.session.id] = ended.result()
             # Last, since kernels that this very run removed may have been on them.
             list(removing.map(self._discard_network, plan.discarded_overlays))
+        kernel_cgroup.sweep(self._manifest.cluster, {session.id for session in self._manifest.sessions})
         for failure in failures.values():
             if failure is not None and not isinstance(failure, (LaunchError, EngineError)):
                 raise failure  # a mistake of ours, told in full; its session is undone like any other

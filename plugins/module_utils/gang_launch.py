@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import account_files, agent_names, container_spec, fgpu_state, gpu_access, key_directory
+from . import account_files, agent_names, container_spec, fgpu_state, gpu_access, kernel_cgroup, key_directory
 from .engine_api import EngineApi, EngineError
 from .kernel_sshd import SshdWait
 from .launch_error import GivenUpError, LaunchError, first_failure
@@ -182,6 +182,8 @@ class GangLaunch:
             fgpu_state.make_state(self._paths, session.id, kernel)
         gpu_binds = gpu_access.binds(manifest.cluster, session.id, kernel, facts.paths)
         body = container_spec.container_body(manifest, session, kernel, environment, folders, gpu_binds)
+        place = kernel_cgroup.Place(manifest.cluster, session.id, session.generation, kernel.name)
+        body["HostConfig"]["CgroupParent"] = kernel_cgroup.parent(self._engine, place)
         self._check_not_given_up()
         name = agent_names.container_name(session.id, kernel.name)
         container_id = self._create(kernel, name, body, time.monotonic() + manifest.start_timeout_s)

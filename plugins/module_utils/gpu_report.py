@@ -107,6 +107,24 @@ def memory_by_container(
     return used
 
 
+def percent_by_container(
+    answers: nvml.Answers, container_ids: Iterable[str], proc: Path = _PROC
+) -> dict[str, dict[str, float]]:
+    """Return UUID -> container's id -> how busy its processes keep that GPU, in percent, by the driver's last samples.
+
+    GPUs of which the driver does not say so by process are left out.
+    """
+    known = set(container_ids)
+    listed = {uuid: samples for uuid, samples in answers.utilisation.items() if samples is not None}
+    busy: dict[str, dict[str, float]] = {uuid: dict.fromkeys(known, 0.0) for uuid in listed}
+    for uuid, samples in listed.items():
+        for pid, percent in samples:
+            container_id = _container_of(pid, known, proc)
+            if container_id is not None:
+                busy[uuid][container_id] = min(100.0, busy[uuid][container_id] + percent)
+    return busy
+
+
 def _container_of(pid: int, known: set[str], proc: Path) -> str | None:
     """Return which of the containers a process of the host runs in, by its cgroup (v1 or v2)."""
     try:

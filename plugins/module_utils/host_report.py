@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import agent_names, host_state, key_directory, numa, overlay_networks
+from . import agent_names, app_health, host_state, kernel_usage, key_directory, notices, numa, overlay_networks
 from .agent_names import SeenContainer, SeenNetwork
 from .engine_api import API_VERSION, EngineError
-from .gpu_report import GpuReading, memory_by_container
+from .gpu_report import GpuReading, memory_by_container, percent_by_container
+from .kernel_cgroup import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,10 +44,16 @@ def gather_report(
         found = pool.map(lambda seen: _kernel(engine, cluster, seen), (seen for seen in containers if seen.kernel_id))
         kernels = [kernel for kernel in found if kernel]
         info, images, networks = info_read.result(), images_read.result(), networks_read.result()
+    # With the pool's threads gone, this process may fork.
+    for kernel, apps in zip(kernels, app_health.answers([kernel["apps"] for kernel in kernels])):
+        kernel["apps"] = apps
     swarm = overlay_networks.swarm_of(info)
     answers = reading.result(warn)
     used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
+    busy = percent_by_container(answers, [kernel["container_id"] for kernel in kernels])
     for kernel in kernels:
+        parts = [busy.get(gpu["uuid"], {}).get(kernel["container_id"]) for gpu in kernel["gpus"]]
+        kernel["use"]["gpu_percent"] = None if not parts or None in parts else sum(parts)
         for gpu in kernel["gpus"]:
             gpu["used_bytes"] = used.get(gpu["uuid"], {}).get(kernel["container_id"])
     return {
@@ -101,6 +108,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
     port = f"{labels.get(agent_names.LABEL_SSHD_PORT)}/tcp"
     bindings = found["NetworkSettings"]["Ports"].get(port)
     keys = agent_names.ClusterPaths(cluster).kernel_keys(seen.session_id, seen.kernel_name)
+    place = Place(cluster, seen.session_id, seen.generation, seen.kernel_name)
     addresses = [network["IPAddress"] for network in found["NetworkSettings"]["Networks"].values()]
     return {
         "kernel_id": seen.kernel_id,
@@ -114,6 +122,9 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "address": next(filter(None, addresses), None),
         "ssh_port": int(bindings[0]["HostPort"]) if bindings else None,
         "gpus": json.loads(labels.get(agent_names.LABEL_GPUS, "[]")),
+        "apps": app_health.question_of(found),
+        "use": kernel_usage.kernel_use(place, found["State"]["Pid"]),
+        "notice": notices.read_notice(keys) or None,
     }
 
 

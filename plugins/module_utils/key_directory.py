@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .agent_names import KEY_ROOT
+from .notices import forget_notice
 from .tmpfs import ensure_in_memory
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def write_keys(directory: Path, files: dict[str, dict[str, str]], uid: int, gid:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileNotFoundError):  # of a launch that was given up
         (directory / _GO).unlink()
+    forget_notice(directory)
     shutil.rmtree(directory / _SECRETS, ignore_errors=True)  # of an earlier launch, which had others perhaps
     if any("/" in name for name in files):
         (directory / _SECRETS).mkdir(mode=0o700)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from . import host_state
 from .agent_names import ClusterPaths
 from .host_report import session_times
+from .kernel_cgroup import Place
+from .kernel_usage import kernel_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +27,9 @@ def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> N
     spooled = ClusterPaths(manifest.cluster).session_spool(seen.session_id) / f"{seen.kernel_name}.json"
     if spooled.exists():
         return  # by a run that was killed; its request to remove the container, and the log, may be under way
+    place = Place(manifest.cluster, seen.session_id, seen.generation, seen.kernel_name)
+    # What its network carried is known as long as it runs, what else it used when it has ended.
+    last = kernel_use(place, engine.container(seen.id)["State"]["Pid"])
     engine.stop_container(seen.id, manifest.stop_grace_s)
     log, truncated = tail_of(engine.logs(seen.id), manifest.log_max_bytes)
     words = {
@@ -32,6 +37,7 @@ def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> N
         "kernel_id": seen.kernel_id,
         "name": seen.kernel_name,
         **session_times(engine.container(seen.id)["State"]),
+        "use": {**kernel_use(place, 0), **{name: last[name] for name in ("net_rx_bytes", "net_tx_bytes")}},
         "log_gz_b64": b64encode(gzip.compress(log, mtime=0)).decode("ascii"),
         "log_truncated": truncated,
     }

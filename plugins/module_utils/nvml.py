@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import numa
+from . import numa, nvml_use
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,11 +72,14 @@ class NvmlError(Exception):
 
 
 class Answers(NamedTuple):
-    """What the driver says of this host; `processes` has for each UUID (pid, bytes), or None where it cannot say."""
+    """What the driver says of this host; for each UUID `processes` has (pid, bytes), `utilisation` (pid, percent of the
+    GPU), or None where it cannot say.
+    """
 
     gpus: list[dict[str, Any]]
     processes: dict[str, list[tuple[int, int | None]] | None]
     troubles: list[str]
+    utilisation: dict[str, list[tuple[int, float]] | None] = {}  # noqa: RUF012 - read only
 
 
 def read(sysfs: Path = numa.SYSFS) -> Answers:
@@ -84,7 +87,7 @@ def read(sysfs: Path = numa.SYSFS) -> Answers:
 
     Raises NvmlError when the driver does not answer; a GPU that does not is told in `troubles`.
     """
-    answers = Answers([], {}, [])
+    answers = Answers([], {}, [], {})
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -115,6 +118,7 @@ def _read_gpu(library: ctypes.CDLL, index: int, sysfs: Path, answers: Answers) -
         devices = [(instance, {**whole, **_instance(library, instance, gpu, whole)}) for instance in instances]
     for device, entry in devices:
         answers.gpus.append(entry)
+        answers.utilisation[entry["uuid"]] = nvml_use.process_percents(library, device)
         try:
             answers.processes[entry["uuid"]] = _processes(library, device)
         except NvmlError as error:

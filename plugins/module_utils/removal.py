@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .engine_api import EngineError
+from .kernel_cgroup import remove_groups
 
 if TYPE_CHECKING:
     from .agent_names import ClusterPaths
@@ -62,10 +63,11 @@ def remove_overlay(engine: EngineApi, network_id: str) -> None:
 
 
 def remove_files(paths: ClusterPaths, session_id: str, kernel_name: str = "") -> None:
-    """Remove the keys and the state on GPUs of a kernel, or of all kernels of a session.
+    """Remove the control groups, the keys and the state on GPUs of a kernel, or of all kernels of a session.
 
     The keys go last: by them the next run finds what a run that was killed here left.
     """
+    remove_groups(paths.cluster, session_id, kernel_name)
     for directory in (paths.fgpu, paths.keys):
         with suppress(FileNotFoundError):
             shutil.rmtree(directory / session_id / kernel_name)

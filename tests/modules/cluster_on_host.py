@@ -17,7 +17,15 @@ from ansible.module_utils.testing import patch_module_args
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from tests.modules.agent_code import ROOT, agent_converge, agent_names, agent_report, engine_api, removal
+from tests.modules.agent_code import (
+    ROOT,
+    agent_converge,
+    agent_names,
+    agent_report,
+    engine_api,
+    kernel_cgroup,
+    removal,
+)
 
 RUNTIME = Path(agent_names.RUNTIME_PATH)
 IMAGE = f"modtest-busybox:{os.getpid()}"
@@ -136,6 +144,7 @@ class Cluster:
         for entry in self.engine.networks(self._label):
             remove = removal.remove_overlay if entry["Scope"] == "swarm" else removal.remove_network
             remove(self.engine, entry["Id"])
+        kernel_cgroup.sweep(self.name, ())
         shutil.rmtree(self.paths.keys, ignore_errors=True)
         shutil.rmtree(self.paths.fgpu, ignore_errors=True)
         shutil.rmtree(self.paths.state, ignore_errors=True)

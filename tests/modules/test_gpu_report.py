@@ -111,7 +111,7 @@ def _gpu(index, uuid, numa_node):
 
 
 def test_gpus_are_read_from_the_driver(driver, sysfs, tmp_path):
-    gpus, processes, troubles = driver(READ, sysfs)
+    gpus, processes, troubles, _ = driver(READ, sysfs)
     assert gpus == [_gpu(0, "GPU-a", 2), _gpu(1, "GPU-b", None)]
     assert processes == {"GPU-a": None, "GPU-b": None}
     assert troubles == []
@@ -248,7 +248,7 @@ def test_what_a_containers_processes_use_is_told_by_gpu(cluster, fake_gpus):
 
 def test_a_gpu_in_mig_mode_is_told_as_its_instances(fake_gpus):
     folder = fake_gpus("--gpus", "2", "--mem", str(143771 * MIB), "--mig")
-    gpus, processes, troubles = _asked(folder, CUT, folder / "nothing")
+    gpus, processes, troubles, _ = _asked(folder, CUT, folder / "nothing")
     assert troubles == []
     whole = gpus.pop()
     assert [gpu.pop("uuid")[:4] for gpu in gpus] == ["MIG-", "MIG-"]

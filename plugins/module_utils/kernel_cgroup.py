@@ -1,0 +1,128 @@
+"""The control group around each kernel's container: it outlives the container, and with it what that has used.
+
+The engine removes a container's own group the moment its process ends; a parent of ours keeps the sums.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from .engine_api import EngineApi
+
+_MOUNTS = Path("/proc/self/mounts")
+_SYSTEMD = "systemd"
+_CGROUPFS = "cgroupfs"
+_SLICE = "muster.slice"
+
+
+class Place(NamedTuple):
+    """A launch of a kernel on this host."""
+
+    cluster: str
+    session_id: str
+    generation: str
+    kernel_name: str
+
+    @property
+    def group(self) -> str:
+        return f"muster/{self.cluster}/{self.session_id}/{self.generation}/{self.kernel_name}"
+
+    @property
+    def slice(self) -> str:
+        """What systemd calls the same; a dash would make it a slice within another."""
+        words = (self.cluster, self.session_id, self.generation, self.kernel_name)
+        return f"muster-{'_'.join(_flat(word) for word in words)}.slice"
+
+
+class Hierarchies(NamedTuple):
+    """Where control groups are mounted: those that count memory and CPU time, and all of them."""
+
+    memory: Path | None
+    cpu: Path | None
+    unified: bool
+    every: list[Path]
+
+
+def parent(engine: EngineApi, place: Place) -> str:
+    """Return the engine's CgroupParent for a container; empty where the engine makes no control groups."""
+    return {_CGROUPFS: f"/{place.group}", _SYSTEMD: place.slice}.get(_driver(engine), "")
+
+
+@functools.lru_cache(maxsize=None)
+def _driver(engine: EngineApi) -> str:
+    return str(engine.info().get("CgroupDriver", ""))
+
+
+def hierarchies(mounts: Path = _MOUNTS) -> Hierarchies:
+    memory = cpu = unified = None
+    every = []
+    for line in mounts.read_text("utf-8", "surrogateescape").splitlines():
+        _, path, kind, options = line.split()[:4]
+        if kind == "cgroup":
+            every.append(Path(path))
+            names = options.split(",")
+            memory = Path(path) if "memory" in names else memory
+            cpu = Path(path) if "cpuacct" in names else cpu
+        elif kind == "cgroup2":
+            every.append(Path(path))
+            unified = Path(path)
+    if memory is None and cpu is None:
+        return Hierarchies(unified, unified, True, every)
+    return Hierarchies(memory, cpu, False, every)
+
+
+def group_of(place: Place, mount: Path | None) -> Path | None:
+    """Return the group's directory there, or None where there is none."""
+    if mount is None:
+        return None
+    found = (mount / place.group, mount / _SLICE / place.slice)
+    return next((path for path in found if path.is_dir()), None)
+
+
+def remove_groups(cluster: str, session_id: str, kernel_name: str = "") -> None:
+    """Remove the groups of a kernel, or of all kernels of a session; what still holds processes stays."""
+    tail = f"_{_flat(kernel_name)}" if kernel_name else ""
+    for mount in hierarchies().every:
+        session = mount / "muster" / cluster / session_id
+        for group in list(session.glob(f"*/{kernel_name}") if kernel_name else [session]):
+            _remove_tree(group)
+        _stop_slices((mount / _SLICE).glob(f"muster-{_flat(cluster)}_{_flat(session_id)}_*{tail}.slice"))
+
+
+def sweep(cluster: str, session_ids: Collection[str]) -> None:
+    """Remove the groups of sessions that are not among these, such as a run left that was killed; of none: all."""
+    kept = {f"muster-{_flat(cluster)}_{_flat(session_id)}" for session_id in session_ids}
+    for mount in hierarchies().every:
+        directory = mount / "muster" / cluster
+        for session in list(directory.iterdir()) if directory.is_dir() else []:
+            if session.is_dir() and session.name not in session_ids:
+                _remove_tree(session)
+        if not session_ids:
+            _remove_tree(directory)
+        slices = (mount / _SLICE).glob(f"muster-{_flat(cluster)}_*.slice")
+        _stop_slices(path for path in slices if "_".join(path.name.split("_")[:2]) not in kept)
+
+
+def _flat(word: str) -> str:
+    return word.replace("-", "").replace("_", "").replace(".", "")
+
+
+def _remove_tree(directory: Path) -> None:
+    for child in list(directory.iterdir()) if directory.is_dir() else []:
+        if child.is_dir():
+            _remove_tree(child)
+    with suppress(OSError):  # it is gone, or a process is in it
+        directory.rmdir()
+
+
+def _stop_slices(paths: Iterator[Path]) -> None:
+    names = sorted(path.name for path in paths)
+    if names:
+        subprocess.run(["systemctl", "stop", *names], capture_output=True, check=False)

@@ -1,0 +1,96 @@
+"""What a session's user is to be told before its end: a file in each kernel, and a line on its open terminals."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from .agent_manifest import KEEP
+from .agent_names import ClusterPaths
+from .differences import ABSENT
+from .engine_api import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from .agent_manifest import Manifest
+    from .agent_names import SeenContainer
+    from .differences import Differences
+    from .engine_api import EngineApi
+
+NOTICES = "notices"
+_FILE = "notice"
+_PROC = Path("/proc")
+# Slaves of pseudo-terminals: Documentation/admin-guide/devices.txt.
+_PTS_MAJORS = range(136, 144)
+
+
+class Notice(NamedTuple):
+    """What a running kernel shall have to read, and what it has; empty for nothing."""
+
+    seen: SeenContainer
+    before: str
+    wanted: str
+
+
+def read_notice(directory: Path) -> str:
+    """Return what a kernel has to read, by its key directory."""
+    try:
+        return (directory / _FILE).read_text("utf-8")
+    except OSError:
+        return ""
+
+
+def forget_notice(directory: Path) -> None:
+    with suppress(FileNotFoundError):
+        (directory / _FILE).unlink()
+
+
+def due_notices(manifest: Manifest, containers: Collection[SeenContainer]) -> list[Notice]:
+    """Return those of running kernels of sessions to be kept that are not as the manifest says."""
+    paths = ClusterPaths(manifest.cluster)
+    wanted = {session.id: session.notice for session in manifest.sessions if session.desired == KEEP}
+    running = [seen for seen in containers if seen.session_id in wanted and seen.state == "running"]
+    notices = [
+        Notice(seen, read_notice(paths.kernel_keys(seen.session_id, seen.kernel_name)), wanted[seen.session_id])
+        for seen in running
+    ]
+    return [notice for notice in notices if notice.before != notice.wanted]
+
+
+def add_differences(differences: Differences, notices: Collection[Notice]) -> None:
+    for notice in notices:
+        differences.add(NOTICES, notice.seen.name, notice.before or ABSENT, notice.wanted or ABSENT)
+
+
+def deliver(engine: EngineApi, cluster: str, notice: Notice) -> None:
+    directory = ClusterPaths(cluster).kernel_keys(notice.seen.session_id, notice.seen.kernel_name)
+    if not directory.is_dir():
+        return
+    if not notice.wanted:
+        forget_notice(directory)
+        return
+    partial = directory / f"{_FILE}.new"
+    partial.write_text(notice.wanted, "utf-8")
+    partial.chmod(0o644)
+    partial.replace(directory / _FILE)
+    with suppress(EngineError):  # removed since: nobody reads it
+        _say_on_terminals(engine.container(notice.seen.id)["State"]["Pid"], notice.wanted)
+
+
+def _say_on_terminals(pid: int, text: str, proc: Path = _PROC) -> None:
+    """Write to the open terminals of a container; to nothing else that may lie there under such a name."""
+    terminals = proc / str(pid) / "root/dev/pts"
+    names = list(terminals.glob("[0-9]*")) if pid and terminals.is_dir() else []
+    for path in names:
+        with suppress(OSError):  # it was closed, or is stopped: the file says the same
+            descriptor = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                found = os.fstat(descriptor)
+                if stat.S_ISCHR(found.st_mode) and os.major(found.st_rdev) in _PTS_MAJORS:
+                    os.write(descriptor, f"\r\nmuster: {text.strip()}\r\n".encode())
+            finally:
+                os.close(descriptor)
