@@ -8,6 +8,7 @@ from muster.core.agent import Agent
 from muster.core.app_files import app_files, manifest_apps
 from muster.core.environment import environment
 from muster.core.gpu_access import gpu_access
+from muster.core.manifest_folders import folders_to_make, groups, mounts
 from muster.core.numa import cpuset, promised_by_node
 from muster.core.session import Kernel, LaunchStep, Session, SessionState
 from muster.core.spec import HOME
@@ -148,7 +149,8 @@ def _session(
         return {**entry, "kernels": [{"id": kernel.id, "name": kernel.name} for kernel in kernels]}
     pair = keys[session.id]
     launched = [_kernel(session, kernel, agent, pair, policy, render, cpusets[kernel.id]) for kernel in kernels]
-    return {**entry, "release": not session.spans_agents, "kernels": launched}
+    made = folders_to_make(session, policy.uid_of)
+    return {**entry, "release": not session.spans_agents, "folders": made, "kernels": launched}
 
 
 def _kernel(
@@ -180,7 +182,8 @@ def _kernel(
         "apps": manifest_apps(session, kernel),
         "gpus": [asdict(gpu) for gpu in gpus.gpus],
         "gpu_access": gpus.access,
-        "mounts": [mount.model_dump() for mount in session.spec.mounts],
+        "mounts": mounts(session),
+        "groups": groups(session, policy.uid_of),
         "publish": [{"container_port": policy.sshd_port, "host_ip": host_ip, "host_port": policy.ssh_port_range}]
         if kernel.rank == 0
         else [],

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from muster.core.folders import MountedFolder
 from muster.core.slots import Slots, total
 from muster.core.spec import SessionSpec
 
@@ -24,11 +25,12 @@ PLACED = frozenset({SessionState.SCHEDULED, SessionState.PREPARING, SessionState
 
 
 class LaunchStep(StrEnum):
-    """How far a session that is PREPARING has come."""
+    """How far a session that is PREPARING has come; RESTARTING of one that is TERMINATING, to be launched again."""
 
     PULLING = "PULLING"
     STARTING = "STARTING"
     RELEASING = "RELEASING"
+    RESTARTING = "RESTARTING"
 
 
 class Result(StrEnum):
@@ -132,6 +134,7 @@ class Session:
     array_id: str | None = None
     array_index: int | None = None
     stranded_on: tuple[str, ...] = ()
+    folders: tuple[MountedFolder, ...] = ()
 
     @property
     def main(self) -> Kernel:
@@ -141,6 +144,12 @@ class Session:
     def array_name(self) -> str | None:
         """What the sessions of its array are called without their indexes."""
         return None if self.array_index is None else self.name.removesuffix(f"-{self.array_index}")
+
+    @property
+    def ends_for_good(self) -> bool:
+        """Whether it is TERMINATING, and neither to be queued again nor to be launched again."""
+        restarting = self.step is LaunchStep.RESTARTING
+        return self.state is SessionState.TERMINATING and not self.requeue_after_end and not restarting
 
     @property
     def slots(self) -> Slots:

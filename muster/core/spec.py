@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from muster.core.errors import FieldError
 from muster.core.slots import Slots
 from muster.core.spec_apps import AppFields
+from muster.core.spec_folders import FolderFields
 from muster.core.spec_model import SpecModel, flag
 from muster.core.spec_scheduling import SchedulingFields
 from muster.core.spec_startup import StartupFields
@@ -46,10 +47,11 @@ class MountSpec(SpecModel):
         if not isinstance(value, str):
             return value
         folder, *rest = value.split(":")
-        mode = rest.pop() if rest and rest[-1] in {"ro", "rw"} else "rw"
+        # Where no mode is written, what a folder's owner allows decides.
+        mode = {"read_only": rest.pop() == "ro"} if rest and rest[-1] in {"ro", "rw"} else {}
         if len(rest) > 1:
             raise invalid(f"{value!r} has too many colons", "write FOLDER, FOLDER:TARGET or FOLDER:TARGET:ro")
-        return {"folder": folder, "target": rest[0] if rest else "", "read_only": mode == "ro"}
+        return {"folder": folder, "target": rest[0] if rest else "", **mode}
 
     @field_validator("folder")
     @classmethod
@@ -109,7 +111,7 @@ class RoleSpec(SpecModel):
         return value
 
 
-class SessionSpec(AppFields, SchedulingFields, StartupFields):
+class SessionSpec(AppFields, FolderFields, SchedulingFields, StartupFields):
     """What a user submits."""
 
     NAMELESS: ClassVar[str] = ""

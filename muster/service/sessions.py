@@ -22,9 +22,12 @@ from muster.service.access import control_public_key
 from muster.service.catalog import load_catalog
 from muster.service.dependencies import with_ids_of_dependencies
 from muster.service.new_sessions import new_sessions
+from muster.service.secrets import Secrets
+from muster.service.session_folders import with_folders
 from muster.service.wake import wake
 from muster.settings import Settings
 from muster.store.store import Store
+from muster.store.submissions import Submission
 
 _TRIES = 20
 
@@ -35,18 +38,22 @@ class Sessions:
     def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.store = store
         self.settings = settings
+        self.secrets = Secrets(store.secrets, settings.seal_key)
         self._clock = clock
 
-    def submit(self, spec: Mapping[str, Any], owner: str, count: int = 1) -> list[Session]:
+    def submit(
+        self, spec: Mapping[str, Any], owner: str, count: int = 1, submission: Submission | None = None
+    ) -> list[Session]:
         """Queues `count` sessions of one spec, or one for each index of its array: all of them or none.
 
-        Raises as `prepared`, NameTakenError, and BadInputError where a limit refuses them.
+        Raises as `prepared`, NameTakenError, SubmittedBeforeError where the submission was done already, and
+        BadInputError where a limit refuses them.
         """
         new = self.prepared(spec, owner, count)
         refusal = pending_refusal(self.settings.limits.limits(), self._pending(), new)
         if refusal is not None:
             raise BadInputError(refusal)
-        self.store.add(new)
+        self.store.add(new, submission)
         wake(self.settings, self.store)
         return new
 
@@ -56,7 +63,9 @@ class Sessions:
         Raises SpecError with every error of the spec, and BadInputError for an impossible count.
         """
         now = self._clock()
-        return new_sessions(self.resolved(spec, now), owner, count, now)
+        resolved = self.resolved(spec, now)
+        self.secrets.check(resolved, owner)
+        return with_folders(self.store, new_sessions(resolved, owner, count, now))
 
     def resolved(self, spec: Mapping[str, Any], now: float) -> SessionSpec:
         """The spec as it is kept: with points in time for times, ids for dependencies, image references for catalog

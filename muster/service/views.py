@@ -41,6 +41,7 @@ def session_json(session: Session) -> dict[str, Any]:
         "array_id": session.array_id,
         "array_index": session.array_index,
         "wait": session.wait or None,
+        "folders": [asdict(folder) for folder in session.folders],
         "kernels": [kernel_json(kernel) for kernel in session.kernels],
         "spec": session.spec.model_dump(mode="json"),
     }

@@ -6,11 +6,12 @@ from enum import StrEnum
 from typing import Any
 
 from muster.core.agent import Agent, AgentState, agent_from_report
+from muster.core.folders import MountedFolder
 from muster.core.session import Allocation, GpuShare, Kernel, LaunchStep, Result, Session, SessionState
 from muster.core.slots import Slots
 from muster.core.spec import SessionSpec
 
-_NOT_AS_THEY_ARE = {"kernels", "spec", "state", "step", "result", "stranded_on", "wait"}
+_NOT_AS_THEY_ARE = {"kernels", "spec", "state", "step", "result", "stranded_on", "folders", "wait"}
 _SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS_THEY_ARE)
 _KERNEL_FIELDS = tuple(f.name for f in fields(Kernel) if f.name not in {"slots", "allocation"})
 
@@ -25,6 +26,7 @@ def session_row(session: Session) -> dict[str, Any]:
         "project": session.spec.project,
         "array_name": session.array_name,
         "stranded_on": _plain(session.stranded_on),
+        "folders": [asdict(folder) for folder in session.folders],
         "spec": session.spec.model_dump(mode="json"),
         "state": session.state.value,
         "step": _plain(session.step),
@@ -58,6 +60,7 @@ def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: 
         spec=spec,
         wait=wait,
         stranded_on=tuple(row["stranded_on"]),
+        folders=tuple(MountedFolder(**folder) for folder in row["folders"]),
         state=SessionState(row["state"]),
         step=LaunchStep(row["step"]) if row["step"] else None,
         result=Result(row["result"]) if row["result"] else None,

@@ -14,17 +14,23 @@ from muster.core.lifecycle import Event
 from muster.core.session import Session, SessionState
 from muster.core.snapshot import Snapshot
 from muster.core.usage import Run
+from muster.store.changes import Changes
 from muster.store.connection import open_engine, reading, upsert, writing
 from muster.store.counters import raised, value_of
 from muster.store.ended_runs import ended_runs
+from muster.store.folders import Folders, check_present
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
 from muster.store.known_sessions import SESSION_REVISION, KnownSessions
 from muster.store.listener import CHANNEL, listening
 from muster.store.names import meant, taken
+from muster.store.renaming import rename
 from muster.store.reservations import Reservations, reservations_after
 from muster.store.rows import agent_row, columns, kernel_rows, session_row
+from muster.store.secrets import SecretRows
 from muster.store.session_reader import SELECT, SessionReader
+from muster.store.submissions import Submission, Submissions, claim
 from muster.store.tables import NOT_ENDED, agents, events, kernels, logs, sessions
+from muster.store.tokens import Tokens
 from muster.store.waits import KnownWaits
 
 _CHUNK = 500
@@ -49,6 +55,11 @@ class Store:
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)
         self.reservations = Reservations(self._engine)
+        self.folders = Folders(self._engine)
+        self.secrets = SecretRows(self._engine)
+        self.tokens = Tokens(self._engine)
+        self.submissions = Submissions(self._engine)
+        self.changes = Changes(self._engine)
         self._known_agents = KnownAgents()
         self._reader = SessionReader()
         self._known_sessions = KnownSessions(self._reader)
@@ -57,15 +68,19 @@ class Store:
     def close(self) -> None:
         self._engine.dispose()
 
-    def add(self, new: Sequence[Session]) -> None:
+    def add(self, new: Sequence[Session], submission: Submission | None = None) -> None:
         """New sessions with their kernels: all of them or none.
 
-        Raises NameTakenError when a session that has not ended has one of the names.
+        Raises NameTakenError when a session that has not ended has one of the names, and SubmittedBeforeError when the
+        submission was done already.
         """
         if not new:
             return
         with self._writing() as connection:
             revision = raised(connection, SESSION_REVISION)
+            if submission is not None:
+                claim(connection, submission, [session.id for session in new])
+            check_present(connection, (folder for session in new for folder in session.folders))
             names = [session.name for session in new]
             claimed = {*names, *(s.array_name for s in new if s.array_name is not None)}
             if in_use := taken(connection, sorted(claimed)):
@@ -99,6 +114,11 @@ class Store:
             revision = raised(connection, SESSION_REVISION)
             _lock(connection, sorted({event.session_id for event in changes}))
             return [event for event in changes if self._apply_one(connection, event, revision)]
+
+    def rename(self, session: Session, name: str, by: str, now: float) -> None:
+        """Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to."""
+        with self._writing() as connection:
+            rename(connection, session, name, by, now)
 
     def save_waits(self, waits: Mapping[str, Mapping[str, Any]]) -> None:
         """Why each pending session waits, where that differs from the last snapshot; others are left alone.
@@ -239,23 +259,24 @@ class Store:
             found = self._reader.read(connection, query)
         return sorted(found, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
 
-    def find(self, reference: str) -> Session:
+    def find(self, reference: str, owner: str | None = None) -> Session:
         """By id, by name, or by the start of an id (4 characters or more) where that is nobody's name.
 
         A name that several sessions had means the one that has not ended, or the newest. Raises NotFoundError, and
-        AmbiguousNameError where several that have not ended fit, or the name is that of an array.
+        AmbiguousNameError where several that have not ended fit, or the name is that of an array. With an `owner`, as
+        if there were his sessions only.
         """
-        found = self.find_all(reference)
+        found = self.find_all(reference, owner)
         if len(found) > 1:
             raise AmbiguousNameError(
                 f"{reference!r} is an array of {len(found)} sessions; name one of them, such as {found[0].name}"
             )
         return found[0]
 
-    def find_all(self, reference: str) -> list[Session]:
+    def find_all(self, reference: str, owner: str | None = None) -> list[Session]:
         """As `find`; all sessions of the array, by their indexes, where it is an array's name."""
         with reading(self._engine) as connection:
-            found = self._reader.read(connection, SELECT.where(meant(connection, reference)))
+            found = self._reader.read(connection, SELECT.where(meant(connection, reference, owner)))
         return sorted(found, key=lambda session: session.array_index or 0)
 
     def ids(self, reference: str) -> list[str]:

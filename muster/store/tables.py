@@ -52,6 +52,7 @@ sessions = Table(
     Column("array_index", Integer),
     Column("stranded_on", JSON, nullable=False, server_default="[]"),
     Column("wait_id", BigInteger),
+    Column("folders", JSON, nullable=False, server_default="[]"),
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("sessions_by_state", "state", "submitted_at"),
     Index("sessions_by_age", "submitted_at", "id"),
@@ -144,6 +145,73 @@ reservations = Table(
     Column("users", JSON, nullable=False),
     Column("projects", JSON, nullable=False),
     Column("reason", Text, nullable=False),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("owner", String(255), primary_key=True),
+    Column("name", String(63), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("key_id", String(16), nullable=False),
+    Column("changed_at", Float, nullable=False),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("event_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("target", String(255), primary_key=True),
+    Column("session_id", String(36), ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", Float, nullable=False),
+    Index("deliveries_by_session", "session_id", "target", "event_id"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("hash", String(64), nullable=False),
+    Column("user", String(255), nullable=False),
+    Column("scope", String(16), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("last_used_at", Float),
+    Index("tokens_by_hash", "hash", unique=True),
+)
+
+submissions = Table(
+    "submissions",
+    metadata,
+    Column("caller", String(255), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("request_hash", String(64), nullable=False),
+    Column("session_ids", JSON, nullable=False),
+    Column("at", Float, nullable=False),
+    Index("submissions_by_age", "at"),
+)
+
+folders = Table(
+    "folders",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("owner", String(64), nullable=False),
+    Column("name", String(63), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("quota_bytes", BigInteger),
+    Column("removed_at", Float),
+    Column("left_on", JSON, nullable=False),
+    Index("one_folder_of_a_name", "owner", "name", unique=True),
+)
+
+folder_shares = Table(
+    "folder_shares",
+    metadata,
+    Column("folder_id", String(36), ForeignKey("folders.id", ondelete="CASCADE"), primary_key=True),
+    Column("grantee", String(255), primary_key=True),
+    Column("read_only", Boolean, nullable=False),
+    Index("folder_shares_by_grantee", "grantee"),
 )
 
 counters = Table(

@@ -1,0 +1,207 @@
+"""Data folders that have an owner: their names, where they lie on an agent, who may mount them and how."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from muster.core.errors import BadInputError, FieldError, SpecError
+from muster.core.spec import HOME, MountSpec, SessionSpec
+
+# Below the folders' root. Plain directories, which a site makes itself, lie beside it.
+AREA = ".muster"
+PROJECT_MARK = "@"
+_NAME = re.compile(r"\.?[A-Za-z0-9][A-Za-z0-9_.-]{0,61}")
+_OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
+_LEAST_QUOTA = 1 << 20
+# Above the ids that a host gives to people and programs; 30 bits of the folder's id follow.
+_FIRST_NUMBER = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`grantee` is a user, or `@` and a project."""
+
+    grantee: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder as the store holds it; `created_at` and `removed_at` in seconds since the epoch.
+
+    One with `removed_at` can no longer be mounted: its data are still to be removed from the agents `left_on`.
+    """
+
+    id: str
+    owner: str
+    name: str
+    created_at: float
+    quota_bytes: int | None = None
+    shares: tuple[Share, ...] = ()
+    removed_at: float | None = None
+    left_on: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Below the folders' root. A folder made again under the same name never finds what another one left."""
+        return f"{AREA}/folders/{self.owner}/{self.name}-{self.id[:8]}"
+
+    @property
+    def number(self) -> int:
+        """Of its group and of its project quota."""
+        return _FIRST_NUMBER | int(self.id[:8], 16) >> 2
+
+    @property
+    def in_every_session(self) -> bool:
+        return self.name.startswith(".")
+
+    def read_only_for(self, user: str, project: str) -> bool | None:
+        """Whether a session of this user in this project gets it read-only; None: not at all."""
+        if user == self.owner:
+            return False
+        grants = [s.read_only for s in self.shares if s.grantee in {user, f"{PROJECT_MARK}{project}"}]
+        return all(grants) if grants else None
+
+
+@dataclass(frozen=True, slots=True)
+class MountedFolder:
+    """A folder as a session mounts it in each of its kernels, as it was when the session was submitted."""
+
+    folder_id: str
+    owner: str
+    name: str
+    path: str
+    number: int
+    quota_bytes: int | None
+    target: str
+    read_only: bool
+
+
+def check_name(name: str) -> None:
+    """Raises BadInputError for what cannot be a folder's name."""
+    if not _NAME.fullmatch(name):
+        raise BadInputError(
+            f"NAME: {name!r} is not a folder's name; use letters, digits, dots, dashes and underscores, 62 at most"
+        )
+
+
+def check_owner(owner: str) -> None:
+    """Raises BadInputError for who cannot own a folder: the owner's name becomes a directory's."""
+    if not _OWNER.fullmatch(owner):
+        raise BadInputError(
+            f"--owner: {owner!r} cannot own folders; use letters, digits, dots, dashes and underscores, 64 at most"
+        )
+
+
+def check_grantee(grantee: str, owner: str) -> None:
+    """Raises BadInputError for what is neither another user nor `@PROJECT`."""
+    if grantee == owner:
+        raise BadInputError(f"WHOM: {owner} owns the folder; name another user, or @PROJECT")
+    if not grantee.removeprefix(PROJECT_MARK).strip() or len(grantee) > 255:
+        raise BadInputError(f"WHOM: {grantee!r} names nobody; write a user's name, or @PROJECT")
+
+
+def check_quota(quota_bytes: int) -> None:
+    """Raises BadInputError for less than a folder is of use with."""
+    if quota_bytes < _LEAST_QUOTA:
+        raise BadInputError(f"--quota: {quota_bytes} bytes are too few; write 1M or more, such as 500M or 2T")
+
+
+def qualified(reference: str) -> tuple[str, str] | None:
+    """`OWNER/NAME` as a pair, and None for any other text."""
+    owner, slash, name = reference.partition("/")
+    return (owner, name) if slash and name and "/" not in name else None
+
+
+def mounted_folders(spec: SessionSpec, user: str, known: Sequence[Folder]) -> tuple[MountedFolder, ...]:
+    """The folders with an owner that a session of this spec and user mounts; its other mounts are plain directories.
+
+    `known` holds the user's own folders, those shared with the user or the spec's project, and those that the spec
+    names as OWNER/NAME, whoever may mount them. Raises SpecError with every mount that is refused.
+    """
+    errors: list[FieldError] = []
+    found: list[MountedFolder] = []
+    for number, mount in enumerate(spec.mounts):
+        try:
+            mounted = _mounted(mount, user, spec.project, known)
+        except _RefusedError as refused:
+            errors.append(FieldError(f"mounts[{number}].folder", refused.problem, refused.remedy))
+            continue
+        if mounted:
+            found.append(mounted)
+    if errors:
+        raise SpecError(errors)
+    return (*found, *_in_every_session(spec, user, known))
+
+
+def in_use(folder: Folder, sessions: Mapping[str, Sequence[str]]) -> str:
+    """One line that says why a folder cannot be removed; empty when it can.
+
+    `sessions` holds the names of the sessions that have not ended, by the id of the folder that they mount.
+    """
+    users = sorted(sessions.get(folder.id, ()))
+    if not users:
+        return ""
+    more = f" and {len(users) - 5} others" if len(users) > 5 else ""
+    return f"folder {folder.name} is in use by {', '.join(users[:5])}{more}; end them first"
+
+
+class _RefusedError(Exception):
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+def _mounted(mount: MountSpec, user: str, project: str, known: Sequence[Folder]) -> MountedFolder | None:
+    if mount.folder.split("/")[0] == AREA:
+        raise _RefusedError(
+            f"{mount.folder!r} is where folders with an owner are kept", "name the folder: NAME or OWNER/NAME"
+        )
+    folder = _meant(mount.folder, user, project, known)
+    if folder is None:
+        return None
+    read_only = folder.read_only_for(user, project)
+    title = f"{folder.owner}/{folder.name}"
+    if read_only is None:
+        raise _RefusedError(
+            f"folder {title} is not shared with {user}", f"ask {folder.owner} to `muster folder share {folder.name}`"
+        )
+    asked = mount.read_only if "read_only" in mount.model_fields_set else read_only
+    if read_only and not asked:
+        raise _RefusedError(f"folder {title} is shared with {user} read-only", f"mount it with :ro: {title}:ro")
+    return _as_mounted(folder, mount.target, read_only=asked)
+
+
+def _meant(reference: str, user: str, project: str, known: Sequence[Folder]) -> Folder | None:
+    """The user's own folder of the name, else one that is shared; None where the reference is a plain directory."""
+    pair = qualified(reference)
+    if pair:
+        return next((folder for folder in known if (folder.owner, folder.name) == pair), None)
+    allowed = [f for f in known if f.name == reference and f.read_only_for(user, project) is not None]
+    own = [folder for folder in allowed if folder.owner == user]
+    if own or len(allowed) < 2:
+        return next(iter(own or allowed), None)
+    titles = ", ".join(sorted(f"{folder.owner}/{folder.name}" for folder in allowed))
+    raise _RefusedError(f"several folders {reference!r} are shared with {user}", f"name one of {titles}")
+
+
+def _in_every_session(spec: SessionSpec, user: str, known: Sequence[Folder]) -> Iterator[MountedFolder]:
+    taken = {mount.target for mount in spec.mounts}
+    for folder in sorted(known, key=lambda folder: folder.name):
+        target = f"{HOME}/{folder.name}"
+        if spec.dot_folders and folder.owner == user and folder.in_every_session and target not in taken:
+            yield _as_mounted(folder, target, read_only=False)
+
+
+def _as_mounted(folder: Folder, target: str, *, read_only: bool) -> MountedFolder:
+    return MountedFolder(
+        folder_id=folder.id,
+        owner=folder.owner,
+        name=folder.name,
+        path=folder.path,
+        number=folder.number,
+        quota_bytes=folder.quota_bytes,
+        target=target,
+        read_only=read_only,
+    )

@@ -1,0 +1,165 @@
+"""Data folders with an owner, and their shares, in the database."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from muster.core.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
+from muster.core.folders import PROJECT_MARK, Folder, MountedFolder, Share, in_use
+from muster.store.connection import reading, upsert, writing
+from muster.store.counters import raised
+from muster.store.known_sessions import SESSION_REVISION
+from muster.store.tables import NOT_ENDED, folder_shares, folders, sessions
+
+_CHUNK = 500
+_MOUNTS_SOME = sa.cast(sessions.c.folders, sa.Text) != "[]"
+
+
+class Folders:
+    """Each by its owner and its name, until nothing of it is left on any agent."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def add(self, folder: Folder) -> None:
+        """Raises NameTakenError."""
+        with writing(self._engine) as connection:
+            try:
+                connection.execute(sa.insert(folders).values(_row(folder)))
+            except sa.exc.IntegrityError:
+                raise NameTakenError(
+                    f"{folder.owner} has a folder {folder.name!r} already; choose another name,"
+                    f" or `muster folder rm {folder.name}`"
+                ) from None
+
+    def find(self, owner: str, name: str) -> Folder:
+        """Raises NotFoundError."""
+        with reading(self._engine) as connection:
+            return _found(connection, owner, name)
+
+    def all(self) -> tuple[Folder, ...]:
+        """By owner and name; those too whose data are still to be removed from agents."""
+        with reading(self._engine) as connection:
+            return _selected(connection, sa.true())
+
+    def mountable(self, user: str, project: str, named: Iterable[tuple[str, str]] = ()) -> tuple[Folder, ...]:
+        """The user's own folders, those shared with the user or the project, and those `named` by owner and name."""
+        grantees = (user, f"{PROJECT_MARK}{project}")
+        shared = sa.select(folder_shares.c.folder_id).where(folder_shares.c.grantee.in_(grantees))
+        pairs = [sa.and_(folders.c.owner == owner, folders.c.name == name) for owner, name in named]
+        with reading(self._engine) as connection:
+            return _selected(
+                connection,
+                sa.and_(
+                    folders.c.removed_at.is_(None), sa.or_(folders.c.owner == user, folders.c.id.in_(shared), *pairs)
+                ),
+            )
+
+    def share(self, folder: Folder, share: Share) -> None:
+        """A grantee that has a share already gets this one instead. Raises NotFoundError."""
+        with writing(self._engine) as connection:
+            _found(connection, folder.owner, folder.name)
+            row = {"folder_id": folder.id, "grantee": share.grantee, "read_only": share.read_only}
+            upsert(connection, folder_shares, [row])
+
+    def unshare(self, folder: Folder, grantee: str) -> None:
+        """Raises NotFoundError where there is no such share."""
+        this = sa.and_(folder_shares.c.folder_id == folder.id, folder_shares.c.grantee == grantee)
+        with writing(self._engine) as connection:
+            if not connection.execute(sa.delete(folder_shares).where(this)).rowcount:
+                raise NotFoundError(
+                    f"folder {folder.name} is not shared with {grantee}; see `muster folder show {folder.name}`"
+                )
+
+    def set_quota(self, folder: Folder, quota_bytes: int | None) -> None:
+        with writing(self._engine) as connection:
+            connection.execute(sa.update(folders).where(folders.c.id == folder.id).values(quota_bytes=quota_bytes))
+
+    def users(self) -> dict[str, list[str]]:
+        """By folder id, the names of the sessions that mount it and have not ended."""
+        with reading(self._engine) as connection:
+            return _users(connection)
+
+    def remove(self, folder: Folder, now: float, agent_ids: Iterable[str]) -> Folder:
+        """No session can mount it from now on; its data are to be removed from these agents.
+
+        Raises NotFoundError, and NotPossibleInStateError, naming the sessions, while one mounts it.
+        """
+        with writing(self._engine) as connection:
+            # The first that a new session's transaction raises too: no session comes in between.
+            raised(connection, SESSION_REVISION)
+            found = _found(connection, folder.owner, folder.name)
+            if found.removed_at is None:
+                if obstacle := in_use(found, _users(connection)):
+                    raise NotPossibleInStateError(obstacle)
+                changed = sa.update(folders).where(folders.c.id == folder.id)
+                connection.execute(changed.values(removed_at=now, left_on=sorted(agent_ids)))
+            return _found(connection, folder.owner, folder.name)
+
+    def removed_from(self, folder: Folder, agent_ids: Collection[str]) -> Folder | None:
+        """Its data are gone from these agents. None when they are gone from all, and with them the folder."""
+        this = folders.c.id == folder.id
+        with writing(self._engine) as connection:
+            found = _selected(connection, this)
+            left = [agent_id for f in found for agent_id in f.left_on if agent_id not in agent_ids]
+            if left:
+                connection.execute(sa.update(folders).where(this).values(left_on=left))
+            else:
+                connection.execute(sa.delete(folder_shares).where(folder_shares.c.folder_id == folder.id))
+                connection.execute(sa.delete(folders).where(this))
+            return next(iter(_selected(connection, this)), None)
+
+
+def check_present(connection: sa.Connection, mounted: Iterable[MountedFolder]) -> None:
+    """Raises BadInputError where one was removed since it was looked up."""
+    wanted = {folder.folder_id: folder for folder in mounted}
+    ids = sorted(wanted)
+    for start in range(0, len(ids), _CHUNK):
+        these = sa.and_(folders.c.id.in_(ids[start : start + _CHUNK]), folders.c.removed_at.is_(None))
+        for key in connection.execute(sa.select(folders.c.id).where(these)).scalars():
+            del wanted[key]
+    for gone in wanted.values():
+        raise BadInputError(f"mounts: folder {gone.owner}/{gone.name} was removed just now; leave it out")
+
+
+def _users(connection: sa.Connection) -> dict[str, list[str]]:
+    query = sa.select(sessions.c.name, sessions.c.folders).where(NOT_ENDED, _MOUNTS_SOME)
+    found: dict[str, list[str]] = {}
+    for name, mounted in connection.execute(query):
+        for folder_id in {folder["folder_id"] for folder in mounted}:
+            found.setdefault(folder_id, []).append(name)
+    return found
+
+
+def _found(connection: sa.Connection, owner: str, name: str) -> Folder:
+    found = _selected(connection, sa.and_(folders.c.owner == owner, folders.c.name == name))
+    if not found:
+        raise NotFoundError(f"{owner} has no folder {name!r}; see `muster folder ls`")
+    return found[0]
+
+
+def _selected(connection: sa.Connection, where: sa.ColumnElement[bool]) -> tuple[Folder, ...]:
+    rows = connection.execute(sa.select(folders).where(where).order_by(folders.c.owner, folders.c.name)).mappings()
+    shares: dict[str, list[Share]] = {}
+    of_these = folder_shares.c.folder_id.in_(sa.select(folders.c.id).where(where))
+    found = rows.all()
+    for share in connection.execute(sa.select(folder_shares).where(of_these).order_by(folder_shares.c.grantee)):
+        shares.setdefault(share.folder_id, []).append(Share(share.grantee, share.read_only))
+    return tuple(_folder(row, shares.get(row["id"], ())) for row in found)
+
+
+def _folder(row: sa.RowMapping, shares: Sequence[Share]) -> Folder:
+    return Folder(**{**row, "left_on": tuple(row["left_on"]), "shares": tuple(shares)})
+
+
+def _row(folder: Folder) -> dict[str, Any]:
+    return {
+        "id": folder.id,
+        "owner": folder.owner,
+        "name": folder.name,
+        "created_at": folder.created_at,
+        "quota_bytes": folder.quota_bytes,
+        "removed_at": folder.removed_at,
+        "left_on": list(folder.left_on),
+    }
