@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import muster.cli.access
 import muster.cli.agent
+import muster.cli.apps
 import muster.cli.doctor
 import muster.cli.ending
 import muster.cli.listing
@@ -23,6 +24,7 @@ import muster.cli.operate
 import muster.cli.resources
 import muster.cli.simulate
 import muster.cli.submit
+import muster.cli.token
 import muster.cli.why
 import muster.service.control_node
 import muster.service.images  # noqa: F401 - like the ones above, for the children to find

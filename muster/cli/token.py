@@ -1,0 +1,84 @@
+"""`token create`, `token ls`, `token revoke`."""
+
+import time
+
+import click
+
+from muster.cli.context import json_option, sessions
+from muster.cli.output import age, print_json, print_table
+from muster.core.token import Scope, Token
+from muster.service.tokens import create_token, token_json
+from muster.service.views import timestamp
+
+
+@click.group("token")
+def token_group() -> None:
+    """Tokens with which programs and other machines use the API of `muster web`."""
+
+
+@token_group.command()
+@click.argument("name")
+@click.option(
+    "--user", "-u", required=True, metavar="USER", help="Whose sessions it sees, and who owns what it submits."
+)
+@click.option(
+    "--scope",
+    type=click.Choice([scope.value for scope in Scope]),
+    default=Scope.USER.value,
+    show_default=True,
+    help="admin: everybody's sessions, and agents; user: the user's own; read: the same, changing nothing.",
+)
+@click.option("--expires", metavar="TIME", help="Not valid any more after this time: 30d, 12h; never by default.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the token only.")
+@json_option
+def create(name: str, user: str, scope: str, expires: str | None, quiet: bool, as_json: bool) -> None:
+    """Make a token and print it: this once, since only a hash of it is kept."""
+    with sessions() as service:
+        token, secret = create_token(service.store, name, user, Scope(scope), expires)
+    if as_json:
+        print_json({**token_json(token), "token": secret})
+        return
+    click.echo(secret)
+    if not quiet:
+        until = f", until {timestamp(token.expires_at)}" if token.expires_at is not None else ""
+        click.echo(
+            f"{name} is {user}'s, with scope {scope}{until}; keep it in a file of mode 0600 for --token-file", err=True
+        )
+
+
+@token_group.command("ls")
+@json_option
+def ls_(as_json: bool) -> None:
+    """List tokens, those that have expired too."""
+    now = time.time()
+    with sessions() as service:
+        found = service.store.tokens.all()
+    if as_json:
+        print_json([token_json(token) for token in found])
+        return
+    print_table(
+        ("NAME", "USER", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"),
+        [(token.name, token.user, token.scope, _state(token, now), *_times(token)) for token in found],
+    )
+
+
+@token_group.command()
+@click.argument("name")
+@json_option
+def revoke(name: str, as_json: bool) -> None:
+    """Make a token worthless at once."""
+    with sessions() as service:
+        removed = service.store.tokens.remove(name)
+    if as_json:
+        print_json(token_json(removed))
+    else:
+        click.echo(f"{name} is revoked")
+
+
+def _state(token: Token, now: float) -> str:
+    return "expired" if token.is_expired(now) else "valid"
+
+
+def _times(token: Token) -> tuple[str, str, str]:
+    used = f"{age(token.last_used_at)} ago" if token.last_used_at is not None else "never"
+    return timestamp(token.created_at) or "-", timestamp(token.expires_at) or "never", used

@@ -1,0 +1,40 @@
+"""Who calls the API: a token's user, and what its scope lets him see and do."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Scope(StrEnum):
+    """ADMIN sees and changes everything, USER what is his, READ sees what is his and changes nothing."""
+
+    ADMIN = "admin"
+    USER = "user"
+    READ = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its secret. Times are seconds since the epoch."""
+
+    name: str
+    user: str
+    scope: Scope
+    created_at: float
+    expires_at: float | None = None
+    last_used_at: float | None = None
+
+    def is_expired(self, now: float) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+    @property
+    def sees_all(self) -> bool:
+        return self.scope is Scope.ADMIN
+
+    @property
+    def may_change(self) -> bool:
+        return self.scope is not Scope.READ
+
+    @property
+    def owner_filter(self) -> str | None:
+        """The owner whose sessions it sees; None for everybody's."""
+        return None if self.sees_all else self.user

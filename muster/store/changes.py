@@ -1,0 +1,44 @@
+"""The lines of all sessions' stories, as they come."""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from muster.store.connection import reading
+from muster.store.tables import events
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A line of some session's story; its number `id` is above those of all earlier ones."""
+
+    id: int
+    session_id: str
+    at: float
+    from_state: str | None
+    to_state: str
+    reason: str
+
+
+class Changes:
+    """Numbers are committed in their order: whoever writes events raises the sessions' revision first."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def after(self, number: int, limit: int) -> list[Change]:
+        """Oldest first, `limit` at the most."""
+        query = sa.select(*(events.c[name] for name in Change.__dataclass_fields__)).where(events.c.id > number)
+        with reading(self._engine) as connection:
+            return [Change(*row) for row in connection.execute(query.order_by(events.c.id).limit(limit))]
+
+    def counted(self, after: int) -> tuple[int, dict[str, int]]:
+        """The newest line's number, and by state how often sessions have come into it since `after`."""
+        is_change = events.c.from_state.is_distinct_from(events.c.to_state)
+        newest = sa.select(sa.func.max(events.c.id))
+        counts = sa.select(events.c.to_state, sa.func.count().label("sessions")).where(events.c.id > after, is_change)
+        with reading(self._engine) as connection:
+            number = connection.execute(newest).scalar() or after
+            return number, {
+                row.to_state: row.sessions for row in connection.execute(counts.group_by(events.c.to_state))
+            }

@@ -1,0 +1,67 @@
+"""Tokens in the database: a hash of each secret, never the secret."""
+
+import hmac
+from typing import Any
+
+import sqlalchemy as sa
+
+from muster.core.errors import NameTakenError, NotFoundError
+from muster.core.token import Scope, Token
+from muster.store.connection import reading, writing
+from muster.store.tables import tokens
+
+_NOTED_EVERY_S = 60.0
+_SHOWN = [column for column in tokens.c if column is not tokens.c.hash]
+
+
+class Tokens:
+    """Those that were made, until they are revoked; each by its name."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def add(self, token: Token, secret_hash: str) -> None:
+        """Raises NameTakenError."""
+        row = {name: getattr(token, name) for name in Token.__dataclass_fields__}
+        with writing(self._engine) as connection:
+            try:
+                connection.execute(sa.insert(tokens).values({**row, "scope": token.scope.value, "hash": secret_hash}))
+            except sa.exc.IntegrityError:
+                raise NameTakenError(
+                    f"NAME: there is a token {token.name!r} already;"
+                    f" choose another name, or `muster token revoke {token.name}`"
+                ) from None
+
+    def remove(self, name: str) -> Token:
+        """What it was. Raises NotFoundError."""
+        this = tokens.c.name == name
+        with writing(self._engine) as connection:
+            row = connection.execute(sa.select(*_SHOWN).where(this)).mappings().first()
+            if row is None:
+                raise NotFoundError(f"there is no token {name!r}; see `muster token ls`")
+            connection.execute(sa.delete(tokens).where(this))
+        return _token(row)
+
+    def all(self) -> tuple[Token, ...]:
+        """Those that have expired too, by name."""
+        with reading(self._engine) as connection:
+            rows = connection.execute(sa.select(*_SHOWN)).mappings()
+            return tuple(sorted(map(_token, rows), key=lambda token: token.name))
+
+    def of_hash(self, secret_hash: str) -> Token | None:
+        with reading(self._engine) as connection:
+            row = connection.execute(sa.select(tokens).where(tokens.c.hash == secret_hash)).mappings().first()
+        # The hash of a random secret tells nobody who measures the comparison anything; compared so all the same.
+        return _token(row) if row is not None and hmac.compare_digest(row["hash"], secret_hash) else None
+
+    def note_use(self, token: Token, now: float) -> None:
+        """Written once a minute at the most: a client that asks often should not make the database write often."""
+        if token.last_used_at is not None and now - token.last_used_at < _NOTED_EVERY_S:
+            return
+        with writing(self._engine) as connection:
+            connection.execute(sa.update(tokens).where(tokens.c.name == token.name).values(last_used_at=now))
+
+
+def _token(row: sa.RowMapping) -> Token:
+    fields: dict[str, Any] = {name: row[name] for name in Token.__dataclass_fields__}
+    return Token(**{**fields, "scope": Scope(fields["scope"])})

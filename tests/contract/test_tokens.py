@@ -1,0 +1,129 @@
+"""Tokens and idempotency keys in the database, and the numbered changes that listeners and metrics read."""
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from muster.core.errors import BadInputError, NameTakenError, NotFoundError
+from muster.core.token import Scope, Token
+from muster.service.tokens import PREFIX, NoTokenError, create_token, token_of
+from muster.store.submissions import KEPT_S, Submission, SubmittedBeforeError
+from tests.strategies import NOW, make_session
+
+LAPTOP = Token("laptop", "ada", Scope.USER, NOW, NOW + 60)
+ONCE = Submission("ada", "key-1", "a" * 64, NOW)
+
+
+def test_a_token_is_found_by_its_hash_until_it_is_revoked(store):
+    store.tokens.add(LAPTOP, "1" * 64)
+    assert store.tokens.of_hash("1" * 64) == LAPTOP
+    assert store.tokens.of_hash("2" * 64) is None
+    assert store.tokens.all() == (LAPTOP,)
+    with pytest.raises(NameTakenError, match="'laptop' already"):
+        store.tokens.add(LAPTOP, "3" * 64)
+    assert store.tokens.remove("laptop") == LAPTOP
+    assert store.tokens.of_hash("1" * 64) is None
+    with pytest.raises(NotFoundError, match="'laptop'; see `muster token ls`"):
+        store.tokens.remove("laptop")
+
+
+def test_its_last_use_is_noted_once_a_minute(store):
+    store.tokens.add(LAPTOP, "1" * 64)
+    used = []
+    for at in (NOW + 1, NOW + 30, NOW + 62):
+        store.tokens.note_use(store.tokens.of_hash("1" * 64), at)
+        used.append(store.tokens.of_hash("1" * 64).last_used_at)
+    assert used == [NOW + 1, NOW + 1, NOW + 62]
+
+
+def test_a_secret_opens_what_it_was_made_for_and_is_kept_nowhere(store):
+    token, secret = create_token(store, "laptop", "ada", Scope.READ, "30d")
+    assert secret.startswith(PREFIX)
+    assert len(secret) > 40
+    found = token_of(store, secret)
+    assert (found.name, found.user, found.scope, found.expires_at) == ("laptop", "ada", Scope.READ, token.expires_at)
+    assert secret not in repr(store.tokens.all())
+    with pytest.raises(NoTokenError, match="not known here"):
+        token_of(store, secret[:-1])
+    store.tokens.remove("laptop")
+    with pytest.raises(NoTokenError):
+        token_of(store, secret)
+
+
+def test_a_token_that_has_expired_opens_nothing(store):
+    token, secret = create_token(store, "laptop", "ada", Scope.USER, "1h")
+    store.tokens.remove("laptop")
+    store.tokens.add(replace(token, expires_at=1.0), hashlib.sha256(secret.encode()).hexdigest())
+    with pytest.raises(NoTokenError, match="expired at 1970-01-01"):
+        token_of(store, secret)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("", "ada", Scope.USER, None), "NAME"),
+        (("a b", "ada", Scope.USER, None), "NAME"),
+        (("laptop", " ", Scope.USER, None), "--user"),
+        (("laptop", "a\nb", Scope.USER, None), "--user"),
+        (("laptop", "ada", Scope.USER, "soon"), "--expires"),
+        (("laptop", "ada", Scope.USER, "0"), "--expires"),
+        (("laptop", "ada", Scope.USER, "99999d"), "--expires"),
+    ],
+)
+def test_a_token_that_cannot_be_is_refused_by_its_field(store, arguments, field):
+    with pytest.raises(BadInputError, match=f"^{field}: "):
+        create_token(store, *arguments)
+    assert store.tokens.all() == ()
+
+
+def test_a_submission_is_done_once(store):
+    first = make_session(1)
+    store.add([first], ONCE)
+    with pytest.raises(SubmittedBeforeError) as before:
+        store.add([make_session(2)], ONCE)
+    assert (before.value.session_ids, before.value.same) == ((first.id,), True)
+    with pytest.raises(SubmittedBeforeError) as before:
+        store.submissions.check(replace(ONCE, request_hash="b" * 64))
+    assert not before.value.same
+    assert [session.id for session in store.search()] == [first.id]
+    store.add([make_session(3)], replace(ONCE, caller="eve"))
+    store.add([make_session(4)], replace(ONCE, key="key-2"))
+
+
+def test_a_submission_that_failed_was_not_done(store):
+    session = make_session(1)
+    store.add([session])
+    with pytest.raises(NameTakenError):
+        store.add([replace(make_session(2), name=session.name)], replace(ONCE, key="failed"))
+    store.add([make_session(3)], replace(ONCE, key="failed"))
+
+
+def test_a_key_is_forgotten_after_a_day(store):
+    store.add([make_session(1)], replace(ONCE, key="daily"))
+    later = replace(ONCE, key="daily", at=NOW + KEPT_S + 1)
+    store.submissions.check(later)
+    store.add([make_session(2)], later)
+
+
+def test_a_reference_means_only_its_owners_sessions(store):
+    hers, his = replace(make_session(1), owner="ada"), replace(make_session(2), owner="eve")
+    store.add([hers, his])
+    assert store.find(his.name, "eve").id == his.id
+    assert store.find(his.name).id == his.id
+    for reference in (his.name, his.id, his.id[:13]):
+        with pytest.raises(NotFoundError):
+            store.find_all(reference, "ada")
+
+
+def test_changes_are_numbered_and_counted(store):
+    store.add([make_session(1), make_session(2)])
+    changes = store.changes.after(0, 10)
+    mine = [change for change in changes if change.session_id in {make_session(1).id, make_session(2).id}]
+    assert [change.to_state for change in mine] == ["PENDING", "PENDING"]
+    assert store.changes.after(changes[0].id, 1) == changes[1:2]
+    assert store.changes.after(changes[-1].id, 10) == []
+    number, counts = store.changes.counted(0)
+    assert number == changes[-1].id
+    assert counts["PENDING"] == len(changes)
+    assert store.changes.counted(number) == (number, {})
