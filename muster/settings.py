@@ -203,6 +203,11 @@ class Settings(BaseModel):
         return self.database or f"sqlite:///{self.state_dir / 'muster.db'}"
 
     @property
+    def seal_key(self) -> Path:
+        """What secrets are sealed with; all control nodes of one database must have the same."""
+        return self.state_dir / "secrets.key"
+
+    @property
     def wake_socket(self) -> Path:
         return self.state_dir / "wake.sock"
 

@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 
 import muster.cli.access
 import muster.cli.agent
-import muster.cli.apps
 import muster.cli.doctor
 import muster.cli.ending
 import muster.cli.listing
+import muster.cli.open
 import muster.cli.operate
 import muster.cli.resources
 import muster.cli.simulate

@@ -1,14 +1,17 @@
 """`ls`, `show`."""
 
+import time
 from collections.abc import Mapping, Sequence
 
 import click
 
+from muster.cli.apps import print_apps
 from muster.cli.context import complete_session, current_user, json_option, sessions
 from muster.cli.gpu_map import print_kernels_gpus
 from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows, why_text
 from muster.core.session import Session, SessionState
 from muster.core.slots import format_slots
+from muster.service.apps import app_json, session_apps
 from muster.service.gpu_map import session_shares, session_with_shares_json
 from muster.service.views import session_json, story_json, timestamp
 from muster.store.store import StoryLine
@@ -48,12 +51,17 @@ def show(session: str, as_json: bool) -> None:
         found = service.store.find(session)
         story = service.store.story(found.id)
         dependencies = service.store.get(found.spec.dependencies[:_MOST_DEPENDENCIES])
+        has_apps = bool(found.spec.apps or found.spec.publish)
+        apps = session_apps(found, service.store.agents(), time.time()) if has_apps else []
         has_gpus = any(kernel.allocation and kernel.allocation.gpus for kernel in found.kernels)
         shares = session_shares(found, service.store.agents()) if has_gpus else {}
     if as_json:
-        print_json({**session_with_shares_json(found, shares), "story": [story_json(line) for line in story]})
+        told = {"apps": [app_json(view) for view in apps], "story": [story_json(line) for line in story]}
+        print_json({**session_with_shares_json(found, shares), **told})
     else:
         _print_session(found, dependencies)
+        if apps:
+            print_apps(found.name, apps)
         if shares:
             print_kernels_gpus(found, shares)
             click.echo()

@@ -19,7 +19,7 @@ _COMMANDS: Mapping[str, str] = {
     "logs": "muster.cli.access:logs",
     "ssh": "muster.cli.access:ssh",
     "exec": "muster.cli.access:exec_",
-    "open": "muster.cli.apps:open_",
+    "open": "muster.cli.open:open_",
     "terminate": "muster.cli.ending:terminate",
     "cancel": "muster.cli.ending:cancel",
     "hold": "muster.cli.ending:hold",

@@ -43,15 +43,18 @@ def question_of(container: dict[str, Any]) -> Question | None:
     return Question(container["State"]["Pid"], int(uid), int(gid), apps)
 
 
-def answers(questions: list[Question | None], patience_s: float = PATIENCE_S) -> list[dict[str, dict[str, Any]]]:
-    """Return for each question name -> healthy, exit_code (None while it runs) and problem (one line, or empty).
+def answer_all(kernels: list[dict[str, Any]], patience_s: float = PATIENCE_S) -> None:
+    """Put answers in the places of kernels' questions: name -> healthy, exit_code and problem.
+
+    `exit_code` is None of an app that runs or is not ours to start; `problem` is one line, empty if all is well.
 
     Each container is asked by a process of its own that holds no rights there but its user's; all at once. Of one that
     cannot be asked in time, the apps are left out.
     """
     give_up_at = time.monotonic() + patience_s
-    asking = [question and _ask(question) for question in questions]
-    return [_answer(*asked, give_up_at) if asked else {} for asked in asking]
+    asking = [kernel["apps"] and _ask(kernel["apps"]) for kernel in kernels]
+    for kernel, asked in zip(kernels, asking):  # noqa: B905 - Python 3.9 has no strict
+        kernel["apps"] = _answer(*asked, give_up_at) if asked else {}
 
 
 def _ask(question: Question) -> tuple[int, int]:

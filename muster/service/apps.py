@@ -1,0 +1,51 @@
+"""A session's apps as its users see them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from muster.core.agent import Agent
+from muster.core.apps import App, AppState, AppView, app_views, apps_of
+from muster.core.errors import BadInputError, NotFoundError, NotPossibleInStateError
+from muster.core.session import Session, SessionState
+
+
+def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[AppView]:
+    """The session's apps as main1's agent told of them last."""
+    allocation = session.main.allocation
+    reports = [agent.report for agent in agents if allocation and agent.id == allocation.agent_id]
+    facts: dict[str, Mapping[str, Any]] = {}
+    for report in reports:
+        for entry in report.get("kernels", ()):
+            if entry["kernel_id"] == session.main.id and entry["generation"] == session.generation:
+                facts = entry.get("apps") or {}
+    return app_views(session, facts, now)
+
+
+def app_json(view: AppView) -> dict[str, Any]:
+    return {"name": view.app.name, "port": view.app.port, "state": view.state, "reason": view.reason or None}
+
+
+def app_named(session: Session, name: str | None) -> App:
+    """The session's app of that name; where it has one only, that. Raises NotFoundError, and BadInputError."""
+    apps = apps_of(session.spec)
+    names = ", ".join(app.name for app in apps)
+    if not apps:
+        raise NotFoundError(f"session {session.name} has no apps; submit it with --app or --publish")
+    if name is None:
+        if len(apps) > 1:
+            raise BadInputError(f"session {session.name} has several apps; name one of {names}")
+        return apps[0]
+    for app in apps:
+        if app.name == name:
+            return app
+    raise NotFoundError(f"session {session.name} has no app {name!r}; it has {names}")
+
+
+def check_openable(session: Session, view: AppView) -> None:
+    """Raises NotPossibleInStateError where nobody will ever answer."""
+    if session.state is not SessionState.RUNNING:
+        raise NotPossibleInStateError(
+            f"session {session.name} is {session.state}; apps can be opened of sessions that are RUNNING"
+        )
+    if view.state is AppState.MISSING:
+        raise NotPossibleInStateError(f"app {view.app.name} of session {session.name} is missing: {view.reason}")
