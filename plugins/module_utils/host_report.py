@@ -45,8 +45,7 @@ def gather_report(
         kernels = [kernel for kernel in found if kernel]
         info, images, networks = info_read.result(), images_read.result(), networks_read.result()
     # With the pool's threads gone, this process may fork.
-    for kernel, apps in zip(kernels, app_health.answers([kernel["apps"] for kernel in kernels])):
-        kernel["apps"] = apps
+    app_health.answer_all(kernels)
     swarm = overlay_networks.swarm_of(info)
     answers = reading.result(warn)
     used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])

@@ -175,6 +175,7 @@ def session(kernels=("main1",), desired="launch", **changes):
                 "cpuset": None,
             },
             "gpus": [],
+            "apps": [],
             "gpu_access": None,
             "mounts": [],
             "publish": [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}] if index == 0 else [],
