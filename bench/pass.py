@@ -41,6 +41,7 @@ from muster.core.manifest import LaunchPolicy
 from muster.core.session import Allocation
 from muster.keys import make_key_pair
 from muster.service.queue_worker import News, QueueWorker, WorkerDependencies
+from muster.service.secrets import Secrets
 from muster.store.store import Store
 from tests.strategies import make_agent, make_session
 
@@ -82,6 +83,7 @@ class Bench:
                 launch_policy=LaunchPolicy(cluster=CLUSTER),
                 start=lambda run: Thread(target=run, daemon=True).start(),
                 with_policy=lambda snapshot: snapshot,
+                secrets=Secrets(self.store.secrets, directory / "secrets.key"),
                 lost_after_s=3600,
                 slow_after_s=3600,
             ),

@@ -1,6 +1,5 @@
 """The site's settings: one YAML file, checked as a whole."""
 
-import difflib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,26 +14,12 @@ from muster.core.manifest import LaunchPolicy
 from muster.core.policy import Limit, Limits
 from muster.core.spec_apps import checked_health, checked_name, checked_url
 from muster.core.spec_errors import validated
-from muster.core.spec_values import Bytes, Milli, invalid
+from muster.core.spec_values import Bytes, Milli
+from muster.idle_settings import Idle
+from muster.settings_section import Section
 
 DEFAULT_PATH = Path("/etc/muster/muster.yml")
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-
-
-class Section(BaseModel):
-    """A part of the settings with keys of its own."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, content: object) -> object:
-        for key in content if isinstance(content, dict) else ():
-            if key not in cls.model_fields:
-                near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(cls.model_fields)}"
-                raise invalid(f"there is no key {key!r}", hint)
-        return content
 
 
 class GroupScheduling(Section):
@@ -181,6 +166,7 @@ class Settings(BaseModel):
         ge=0,
         description="seconds for which room is kept for a gang that lost an agent, in case the agent comes back",
     )
+    idle: Idle = Field(default=Idle(), description="when sessions end for not being used, and how long one may live")
     scheduler_plugins: Path = Field(
         default=Path("/etc/muster/scheduler"), description="directory of the site's own orders and placement policies"
     )

@@ -16,12 +16,15 @@ from typing import Any, NoReturn
 
 import muster.cli.access
 import muster.cli.agent
+import muster.cli.copying
+import muster.cli.day_two
 import muster.cli.doctor
 import muster.cli.ending
 import muster.cli.listing
 import muster.cli.open
 import muster.cli.operate
 import muster.cli.resources
+import muster.cli.secret
 import muster.cli.simulate
 import muster.cli.submit
 import muster.cli.token

@@ -17,6 +17,7 @@ from muster.core.agent import AgentState
 from muster.core.manifest import LaunchPolicy
 from muster.core.session import Session, SessionState
 from muster.service.queue_worker import News, QueueWorker, Work, WorkerDependencies
+from muster.service.secrets import Secrets
 from muster.store.store import Store
 from tests.simulated_agents import Container, SimulatedAgent, SimulatedGateway, report_of
 from tests.strategies import NOW, fake_key_pair, make_session
@@ -75,6 +76,7 @@ class ControlNode:
             launch_policy=LaunchPolicy(),
             start=self._start,
             with_policy=lambda snapshot: snapshot,
+            secrets=Secrets(self.store.secrets, self.directory / "secrets.key"),
             lost_after_s=LOST_AFTER_S,
             slow_after_s=SLOW_AFTER_S,
             clock=lambda: self.now,

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from muster.core.placement import Gang, Rooms
-from muster.core.session import Allocation, Held, Kernel, Session, SessionState
+from muster.core.session import Allocation, Held, Kernel, LaunchStep, Session, SessionState
 
 
 class Holder(NamedTuple):
@@ -43,11 +43,13 @@ class Start:
 
 def end_of(session: Session, now: float) -> float:
     """When a placed or a starting session ends at the latest; `math.inf` where it has no time limit."""
-    if session.state is SessionState.TERMINATING:
+    restarting = session.step is LaunchStep.RESTARTING
+    if session.state is SessionState.TERMINATING and not restarting:
         return now
     if session.spec.time_limit is None:
         return math.inf
-    return max(now, (now if session.started_at is None else session.started_at) + session.spec.time_limit)
+    began = now if session.started_at is None or restarting else session.started_at
+    return max(now, began + session.spec.time_limit)
 
 
 def holder(session: Session, now: float) -> Holder:

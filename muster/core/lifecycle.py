@@ -20,7 +20,7 @@ TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
     _S.SCHEDULED: frozenset({_S.PREPARING, _S.PENDING, _S.TERMINATING}),
     _S.PREPARING: frozenset({_S.PREPARING, _S.RUNNING, _S.PENDING, _S.ERROR, _S.TERMINATING}),
     _S.RUNNING: frozenset({_S.RUNNING, _S.TERMINATING}),
-    _S.TERMINATING: frozenset({_S.TERMINATING, _S.TERMINATED, _S.PENDING}),
+    _S.TERMINATING: frozenset({_S.TERMINATING, _S.TERMINATED, _S.PENDING, _S.SCHEDULED}),
     _S.TERMINATED: frozenset(),
     _S.CANCELLED: frozenset(),
     _S.ERROR: frozenset(),
@@ -216,10 +216,10 @@ def launch_failed(session: Session, error: str, now: float, *, permanent: bool) 
 
 
 def terminate(session: Session, reason: str, result: Result, now: float, exit_code: int | None = None) -> Event:
-    """CANCELLED from PENDING, otherwise TERMINATING; a session that was to be queued again is not any more."""
+    """CANCELLED from PENDING, otherwise TERMINATING; a session that was to be queued or launched again is not."""
     if session.state is _S.PENDING:
         return transition(session, _S.CANCELLED, reason, now, wait={})
-    if session.state is _S.TERMINATING and not session.requeue_after_end:
+    if session.ends_for_good:
         raise IllegalTransitionError(f"session {session.name} ({session.id}) is being ended already: {session.reason}")
     changes: dict[str, Any] = {"result": result, "exit_code": exit_code, "requeue_after_end": False}
     return transition(session, _S.TERMINATING, reason, now, step=None, progress={}, **changes)
@@ -265,8 +265,39 @@ def _ends_or_is_requeued(session: Session, reason: str, now: float) -> Event:
     return transition(session, _S.TERMINATING, reason, now, step=None, requeue_after_end=True)
 
 
+def restart(session: Session, by: str, now: float) -> Event:
+    """RUNNING → TERMINATING, to be launched again where it is. Raises IllegalTransitionError when it is not RUNNING."""
+    if session.state is not _S.RUNNING:
+        raise IllegalTransitionError(f"session {session.name} is {session.state}; only a RUNNING one can be restarted")
+    step = LaunchStep.RESTARTING
+    return transition(session, _S.TERMINATING, f"restarted by {by}", now, step=step, progress={})
+
+
+def _launched_again(session: Session, now: float) -> Event:
+    """TERMINATING → SCHEDULED on the same agents; what is wrong with one of these is seen before the launch."""
+    cleared = {name: value for name, value in _NO_CONTAINER.items() if name != "allocation"}
+    event = transition(
+        session,
+        _S.SCHEDULED,
+        f"{session.reason}: everything of it is stopped",
+        now,
+        step=None,
+        progress={},
+        attempts=0,
+        started_at=None,
+        kernels={kernel.id: cleared for kernel in session.kernels},
+    )
+    # A user may have ended it for good since it was read.
+    return replace(event, expects={"step": LaunchStep.RESTARTING})
+
+
 def ended(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
-    """TERMINATING → TERMINATED when nothing of it runs any more, or → PENDING if it is to be queued again."""
+    """TERMINATING → TERMINATED when nothing of it runs any more, or → PENDING if it is to be queued again.
+
+    One that is restarted goes → SCHEDULED at the place that it has.
+    """
+    if session.step is LaunchStep.RESTARTING:
+        return _launched_again(session, now)
     if not session.requeue_after_end:
         return transition(session, _S.TERMINATED, session.reason, now, kernels=kernels)
     kernels = {kernel.id: _NO_CONTAINER for kernel in session.kernels}

@@ -34,7 +34,7 @@ def run_in(container: Container, command: Sequence[str], *, terminal: bool) -> i
 
 
 def _pump(connection: socket.socket, *, framed: bool) -> None:
-    frames = _Frames() if framed else None
+    frames = Frames() if framed else None
     sources: list[socket.socket | int] = [connection, sys.stdin.fileno()]
     while True:
         ready, _, _ = select.select(sources, [], [])
@@ -53,7 +53,7 @@ def _pump(connection: socket.socket, *, framed: bool) -> None:
                 connection.shutdown(socket.SHUT_WR)
 
 
-class _Frames:
+class Frames:
     """The engine's framing of two output streams in one: a byte for the stream, four for the length."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from muster.engine.images import pull
 from muster.keys import make_key_pair
 from muster.service.queue_loop import QueueLoop
 from muster.service.queue_worker import Work, WorkerDependencies
+from muster.service.secrets import Secrets
 from muster.service.site_scheduling import SiteScheduling
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings, load_settings
@@ -39,6 +40,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
             launch_policy=settings.launch_policy(),
             start=_start_thread,
             with_policy=SiteScheduling(settings, store).complete,
+            secrets=Secrets(store.secrets, settings.seal_key),
             lost_after_s=settings.lost_after_s,
             slow_after_s=settings.slow_after_s,
         )

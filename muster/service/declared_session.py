@@ -76,7 +76,7 @@ class DeclaredSession:
 
     def absent(self, name: str, by: str, *, check: bool) -> Outcome:
         existing = self._active(name)
-        if all(session.state in FINAL | {SessionState.TERMINATING} for session in existing):
+        if all(session.state in FINAL or session.ends_for_good for session in existing):
             return Outcome(False, existing, _diff(None, None))
         diff = _diff(existing[0].spec.model_dump(mode="json", exclude=_ADDED), None)
         if not check:
@@ -88,7 +88,7 @@ class DeclaredSession:
         if not outcome.sessions:
             return outcome
         now = list(self._sessions.store.get([session.id for session in outcome.sessions]).values())
-        ending = all(session.state in FINAL | {SessionState.TERMINATING} for session in now)
+        ending = all(session.state in FINAL or session.ends_for_good for session in now)
         failure = None
         try:
             for changed in self._sessions.wait_for(now, lambda s: not ending and _arrived(s), timeout_s):

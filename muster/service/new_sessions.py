@@ -11,6 +11,7 @@ from muster.core.spec import NAME_PATTERN, SessionSpec
 MAX_COUNT = 10_000
 MAX_KERNELS_AT_ONCE = 100_000
 MAX_DEPENDENCIES_AT_ONCE = 1_000_000
+MAX_INPUT_AT_ONCE = 64 << 20
 
 
 def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[Session]:
@@ -25,6 +26,11 @@ def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[
         raise BadInputError(
             f"{field}: {at_once} sessions of {kernel_count(spec)} kernels are too many at once;"
             f" submit {MAX_KERNELS_AT_ONCE} kernels at the most"
+        )
+    if at_once * len(spec.input or "") > MAX_INPUT_AT_ONCE:
+        raise BadInputError(
+            f"{field}: {at_once} sessions that each keep their own input are too much at once;"
+            " put it into a data folder (--mount), and read it from there"
         )
     if at_once * len(spec.dependencies) > MAX_DEPENDENCIES_AT_ONCE:
         raise BadInputError(

@@ -24,6 +24,7 @@ from muster.core.session import LaunchStep, Session, SessionState
 from muster.core.snapshot import Snapshot
 from muster.core.touch import leftovers, touches
 from muster.service.pulls import PullImage, PullOver, PullProgress, Pulls
+from muster.service.secrets import Secrets, with_secrets
 from muster.service.visits import Arrival, Gateway, Start, VisitOver, Visits
 from muster.store.store import Store
 
@@ -75,6 +76,7 @@ class WorkerDependencies:
     launch_policy: LaunchPolicy
     start: Start
     with_policy: Callable[[Snapshot], Snapshot]
+    secrets: Secrets
     lost_after_s: float
     slow_after_s: float
     clock: Callable[[], float] = time.time
@@ -363,7 +365,11 @@ class QueueWorker:
         self._launched |= {(session_id, generation) for session_id in launched}
         for session_id in launched:
             self._unsure.pop(session_id, None)
-        return {session_id: pair for session_id, pair in keys.items() if session_id in launched}
+        begun = {session_id: pair for session_id, pair in keys.items() if session_id in launched}
+        asking = self._shell.store.get([s.id for s in sessions if s.spec.secrets and s.id in launched])
+        complete, failures = with_secrets(begun, asking.values(), self._shell.secrets, now)
+        self._apply(failures)
+        return complete
 
     def _may_launch(self, session: Session, agents: dict[str, Agent]) -> bool:
         if _before_launch(session):

@@ -1,0 +1,155 @@
+"""`cp`: files between this machine and a kernel."""
+
+import os
+import posixpath
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import click
+from docker.models.containers import Container
+
+from muster.cli.access import agent_of
+from muster.cli.context import sessions
+from muster.core.errors import BadInputError, MusterError
+from muster.core.spec import HOME
+from muster.engine import copying
+from muster.engine.agent_engine import container_of
+from muster.service.sessions import kernel_named
+
+_KERNEL = re.compile(r"([a-z][a-z-]*[0-9]+):(.*)", re.DOTALL)
+_FIRST_PROGRESS_S = 1.0
+_PROGRESS_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPath:
+    """`path` is absolute; `kernel` is main1 where it is None."""
+
+    session: str
+    kernel: str | None
+    path: str
+
+
+@click.command()
+@click.argument("source", metavar="SRC")
+@click.argument("destination", metavar="DST")
+def cp(source: str, destination: str) -> None:
+    r"""Copy a file or a directory into a kernel or out of it.
+
+    \b
+      muster cp data.csv train:                   into main1's home directory
+      muster cp train:results ./results           out of it
+      muster cp train:sub1:/tmp/trace.json .      of another kernel
+      tar c src | muster cp - train:/home/work    a tar stream; as DST, - prints one
+
+    In a kernel PATH begins in the home directory unless it begins with /. A path here that holds a colon is written
+    with ./ or / before it. What is copied in is the session's user's.
+    """
+    there, here = _kernel_path(source), _kernel_path(destination)
+    if (there is None) == (here is None):
+        problem = "neither SRC nor DST is" if there is None else "both SRC and DST are"
+        raise BadInputError(f"DST: {problem} in a session; write one of them as SESSION:PATH or SESSION:KERNEL:PATH")
+    place = there or here
+    if place is None:
+        raise BadInputError("DST: no session is named")
+    with sessions() as service:
+        session = service.store.find(place.session)
+        kernel = kernel_named(session, place.kernel)
+        agent = agent_of(service, session, kernel)
+    with container_of(agent, kernel) as container, _Progress() as progress:
+        try:
+            if here is not None:
+                _copy_in(container, source, here.path, progress)
+            else:
+                _copy_out(container, place.path, destination, progress)
+        except copying.CopyFailedError as error:
+            raise MusterError(f"{session.name}:{kernel.name}: {error}") from None
+
+
+def _kernel_path(argument: str) -> KernelPath | None:
+    """None for a path on this machine. Raises BadInputError."""
+    session, colon, rest = argument.partition(":")
+    if not colon or argument.startswith(("/", ".")):
+        return None
+    if not session:
+        raise BadInputError(f"{argument!r} names no session; write SESSION:PATH, or ./{argument} for a file here")
+    named = _KERNEL.fullmatch(rest)
+    kernel, path = (named.group(1), named.group(2)) if named else (None, rest)
+    return KernelPath(session, kernel, posixpath.join(HOME, path))
+
+
+def _copy_in(container: Container, source: str, path: str, progress: Callable[[int], None]) -> None:
+    kind, real = copying.probe(container, path)
+    if source == "-":
+        if kind != "directory":
+            raise BadInputError(f"DST: {path} is no directory there; a tar stream goes into one")
+        copying.unpack_into(container, real, sys.stdin.buffer, progress)
+        return
+    origin = Path(source)
+    if not origin.exists():
+        raise BadInputError(f"SRC: {source} does not exist here")
+    if kind == "directory":
+        directory, name = real, os.path.basename(os.path.abspath(source))  # noqa: PTH100, PTH119 - a link keeps its name
+    elif path.endswith("/"):
+        raise BadInputError(f"DST: {path} is no directory there; make it first, or leave the last / out")
+    else:
+        directory, name = posixpath.split(path)
+        if copying.probe(container, directory)[0] != "directory":
+            raise BadInputError(f"DST: {directory} is no directory there; make it first")
+        if kind == "file" and origin.is_dir():
+            raise BadInputError(f"DST: {path} is a file there, and SRC a directory; choose another name")
+    copying.put(container, origin.resolve(), directory, name, progress)
+
+
+def _copy_out(container: Container, path: str, destination: str, progress: Callable[[int], None]) -> None:
+    kind, real = copying.probe(container, path)
+    if kind == "none":
+        raise BadInputError(f"SRC: {path} does not exist there")
+    if real == "/":
+        raise BadInputError(f"SRC: {path} is everything there is; name a directory in it")
+    directory, name = posixpath.split(real)
+    if destination == "-":
+        copying.pack_of(container, directory, name, sys.stdout.buffer, progress)
+        sys.stdout.buffer.flush()
+        return
+    target = Path(destination)
+    if target.is_dir():
+        target = target.resolve() / posixpath.basename(posixpath.normpath(path))
+    elif destination.endswith("/") or not target.absolute().parent.is_dir():
+        raise BadInputError(f"DST: {target if destination.endswith('/') else target.parent} is no directory here")
+    if kind == "directory" and target.is_file():
+        raise BadInputError(f"DST: {target} is a file, and SRC a directory; choose another name")
+    try:
+        left_out = copying.get(container, directory, name, target.absolute(), progress)
+    except OSError as error:
+        raise MusterError(f"{error.filename or target} cannot be written: {error.strerror or error}") from None
+    for member in left_out:
+        click.echo(f"muster: left out {member}: a device, or a link that leads out of what is copied", err=True)
+
+
+class _Progress:
+    """On a terminal, how much has gone by, once that takes longer."""
+
+    def __init__(self) -> None:
+        self._next_at = time.monotonic() + _FIRST_PROGRESS_S
+        self._shown = False
+        self._wanted = sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            click.echo(err=True)
+
+    def __call__(self, done: int) -> None:
+        now = time.monotonic()
+        if self._wanted and now >= self._next_at:
+            self._next_at = now + _PROGRESS_S
+            self._shown = True
+            click.echo(f"\r{done / (1 << 20):.1f} MiB", nl=False, err=True)

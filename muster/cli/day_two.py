@@ -1,0 +1,51 @@
+"""`rename`, `restart`."""
+
+import click
+
+from muster.cli.context import complete_session, current_user, json_option, sessions
+from muster.cli.output import print_json, print_states
+from muster.cli.progress import follow
+from muster.core.session import Session, SessionState
+from muster.service.views import session_json
+
+
+@click.command()
+@click.argument("reference", metavar="SESSION", shell_complete=complete_session)
+@click.argument("name", metavar="NEW")
+@json_option
+def rename(reference: str, name: str, as_json: bool) -> None:
+    """Give a session that has not ended another name.
+
+    Its id stays. In its kernels BACKENDAI_SESSION_NAME stays as well, until it is restarted.
+    """
+    with sessions() as service:
+        renamed = service.rename(reference, name, current_user())
+    if as_json:
+        print_json(session_json(renamed))
+    else:
+        click.echo(f"{renamed.id} is called {renamed.name}")
+
+
+@click.command()
+@click.argument("references", metavar="SESSION...", nargs=-1, required=True, shell_complete=complete_session)
+@click.option("--wait", is_flag=True, help="Return when they run again, or have ended.")
+@json_option
+def restart(references: tuple[str, ...], wait: bool, as_json: bool) -> None:
+    """Stop running sessions and launch them again: same ids, same place, fresh containers.
+
+    What they wrote outside of data folders is lost. Where an agent of one does not take it again, it goes back to the
+    queue. By the name of an array all of it that runs.
+    """
+    with sessions() as service:
+        before = {s.id: s.generation for key in references for s in service.store.find_all(key)}
+
+        def runs_again(session: Session) -> bool:
+            return session.state is SessionState.RUNNING and session.generation > before[session.id]
+
+        restarted = service.restart(references, current_user())
+        if wait:
+            restarted = follow(service, restarted, runs_again, quiet=as_json)
+    if as_json:
+        print_json([session_json(session) for session in restarted])
+    else:
+        print_states(restarted)

@@ -1,0 +1,238 @@
+"""Files into a kernel and out of it, as tar streams through the runtime's own tar.
+
+It runs in the container as the session's user: it sees every mount, in memory ones too, may do what that user may,
+and leaves files that are the user's. A link in the way leads nowhere that the user could not go anyway.
+"""
+
+import io
+import socket
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, cast
+
+from docker.models.containers import Container
+
+from muster.core.errors import BadInputError, MusterError
+from muster.engine.command import Frames
+
+_BUSYBOX = "/opt/muster/runtime/bin/busybox"
+_CHUNK = 1 << 18
+_MOST_COMPLAINT = 4096
+# $1 is the path: what is there, and its name with every link in it followed.
+_PROBE = """
+p=$1; here=none
+if [ -d "$p" ]; then here=directory; elif [ -e "$p" ]; then here=file; fi
+echo "$here"; "$0" readlink -f "$p"
+"""
+Progress = Callable[[int], None]
+
+
+class CopyFailedError(MusterError):
+    """What the kernel's tar said when it gave up."""
+
+
+def probe(container: Container, path: str) -> tuple[str, str]:
+    """What is at a path of the kernel: `directory`, `file` or `none`; and where that really is."""
+    with _tar(container, [_BUSYBOX, "sh", "-c", _PROBE, _BUSYBOX, path]) as run:
+        said = run.read().decode(errors="replace").split("\n")
+    return said[0], said[1] if len(said) > 1 and said[1] else path
+
+
+def unpack_into(container: Container, directory: str, stream: IO[bytes], progress: Progress) -> None:
+    """A tar stream into a directory of the kernel. Raises CopyFailedError."""
+    with _tar(container, [_BUSYBOX, "tar", "-x", "-f", "-", "-C", directory]) as run:
+        done = 0
+        with suppress(OSError):  # it has ended: its complaint is why
+            while chunk := stream.read(_CHUNK):
+                run.write(chunk)
+                done += len(chunk)
+                progress(done)
+
+
+def put(container: Container, source: Path, directory: str, name: str, progress: Progress) -> None:
+    """A file or a directory of this machine into a directory of the kernel, as `name`.
+
+    Raises CopyFailedError, and BadInputError for a file that cannot be read.
+    """
+    with _tar(container, [_BUSYBOX, "tar", "-x", "-f", "-", "-C", directory]) as run:
+        out = _Counting(run.write, progress)
+        try:
+            with suppress(BrokenPipeError, ConnectionResetError), tarfile.open(fileobj=out, mode="w|") as tar:
+                tar.add(source, arcname=name, filter=_plain)
+        except OSError as error:
+            raise BadInputError(f"SRC: {error.filename or source} cannot be read: {error.strerror or error}") from None
+
+
+def pack_of(container: Container, directory: str, name: str, sink: IO[bytes], progress: Progress) -> None:
+    """A file or a directory of the kernel as a tar stream. Raises CopyFailedError."""
+    out = _Counting(lambda chunk: _write_all(sink, chunk), progress)
+    with _tar(container, _pack(directory, name)) as run:
+        while chunk := run.read(_CHUNK):
+            out.write(chunk)
+
+
+def get(container: Container, directory: str, name: str, target: Path, progress: Progress) -> list[str]:
+    """A file or a directory of the kernel to `target` here, which is its new name; returns what was left out.
+
+    Left out are devices, and links that lead out of what is copied. Nothing is written outside of `target`, whatever
+    the kernel sends. Raises CopyFailedError.
+    """
+    left_out: list[str] = []
+    # Where the stream breaks off, what the program said is why.
+    with _tar(container, _pack(directory, name)) as run, suppress(tarfile.ReadError):
+        source = _Counting(lambda _: None, progress, run.read)
+        with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|") as tar:
+            for member in tar:
+                inside = _renamed(member, target.name)
+                if inside is None:
+                    left_out.append(member.name)
+                    continue
+                try:
+                    _check_links(inside, target)
+                    tar.extract(inside, target.parent, filter="data")
+                except tarfile.FilterError:
+                    left_out.append(member.name)
+    return left_out
+
+
+def _pack(directory: str, name: str) -> list[str]:
+    return [_BUSYBOX, "tar", "-c", "-f", "-", "-C", directory, f"./{name}"]
+
+
+def _renamed(member: tarfile.TarInfo, name: str) -> tarfile.TarInfo | None:
+    """With the copy's new name for the first part of its path; None for what is not below that."""
+    parts = member.name.removeprefix("./").split("/")
+    if ".." in parts or member.name.startswith("/"):
+        return None
+    renamed = member.replace(name="/".join([name, *parts[1:]]), deep=False)
+    if member.islnk():
+        linked = member.linkname.removeprefix("./").split("/")
+        if ".." in linked or member.linkname.startswith("/"):
+            return None
+        renamed.linkname = "/".join([name, *linked[1:]])
+    return renamed
+
+
+def _check_links(member: tarfile.TarInfo, target: Path) -> None:
+    """Raises FilterError for a link that leads out of the copy: the library's own filter allows the directory around."""
+    if not member.issym():
+        return
+    place = target.parent / member.name
+    leads_to = (place.parent / member.linkname).resolve()
+    root = target.resolve() if not target.is_symlink() else target.parent.resolve() / target.name
+    if leads_to != root and root not in leads_to.parents:
+        raise tarfile.LinkOutsideDestinationError(member, str(leads_to))
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Without owners, which are nobody's there; sockets are nothing that could be copied."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode &= 0o777
+    return member
+
+
+def _write_all(sink: IO[bytes], chunk: bytes) -> None:
+    sink.write(chunk)
+
+
+class _Counting(io.RawIOBase):
+    """Tells how many bytes have gone through."""
+
+    def __init__(
+        self, write: Callable[[bytes], object], progress: Progress, read: Callable[[int], bytes] | None = None
+    ) -> None:
+        self._write = write
+        self._read = read
+        self._progress = progress
+        self._done = 0
+
+    def write(self, chunk: object) -> int:
+        data = bytes(cast("bytes", chunk))
+        self._write(data)
+        self._count(len(data))
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._read(size) if self._read else b""
+        self._count(len(data))
+        return data
+
+    def _count(self, more: int) -> None:
+        self._done += more
+        self._progress(self._done)
+
+
+class _Run:
+    """A program in the container: `write` is its input, `read` its output."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._frames = Frames()
+        self._out = bytearray()
+        self.complaint = bytearray()
+        self._ended = False
+        self._reader: threading.Thread | None = None
+
+    def write(self, data: bytes) -> None:
+        """Raises OSError once it has ended. What it says meanwhile is read beside that, or it would stop reading."""
+        if self._reader is None:
+            self._reader = threading.Thread(target=self._drain, daemon=True)
+            self._reader.start()
+        self._connection.sendall(data)
+
+    def read(self, size: int = -1) -> bytes:
+        while not self._ended and (size < 0 or len(self._out) < size):
+            self._receive()
+        taken = bytes(self._out if size < 0 else self._out[:size])
+        del self._out[: len(taken)]
+        return taken
+
+    def finish(self) -> None:
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+        if self._reader is not None:
+            self._reader.join()
+        self._drain()
+
+    def _drain(self) -> None:
+        while not self._ended:
+            self._receive()
+            self._out.clear()
+
+    def _receive(self) -> None:
+        try:
+            data = self._connection.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self._ended = True
+        for descriptor, chunk in self._frames.feed(data):
+            if descriptor == 1:
+                self._out += chunk
+            elif len(self.complaint) < _MOST_COMPLAINT:
+                self.complaint += chunk
+
+
+@contextmanager
+def _tar(container: Container, command: Sequence[str]) -> Iterator[_Run]:
+    """Raises CopyFailedError where the program fails, in its own words."""
+    if container.client is None:
+        raise ValueError("the container was not made by a client")
+    api = container.client.api
+    execution = api.exec_create(container.id, list(command), stdin=True)["Id"]
+    stream = api.exec_start(execution, socket=True)
+    run = _Run(cast("socket.socket", getattr(stream, "_sock", stream)))
+    try:
+        yield run
+    finally:
+        run.finish()
+        stream.close()
+    code = api.exec_inspect(execution)["ExitCode"]
+    if code:
+        lines = [line for line in run.complaint.decode(errors="replace").split("\n") if line.strip()]
+        said = lines[0].strip().removeprefix("tar: ") if lines else f"its tar ended with exit code {code}"
+        raise CopyFailedError(said)

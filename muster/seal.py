@@ -1,0 +1,75 @@
+"""Sealing of secrets: AES-256-GCM with a key in a file that only the control node's user may read."""
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from muster.core.errors import SettingsError
+
+_NONCE_BYTES = 12
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SealKey:
+    """What is sealed belongs to its `place` (an owner and a name), and cannot be opened as another's."""
+
+    key: bytes = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """Tells keys apart and says nothing of them."""
+        return hashlib.sha256(b"muster seal key " + self.key).hexdigest()[:16]
+
+    def seal(self, value: str, *place: str) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + AESGCM(self.key).encrypt(nonce, value.encode(), _bound(place))
+
+    def open(self, sealed: bytes, *place: str) -> str:
+        """Raises SettingsError where it is not what was sealed with this key."""
+        try:
+            value = AESGCM(self.key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound(place))
+        except (InvalidTag, ValueError):
+            raise SettingsError(f"secret {place[-1]} cannot be opened: it was altered; set it again") from None
+        return value.decode()
+
+
+def read_key(path: Path) -> SealKey | None:
+    """None where there is no such file. Raises SettingsError for one that holds no key."""
+    try:
+        key = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror or error}") from None
+    if len(key) != _KEY_BYTES:
+        raise SettingsError(f"{path} holds no key of {_KEY_BYTES} bytes; bring it back from a backup")
+    return SealKey(key)
+
+
+def make_key(path: Path) -> SealKey:
+    """The key in that file, made if it is not there: whole or not at all, even where several make it at once."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(os.urandom(_KEY_BYTES))
+            os.fsync(descriptor)
+        os.link(partial, path)
+    except FileExistsError:
+        pass
+    finally:
+        partial.unlink()
+    made = read_key(path)
+    if made is None:
+        raise SettingsError(f"{path} vanished while it was made; try again")
+    return made
+
+
+def _bound(place: tuple[str, ...]) -> bytes:
+    return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in place)

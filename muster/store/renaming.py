@@ -1,0 +1,32 @@
+"""Another name for a session: in its row, its spec and its story."""
+
+import sqlalchemy as sa
+
+from muster.core.errors import NameTakenError, NotPossibleInStateError
+from muster.core.session import FINAL, Session, SessionState
+from muster.store.counters import raised
+from muster.store.known_sessions import SESSION_REVISION
+from muster.store.names import taken
+from muster.store.tables import events, sessions
+
+_TOO_LATE = frozenset({*FINAL, SessionState.TERMINATING})
+
+
+def rename(connection: sa.Connection, session: Session, name: str, by: str, now: float) -> None:
+    """Its id, its state and the reason for it stay. Nothing is done where it has the name already.
+
+    Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to.
+    """
+    revision = raised(connection, SESSION_REVISION)
+    this = sessions.c.id == session.id
+    row = connection.execute(sa.select(sessions.c.name, sessions.c.state, sessions.c.spec).where(this)).one()
+    if row.state in _TOO_LATE:
+        raise NotPossibleInStateError(f"session {row.name} is {row.state}; only one that goes on can be renamed")
+    if row.name == name:
+        return
+    if taken(connection, [name]):
+        raise NameTakenError(f"NEW: a session that has not ended is already called {name}; choose another name")
+    changed = {"name": name, "spec": {**row.spec, "name": name}, "revision": revision}
+    connection.execute(sa.update(sessions).where(this).values(changed))
+    line = {"session_id": session.id, "at": now, "from_state": row.state, "to_state": row.state}
+    connection.execute(sa.insert(events).values(**line, reason=f"renamed from {row.name} to {name} by {by}"))

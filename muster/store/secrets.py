@@ -1,0 +1,57 @@
+"""Owners' secrets in the database, as they are sealed: what they say never comes here."""
+
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from muster.core.errors import NotFoundError
+from muster.store.connection import reading, upsert, writing
+from muster.store.tables import secrets
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSecret:
+    """`key_id` tells which key it is sealed with; `changed_at` is in seconds since the epoch."""
+
+    owner: str
+    name: str
+    sealed: bytes = field(repr=False)
+    key_id: str
+    changed_at: float
+
+
+class SecretRows:
+    """Each by its owner and its name."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def put(self, secret: SealedSecret) -> None:
+        """A secret of that owner and name is replaced."""
+        row = {
+            "owner": secret.owner,
+            "name": secret.name,
+            "sealed": secret.sealed,
+            "key_id": secret.key_id,
+            "changed_at": secret.changed_at,
+        }
+        with writing(self._engine) as connection:
+            upsert(connection, secrets, [row])
+
+    def remove(self, owner: str, name: str) -> None:
+        """Raises NotFoundError."""
+        this = sa.delete(secrets).where(secrets.c.owner == owner, secrets.c.name == name)
+        with writing(self._engine) as connection:
+            if not connection.execute(this).rowcount:
+                raise NotFoundError(f"{owner} has no secret {name!r}; see `muster secret ls`")
+
+    def of(self, owner: str) -> dict[str, SealedSecret]:
+        """By name, in the names' order."""
+        query = sa.select(secrets).where(secrets.c.owner == owner).order_by(secrets.c.name)
+        with reading(self._engine) as connection:
+            return {row["name"]: SealedSecret(**row) for row in connection.execute(query).mappings()}
+
+    def key_ids(self) -> set[str]:
+        """Of the keys that any secret is sealed with."""
+        with reading(self._engine) as connection:
+            return set(connection.execute(sa.select(secrets.c.key_id).distinct()).scalars())
