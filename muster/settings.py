@@ -14,7 +14,7 @@ from muster.core.manifest import LaunchPolicy
 from muster.core.policy import Limit, Limits
 from muster.core.spec_apps import checked_health, checked_name, checked_url
 from muster.core.spec_errors import validated
-from muster.core.spec_values import Bytes, Milli
+from muster.core.spec_values import Bytes, Milli, invalid
 from muster.idle_settings import Idle
 from muster.settings_section import Section
 

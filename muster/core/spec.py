@@ -16,6 +16,7 @@ from muster.core.errors import FieldError
 from muster.core.slots import Slots
 from muster.core.spec_apps import AppFields
 from muster.core.spec_folders import FolderFields
+from muster.core.spec_idle import IdleFields
 from muster.core.spec_model import SpecModel, flag
 from muster.core.spec_scheduling import SchedulingFields
 from muster.core.spec_startup import StartupFields
@@ -111,7 +112,7 @@ class RoleSpec(SpecModel):
         return value
 
 
-class SessionSpec(AppFields, FolderFields, SchedulingFields, StartupFields):
+class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, StartupFields):
     """What a user submits."""
 
     NAMELESS: ClassVar[str] = ""
@@ -244,6 +245,7 @@ class SessionSpec(AppFields, FolderFields, SchedulingFields, StartupFields):
             *self._size_errors(),
             *self._resource_errors(),
             *self._constraint_errors(),
+            *self._idle_errors(),
             *self._app_errors(),
             *self._startup_errors(),
         ]

@@ -1,0 +1,99 @@
+"""What a kernel has used in one launch: an agent's counters, and what they say from one observation to the next."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+# Between two observations that are closer than this, a rate says little; further apart than the other, too little.
+_LEAST_ELAPSED_S = 2.0
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """A kernel's counters since its launch, of generation `generation`; None where its agent cannot tell.
+
+    `began_at` and `seen_at` are by the control node's clock, `at` by the agent's, all in seconds since the epoch. The
+    last three of the amounts are rates as of the last two observations: `cpu_cores` is a number of cores, `gpu_percent`
+    the sum over its GPUs. `gpu_seconds` is made of samples: each stands for the time since the one before.
+    """
+
+    kernel_id: str
+    generation: int
+    session_id: str
+    began_at: float
+    seen_at: float
+    at: float
+    cpu_seconds: float | None = None
+    mem_bytes: int | None = None
+    mem_peak_bytes: int | None = None
+    net_rx_bytes: int | None = None
+    net_tx_bytes: int | None = None
+    gpu_seconds: float | None = None
+    gpu_percent: float | None = None
+    cpu_cores: float | None = None
+    net_bytes_per_s: float | None = None
+    idle_since: float | None = None
+
+    @property
+    def net_bytes(self) -> int | None:
+        if self.net_rx_bytes is None or self.net_tx_bytes is None:
+            return None
+        return self.net_rx_bytes + self.net_tx_bytes
+
+
+def first_use(
+    kernel_id: str, generation: int, session_id: str, began_at: float, sample: Mapping[str, Any], now: float
+) -> KernelUse:
+    """`sample` is the `use` of a kernel in a report (docs/agent-contract.md)."""
+    use = KernelUse(kernel_id, generation, session_id, began_at, now, float(sample["at"]))
+    return _with_counters(use, sample)
+
+
+def next_use(before: KernelUse, sample: Mapping[str, Any], now: float, *, is_last: bool = False) -> KernelUse:
+    """The use after another observation; `before` itself where that came too soon after the last.
+
+    `is_last` is of a kernel that has ended: its counters are taken however soon.
+    """
+    elapsed = float(sample["at"]) - before.at
+    if elapsed < _LEAST_ELAPSED_S and not is_last:
+        return before
+    counted = _with_counters(before, sample)
+    use = replace(counted, at=max(before.at, float(sample["at"])), seen_at=max(before.seen_at, now))
+    percent = sample.get("gpu_percent")
+    if percent is not None and elapsed > 0:
+        use = replace(use, gpu_seconds=(before.gpu_seconds or 0.0) + percent / 100 * elapsed)
+    if elapsed < _LEAST_ELAPSED_S:
+        return use
+    return replace(
+        use,
+        gpu_percent=percent,
+        cpu_cores=_rate(before.cpu_seconds, sample.get("cpu_seconds"), elapsed),
+        net_bytes_per_s=_rate(before.net_bytes, _net_bytes(sample), elapsed),
+    )
+
+
+def _with_counters(use: KernelUse, sample: Mapping[str, Any]) -> KernelUse:
+    """Counters only grow: what is no longer known, as of a container that is gone, stays as it was."""
+    peaks = (use.mem_peak_bytes, sample.get("mem_peak_bytes"), sample.get("mem_bytes"))
+    return replace(
+        use,
+        cpu_seconds=_most(use.cpu_seconds, sample.get("cpu_seconds")),
+        mem_bytes=sample.get("mem_bytes"),
+        mem_peak_bytes=_most(*peaks),
+        net_rx_bytes=_most(use.net_rx_bytes, sample.get("net_rx_bytes")),
+        net_tx_bytes=_most(use.net_tx_bytes, sample.get("net_tx_bytes")),
+    )
+
+
+def _most(*amounts: Number | None) -> Number | None:
+    return max((amount for amount in amounts if amount is not None), default=None)
+
+
+def _net_bytes(sample: Mapping[str, Any]) -> int | None:
+    received, sent = sample.get("net_rx_bytes"), sample.get("net_tx_bytes")
+    return None if received is None or sent is None else received + sent
+
+
+def _rate(before: float | None, after: float | None, elapsed: float) -> float | None:
+    return None if before is None or after is None else max(0.0, after - before) / elapsed

@@ -1,0 +1,128 @@
+"""What was used over a time, added up: of runs, each by its part that lies in that time.
+
+Sums are exact in the sense that those of parts of a time add up to those of the whole. Where a run lies in several
+parts, what it used is spread evenly over it: agents tell how much it was, not when.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from muster.core.slots import Slots
+
+KEYS = ("user", "project", "day", "session")
+_HOUR = 3600.0
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class UsedRun:
+    """A session's time on its agents in one launch. Times are in seconds since the epoch; amounts are its kernels' sums.
+
+    `cpu_seconds` and `gpu_seconds` are None where no agent told. `is_first` is of the session's first run: by that ends
+    its wait.
+    """
+
+    session_id: str
+    session_name: str
+    user: str
+    project: str
+    submitted_at: float
+    started_at: float
+    ended_at: float
+    kernels: int
+    slots: Slots
+    cpu_seconds: float | None = None
+    gpu_seconds: float | None = None
+    mem_peak_bytes: int | None = None
+    is_first: bool = True
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums of one line; hours are of one core, one GiB, one GPU, one fGPU unit. Waits are those that ended."""
+
+    sessions: int = 0
+    kernels: int = 0
+    cpu_hours_allocated: float = 0.0
+    cpu_hours_used: float = 0.0
+    mem_gib_hours_allocated: float = 0.0
+    mem_peak_bytes: int = 0
+    gpu_hours_allocated: float = 0.0
+    fgpu_hours_allocated: float = 0.0
+    gpu_hours_used: float = 0.0
+    waits: int = 0
+    wait_s: float = 0.0
+    longest_wait_s: float = 0.0
+
+    def add(self, run: UsedRun, part: float, hours: float) -> None:
+        """`part` of the run, which is so many hours long."""
+        self.cpu_hours_allocated += run.slots.cpu / 1000 * hours
+        self.cpu_hours_used += (run.cpu_seconds or 0.0) / _HOUR * part
+        self.mem_gib_hours_allocated += run.slots.mem / _GIB * hours
+        self.mem_peak_bytes = max(self.mem_peak_bytes, run.mem_peak_bytes or 0)
+        self.gpu_hours_allocated += run.slots.gpu * hours
+        self.fgpu_hours_allocated += run.slots.fgpu / 1000 * hours
+        self.gpu_hours_used += (run.gpu_seconds or 0.0) / _HOUR * part
+
+    def add_wait(self, seconds: float) -> None:
+        self.waits += 1
+        self.wait_s += seconds
+        self.longest_wait_s = max(self.longest_wait_s, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The totals of one combination of keys, in the order in which they were asked for."""
+
+    keys: tuple[str, ...]
+    totals: Totals
+
+
+def use_report(runs: Iterable[UsedRun], since: float, until: float, by: Sequence[str]) -> list[Line]:
+    """`by` names KEYS; none: one line for all. A session's runs must come one after the other.
+
+    Memory is needed for the lines only, not for the runs.
+    """
+    lines: dict[tuple[str, ...], Totals] = {}
+    last: dict[tuple[str, ...], str] = {}
+    for run in runs:
+        for begin, end, day in _parts(run, since, until, by_day="day" in by):
+            keys = _keys(run, by, day)
+            totals = lines.setdefault(keys, Totals())
+            if last.get(keys) != run.session_id:
+                last[keys] = run.session_id
+                totals.sessions += 1
+                totals.kernels += run.kernels
+            length = run.ended_at - run.started_at
+            totals.add(run, (end - begin) / length if length > 0 else 1.0, (end - begin) / _HOUR)
+            if run.is_first and begin == run.started_at:
+                totals.add_wait(max(0.0, run.started_at - run.submitted_at))
+    return [Line(keys, lines[keys]) for keys in sorted(lines)]
+
+
+def _keys(run: UsedRun, by: Sequence[str], day: str) -> tuple[str, ...]:
+    values = {"user": run.user, "project": run.project, "day": day, "session": f"{run.session_name} {run.session_id[:8]}"}
+    return tuple(values[key] for key in by)
+
+
+def _parts(run: UsedRun, since: float, until: float, *, by_day: bool) -> Iterator[tuple[float, float, str]]:
+    """The run's part within the time, cut at midnights (UTC) with `by_day`.
+
+    A run without length counts where it began: a part holds its begin, and not its end.
+    """
+    begin, end = max(run.started_at, since), min(run.ended_at, until)
+    is_moment = run.started_at >= run.ended_at and since <= run.started_at < until
+    if begin >= end and not is_moment:
+        return
+    end = max(begin, end)
+    if not by_day:
+        yield begin, end, ""
+        return
+    while True:
+        day = datetime.fromtimestamp(begin, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        midnight = (day + timedelta(days=1)).timestamp()
+        yield begin, min(end, midnight), f"{day:%Y-%m-%d}"
+        if end <= midnight:
+            return
+        begin = midnight
