@@ -19,7 +19,7 @@ from muster.core.snapshot import Snapshot
 from muster.core.spec import NAME_PATTERN, SessionSpec
 from muster.core.spec_errors import validated
 from muster.service.access import control_public_key
-from muster.service.catalog import load_catalog
+from muster.service.catalog import with_catalog_images
 from muster.service.dependencies import with_ids_of_dependencies
 from muster.service.new_sessions import new_sessions
 from muster.service.secrets import Secrets
@@ -35,11 +35,19 @@ _TRIES = 20
 class Sessions:
     """The queue, as its users see it."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, clock: Callable[[], float] = time.time, owner: str | None = None
+    ) -> None:
+        """With an `owner`, references mean his sessions only."""
+        self._owner = owner
         self.store = store
         self.settings = settings
         self.secrets = Secrets(store.secrets, settings.seal_key)
         self._clock = clock
+
+    def of(self, owner: str | None) -> "Sessions":
+        """The same for somebody who sees this owner's sessions only; None: everybody's."""
+        return Sessions(self.store, self.settings, self._clock, owner)
 
     def submit(
         self, spec: Mapping[str, Any], owner: str, count: int = 1, submission: Submission | None = None
@@ -63,28 +71,19 @@ class Sessions:
         Raises SpecError with every error of the spec, and BadInputError for an impossible count.
         """
         now = self._clock()
-        resolved = self.resolved(spec, now)
+        resolved = self.resolved(spec, now, owner)
         self.secrets.check(resolved, owner)
         return with_folders(self.store, new_sessions(resolved, owner, count, now))
 
-    def resolved(self, spec: Mapping[str, Any], now: float) -> SessionSpec:
+    def resolved(self, spec: Mapping[str, Any], now: float, owner: str) -> SessionSpec:
         """The spec as it is kept: with points in time for times, ids for dependencies, image references for catalog
         names, and the control node's key. Raises SpecError.
         """
         local = datetime.fromtimestamp(now)  # noqa: DTZ006 - how far its zone is from UTC depends on the date
         checked = with_ids_of_dependencies(validated(SessionSpec, spec, local), self.store)
         checked = with_kinds(checked, self.settings.app_kinds(), self.settings.launch_policy().sshd_port)
-        catalog = load_catalog(self.settings.catalog)
-        return checked.model_copy(
-            update={
-                "ssh_keys": (*checked.ssh_keys, control_public_key(self.settings)),
-                "image": catalog.reference_of(checked.image or self.settings.default_image),
-                "roles": tuple(
-                    role.model_copy(update={"image": catalog.reference_of(role.image)}) if role.image else role
-                    for role in checked.roles
-                ),
-            }
-        )
+        checked = with_catalog_images(checked, self.settings, self.store, owner)
+        return checked.model_copy(update={"ssh_keys": (*checked.ssh_keys, control_public_key(self.settings))})
 
     def snapshot(self) -> Snapshot:
         return self.store.snapshot(self._clock())
@@ -158,7 +157,7 @@ class Sessions:
             raise BadInputError(
                 f"NEW: {name!r} is not a session name; use letters, digits, dots, dashes and underscores, 63 at most"
             )
-        session = self.store.find(reference)
+        session = self.store.find(reference, self._owner)
         if session.array_id is not None:
             raise NotPossibleInStateError(
                 f"session {session.name} is one of an array, which its name tells; submit it anew under another name"
@@ -194,7 +193,7 @@ class Sessions:
 
     def _found(self, references: Iterable[str]) -> list[list[Session]]:
         """For each reference its session, or those of its array."""
-        return [self.store.find_all(reference) for reference in references]
+        return [self.store.find_all(reference, self._owner) for reference in references]
 
     def _changed(
         self, found: Iterable[Sequence[Session]], change: Callable[[Session, float], Event | None]

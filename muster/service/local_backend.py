@@ -1,0 +1,192 @@
+"""The control node's own answers, to somebody who sees and changes what his token's scope lets him.
+
+Every face that lets others in goes through here, so that whose session it is is looked at in one place.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from muster.core.errors import BadInputError
+from muster.core.explain import stored_wait
+from muster.core.session import Session, SessionState
+from muster.core.token import Token
+from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, resume
+from muster.service.apps import session_apps
+from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
+from muster.service.gpu_map import gpu_use_json, gpu_uses, session_shares
+from muster.service.session_logs import LogWanted, opened_log
+from muster.service.sessions import Sessions, kernel_named
+from muster.service.tokens import ScopeError
+from muster.service.what_if import Queued, WhatIf
+from muster.store.submissions import Submission, SubmittedBeforeError
+
+_MOST_DEPENDENCIES = 10
+
+
+class KeyUsedError(BadInputError):
+    """The idempotency key was used for another request; choose a new one for each."""
+
+
+class LocalBackend:
+    """`Backend` on the control node's store."""
+
+    def __init__(self, service: Sessions, token: Token) -> None:
+        self.service = service.of(token.owner_filter)
+        self._token = token
+
+    @property
+    def user(self) -> str:
+        return self._token.user
+
+    def submit(self, spec: Mapping[str, Any], owner: str | None, count: int, key: str | None = None) -> Submitted:
+        """A submit with the key of an earlier one of the last day answers with that one's sessions.
+
+        Raises as `Sessions.submit`, ScopeError, and KeyUsedError where the earlier one asked for something else.
+        """
+        owner = self._owner(owner)
+        submission = None if key is None else self._submission(key, spec, owner, count)
+        try:
+            if submission is not None:
+                self.service.store.submissions.check(submission)
+            new = self.service.submit(spec, owner, count, submission)
+        except SubmittedBeforeError as earlier:
+            if not earlier.same:
+                raise KeyUsedError from None
+            return Submitted(list(self.service.store.get(earlier.session_ids).values()), again=True)
+        return Submitted(new, self.service.impossible(new))
+
+    def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRun:
+        new = self.service.prepared(spec, self._owner(owner), count)
+        what_if = WhatIf(self.service)
+        snapshot = what_if.snapshot()
+        indexes = {gpu.uuid: gpu.index for agent in snapshot.agents for gpu in agent.gpus}
+        names = {session.id: session.name for session in (*snapshot.sessions, *new) if self._sees(session)}
+        return DryRun(what_if.would_start(new), indexes, names)
+
+    def search(self, wanted: Wanted) -> list[Session]:
+        return self.service.store.search(
+            ended=wanted.ended,
+            states=wanted.states,
+            owner=self.user if wanted.mine else self._token.owner_filter,
+            limit=wanted.limit,
+        )
+
+    def find(self, reference: str) -> Session:
+        """Raises NotFoundError and AmbiguousNameError, as if there were only what the user may see."""
+        return self.service.store.find(reference, self._token.owner_filter)
+
+    def details(self, reference: str) -> Details:
+        found = self.find(reference)
+        store = self.service.store
+        has_apps = bool(found.spec.apps or found.spec.publish)
+        has_gpus = any(kernel.allocation and kernel.allocation.gpus for kernel in found.kernels)
+        agents = store.agents() if has_apps or has_gpus else ()
+        return Details(
+            session=found,
+            story=store.story(found.id),
+            dependencies=self._visible(store.get(found.spec.dependencies[:_MOST_DEPENDENCIES])),
+            apps=session_apps(found, agents, time.time()) if has_apps else [],
+            shares=session_shares(found, agents) if has_gpus else {},
+        )
+
+    def why(self, reference: str, *, what_if: bool) -> Why:
+        found = self.find(reference)
+        wait = stored_wait(found.wait) if found.state is SessionState.PENDING else None
+        questions = WhatIf(self.service)
+        position = questions.position(found) if wait else 0
+        others = self._visible(self.service.store.get(wait.waits_for)) if wait else {}
+        suggestions = questions.what_would_help(found) if what_if else None
+        names = {other.id: f"{other.name} ({other.state})" for other in others.values()}
+        return Why(found, wait, position, names, suggestions)
+
+    def queue(self) -> list[Queued]:
+        """Only what the user may see; positions count all that wait."""
+        return [queued for queued in WhatIf(self.service).queue() if self._sees(queued.session)]
+
+    def agents(self) -> list[dict[str, Any]]:
+        return [self._agent_json(use) for use in agents_in_use(self.service.snapshot())]
+
+    def gpus(self) -> list[dict[str, Any]]:
+        """Of others' shares only how large they are."""
+        uses = gpu_uses(agents_in_use(self.service.snapshot()))
+        told = [gpu_use_json(use) for use in uses]
+        for use, json_of_it in zip(uses, told, strict=True):
+            for held, share in zip(use.held, json_of_it["shares"], strict=True):
+                if not self._sees(held.session):
+                    share |= {"session_id": None, "session": None, "kernel_id": None, "kernel": None, "problem": None}
+        return told
+
+    def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[Session]:
+        self.check_may_change()
+        return self.service.terminate(references, self.user, only_pending=only_pending)
+
+    def hold(self, references: Iterable[str]) -> list[Session]:
+        self.check_may_change()
+        return self.service.hold(references, self.user)
+
+    def release(self, references: Iterable[str]) -> list[Session]:
+        self.check_may_change()
+        return self.service.release(references, self.user)
+
+    def restart(self, references: Iterable[str]) -> list[Session]:
+        self.check_may_change()
+        return self.service.restart(references, self.user)
+
+    def rename(self, reference: str, name: str) -> Session:
+        self.check_may_change()
+        return self.service.rename(reference, name, self.user)
+
+    def drain(self, agent_id: str, reason: str) -> bool:
+        """Whether it changed. Raises ScopeError and NotFoundError."""
+        self._check_admin()
+        return drain(self.service, [agent_id], reason or f"drained by {self.user}")[agent_id]
+
+    def resume(self, agent_id: str) -> bool:
+        """Whether it changed. Raises ScopeError and NotFoundError."""
+        self._check_admin()
+        return resume(self.service, [agent_id])[agent_id]
+
+    @contextmanager
+    def log(self, reference: str, kernel: str | None, wanted: LogWanted) -> Iterator[Iterable[bytes]]:
+        session = self.find(reference)
+        with opened_log(self.service, session, kernel_named(session, kernel), wanted) as chunks:
+            yield chunks
+
+    def wait_for(
+        self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None
+    ) -> Iterator[list[Session]]:
+        return self.service.wait_for(sessions, reached, timeout_s)
+
+    def check_may_change(self) -> None:
+        """Raises ScopeError."""
+        if not self._token.may_change:
+            raise ScopeError(f"token {self._token.name} may only read; use one of scope user or admin")
+
+    def _check_admin(self) -> None:
+        if not self._token.sees_all:
+            raise ScopeError(f"token {self._token.name} is not an administrator's; use one of scope admin")
+
+    def _owner(self, owner: str | None) -> str:
+        self.check_may_change()
+        if owner not in {None, self.user} and not self._token.sees_all:
+            raise ScopeError(f"token {self._token.name} is {self.user}'s; only one of scope admin submits for others")
+        return owner or self.user
+
+    def _submission(self, key: str, spec: Mapping[str, Any], owner: str, count: int) -> Submission:
+        request = json.dumps([spec, owner, count], sort_keys=True)
+        return Submission(self.user, key, hashlib.sha256(request.encode()).hexdigest(), time.time())
+
+    def _sees(self, session: Session) -> bool:
+        return self._token.owner_filter in {None, session.owner}
+
+    def _visible(self, sessions: Mapping[str, Session]) -> dict[str, Session]:
+        return {key: session for key, session in sessions.items() if self._sees(session)}
+
+    def _agent_json(self, use: AgentUse) -> dict[str, Any]:
+        seen = {session.id for session in use.sessions if self._sees(session)}
+        told = agent_use_json(use)
+        return {**told, "sessions": [session for session in told["sessions"] if session["id"] in seen]}
