@@ -22,6 +22,7 @@ KERNEL = {
         "cpuset": None,
     },
     "gpus": [],
+    "apps": [],
     "gpu_access": None,
     "mounts": [{"folder": "mnist", "target": "/data", "read_only": True}],
     "publish": [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}],
@@ -114,6 +115,7 @@ def test_labels_say_whose_it_is():
         "muster.generation": "7",
         "muster.sshd-port": "2200",
         "muster.gpus": "[]",
+        "muster.apps": "[]",
     }
 
 

@@ -123,6 +123,7 @@ def test_a_manifest_with_what_cannot_be_is_refused(change, message):
         **dict.fromkeys(("image", "command", "env", "user", "mounts", "publish")),
         "resources": {},
         "files": {},
+        "apps": [],
         "gpus": [{"uuid": "GPU-a", "mem_bytes": 1, "compute": 1}],
         "gpu_access": {**ACCESS, **change},
     }
