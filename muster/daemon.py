@@ -13,6 +13,7 @@ from muster.core.errors import AgentUnreachableError, PassInProgressError, Queue
 from muster.core.session import SessionState
 from muster.engine.agent_engine import watch_deaths
 from muster.service.control_node import opened
+from muster.service.couriers import couriers_at_work
 from muster.service.queue_loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue_worker import WorkerDependencies
 from muster.settings import Settings
@@ -81,7 +82,7 @@ def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: 
         if message in set(Nudge):
             loop.tell(Nudge(message))
 
-    with _hearing(settings, heard), shell.store.listen(heard):
+    with _hearing(settings, heard), shell.store.listen(heard), couriers_at_work(settings, shell.store):
         stop.loop = loop
         log.info("working the queue of cluster %s", settings.cluster)
         try:

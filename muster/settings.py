@@ -121,6 +121,9 @@ class Settings(BaseModel):
     catalog: Path = Field(default=Path("/etc/muster/images.yml"), description="image catalog")
     templates: Path | None = Field(default=None, description="directory whose files replace those of muster/templates")
     default_image: str = Field(default="muster/default:latest", description="image of sessions that name none")
+    commit_max_size: Bytes = Field(
+        default=20 << 30, description="bytes of an image that `muster commit` may make, its parent's included"
+    )
     folders_root: Path = Field(default=Path("/srv/muster/folders"), description="data root on the agents")
     observe_interval_s: float = Field(
         default=30.0, gt=0, description="seconds between two full observations by the daemon"
@@ -167,6 +170,9 @@ class Settings(BaseModel):
         description="seconds for which room is kept for a gang that lost an agent, in case the agent comes back",
     )
     idle: Idle = Field(default=Idle(), description="when sessions end for not being used, and how long one may live")
+    hooks_dir: Path = Field(
+        default=Path("/etc/muster/hooks"), description="directory of programs that are told of each change of a session"
+    )
     scheduler_plugins: Path = Field(
         default=Path("/etc/muster/scheduler"), description="directory of the site's own orders and placement policies"
     )

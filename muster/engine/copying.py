@@ -117,7 +117,7 @@ def _renamed(member: tarfile.TarInfo, name: str) -> tarfile.TarInfo | None:
 
 
 def _check_links(member: tarfile.TarInfo, target: Path) -> None:
-    """Raises FilterError for a link that leads out of the copy: the library's own filter allows the directory around."""
+    """Raises FilterError for a link that leads out of the copy: the library's own filter allows what is beside it."""
     if not member.issym():
         return
     place = target.parent / member.name

@@ -14,9 +14,11 @@ from muster.core.errors import PassInProgressError
 from muster.core.schedule import schedule
 from muster.engine.images import pull
 from muster.keys import make_key_pair
+from muster.service.couriers import deliver_once
 from muster.service.queue_loop import QueueLoop
 from muster.service.queue_worker import Work, WorkerDependencies
 from muster.service.secrets import Secrets
+from muster.service.session_ends import idle_rules
 from muster.service.site_scheduling import SiteScheduling
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings, load_settings
@@ -43,6 +45,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
             secrets=Secrets(store.secrets, settings.seal_key),
             lost_after_s=settings.lost_after_s,
             slow_after_s=settings.slow_after_s,
+            idle_rules=idle_rules(settings),
         )
     finally:
         store.close()
@@ -88,7 +91,9 @@ def pass_as_data(config: str, *, check: bool) -> dict[str, Any]:
 
 def _worked_here(settings: Settings, shell: WorkerDependencies) -> Work:
     with queue_lock(settings.database_url, settings.state_dir, wait=False) as lock:
-        return QueueLoop(settings, shell, lock).run_until_idle()
+        work = QueueLoop(settings, shell, lock).run_until_idle()
+    deliver_once(settings, shell.store)
+    return work
 
 
 def _start_thread(run: Callable[[], None]) -> None:

@@ -17,8 +17,11 @@ from muster.core.usage import Run
 from muster.store.changes import Changes
 from muster.store.connection import open_engine, reading, upsert, writing
 from muster.store.counters import raised, value_of
+from muster.store.deliveries import Deliveries
 from muster.store.ended_runs import ended_runs
 from muster.store.folders import Folders, check_present
+from muster.store.images import CommittedImages
+from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
 from muster.store.known_sessions import SESSION_REVISION, KnownSessions
 from muster.store.listener import CHANNEL, listening
@@ -55,11 +58,14 @@ class Store:
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)
         self.reservations = Reservations(self._engine)
+        self.uses = KernelUses(self._engine)
         self.folders = Folders(self._engine)
         self.secrets = SecretRows(self._engine)
+        self.deliveries = Deliveries(self._engine)
         self.tokens = Tokens(self._engine)
         self.submissions = Submissions(self._engine)
         self.changes = Changes(self._engine)
+        self.images = CommittedImages(self._engine)
         self._known_agents = KnownAgents()
         self._reader = SessionReader()
         self._known_sessions = KnownSessions(self._reader)

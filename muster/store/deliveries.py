@@ -1,0 +1,123 @@
+"""Changes that somebody outside is still to be told of, until he was."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from muster.core.telling import CALLBACK, Delivery, hook_target, retry_at
+from muster.store.connection import reading, writing
+from muster.store.counters import raised, value_of
+from muster.store.known_sessions import SESSION_REVISION
+from muster.store.tables import deliveries, events, sessions
+
+_CURSOR = "couriers"
+_AT_ONCE = 500
+_CALLBACK_URL = sessions.c.spec["callback"].as_string()
+
+
+class Deliveries:
+    """Made of the stories' lines behind a cursor, which rises in the same transaction: none is lost, none comes twice.
+
+    Lines become visible in the order of their numbers, since all that write some first raise the sessions' revision.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def gather(self, hooks: Sequence[str], now: float) -> None:
+        """Deliveries for all changes of state since the last time: to each hook, and to the session's callback."""
+        while self._gather_some(hooks, now):
+            continue
+
+    def due(self, now: float) -> list[Delivery]:
+        """The next of each session and target, where it may be tried now; those that wait longest first."""
+        first = sa.select(sa.func.min(deliveries.c.event_id).label("event_id"), deliveries.c.target).group_by(
+            deliveries.c.session_id, deliveries.c.target
+        )
+        heads = first.subquery()
+        is_head = sa.and_(heads.c.event_id == deliveries.c.event_id, heads.c.target == deliveries.c.target)
+        query = (
+            sa.select(
+                deliveries.c.event_id,
+                deliveries.c.target,
+                deliveries.c.session_id,
+                sessions.c.name,
+                sessions.c.owner,
+                events.c.at,
+                events.c.from_state,
+                events.c.to_state,
+                events.c.reason,
+                deliveries.c.attempts,
+                _CALLBACK_URL,
+            )
+            .join_from(deliveries, heads, is_head)
+            .join(events, events.c.id == deliveries.c.event_id)
+            .join(sessions, sessions.c.id == deliveries.c.session_id)
+            .where(deliveries.c.next_at <= now)
+            .order_by(deliveries.c.next_at, deliveries.c.event_id)
+            .limit(_AT_ONCE)
+        )
+        with reading(self._engine) as connection:
+            return [Delivery(*row) for row in connection.execute(query)]
+
+    def done(self, delivery: Delivery) -> None:
+        """It arrived, or there is nobody any more to whom it could go."""
+        with writing(self._engine) as connection:
+            connection.execute(sa.delete(deliveries).where(_is(delivery)))
+
+    def failed(self, delivery: Delivery, note: str, now: float) -> None:
+        """To be tried again later, or given up. The first `note` on a target comes into the session's story."""
+        again_at = retry_at(delivery.attempts + 1, now)
+        with writing(self._engine) as connection:
+            revision = raised(connection, SESSION_REVISION)
+            if again_at is None:
+                connection.execute(sa.delete(deliveries).where(_is(delivery)))
+            else:
+                later = {"attempts": delivery.attempts + 1, "next_at": again_at}
+                connection.execute(sa.update(deliveries).where(_is(delivery)).values(later))
+            self._note_once(connection, delivery, note, now, revision)
+
+    @staticmethod
+    def _note_once(connection: sa.Connection, delivery: Delivery, note: str, now: float, revision: int) -> None:
+        text = f"{delivery.target} failed: {note}"
+        beginning = events.c.reason.startswith(f"{delivery.target} failed: ", autoescape=True)
+        noted = sa.select(events.c.id).where(events.c.session_id == delivery.session_id, beginning)
+        this = sessions.c.id == delivery.session_id
+        state = connection.execute(sa.select(sessions.c.state).where(this)).scalar()
+        if state is None or connection.execute(noted.limit(1)).first() is not None:
+            return
+        connection.execute(sa.update(sessions).where(this).values(revision=revision))
+        line = {"session_id": delivery.session_id, "at": now, "from_state": state, "to_state": state, "reason": text}
+        connection.execute(sa.insert(events).values(line))
+
+    def _gather_some(self, hooks: Sequence[str], now: float) -> bool:
+        """Whether there may be more."""
+        with reading(self._engine) as connection:
+            newest = connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0
+            if newest <= value_of(connection, _CURSOR):
+                return False
+        with writing(self._engine) as connection:
+            # Locks the counter: where another gathers at the same time, one of the two finds nothing.
+            cursor = raised(connection, _CURSOR, 0, step=0)
+            query = (
+                sa.select(events.c.id, events.c.session_id, events.c.from_state, events.c.to_state, _CALLBACK_URL)
+                .join(sessions, sessions.c.id == events.c.session_id)
+                .where(events.c.id > cursor)
+                .order_by(events.c.id)
+                .limit(_AT_ONCE)
+            )
+            lines = connection.execute(query).all()
+            rows = [
+                {"event_id": number, "target": target, "session_id": session_id, "attempts": 0, "next_at": now}
+                for number, session_id, from_state, to_state, url in lines
+                if from_state != to_state
+                for target in [*map(hook_target, hooks), *([CALLBACK] if url else [])]
+            ]
+            if rows:
+                connection.execute(sa.insert(deliveries), rows)
+            raised(connection, _CURSOR, lines[-1].id if lines else newest, step=0)
+        return len(lines) == _AT_ONCE
+
+
+def _is(delivery: Delivery) -> sa.ColumnElement[bool]:
+    return sa.and_(deliveries.c.event_id == delivery.event_id, deliveries.c.target == delivery.target)
