@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from .made_folders import Entry, parse_entry
+
 VERSION = 1
 LAUNCH, RELEASE, KEEP, STOP = "launch", "release", "keep", "stop"
 # These become parts of paths and of names in the engine.
@@ -43,6 +45,7 @@ class Session(NamedTuple):
     network: dict[str, str]
     kernels: list[Kernel]
     notice: str = ""  # of one that is kept: what its users are to read; empty for nothing
+    folders: tuple[Entry, ...] = ()  # with an owner; made before a launch
 
 
 class Overlay(NamedTuple):
@@ -112,6 +115,7 @@ def _session(entry: dict[str, Any]) -> Session:
         network=entry["network"],
         kernels=[_kernel(kernel, launched=desired == LAUNCH) for kernel in entry["kernels"]],
         notice=str(entry.get("notice") or ""),
+        folders=tuple(parse_entry(folder) for folder in entry.get("folders", ())),
     )
 
 

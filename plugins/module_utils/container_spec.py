@@ -152,6 +152,8 @@ def _host_config(
         "Init": True,
         "RestartPolicy": {"Name": "no"},
         "CapDrop": ["ALL"],
+        # Of folders whose owners have other uids.
+        "GroupAdd": [str(group) for group in kernel.spec.get("groups", ())],
         "SecurityOpt": ["no-new-privileges"],
         "NanoCpus": resources["cpu_milli"] * 1_000_000,
         "Memory": resources["mem_bytes"],

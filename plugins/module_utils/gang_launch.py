@@ -12,6 +12,7 @@ from . import account_files, agent_names, container_spec, fgpu_state, gpu_access
 from .engine_api import EngineApi, EngineError
 from .kernel_sshd import SshdWait
 from .launch_error import GivenUpError, LaunchError, first_failure
+from .made_folders import make, place
 from .mount_folders import FolderError, check_target, resolve_folder
 from .removal import remove_container
 
@@ -112,6 +113,7 @@ class GangLaunch:
         self._kernels: list[Future[None]] = []
         try:
             missing = check_launch(manifest, launch, images)
+            _make_folders(manifest, self.session)
         except (LaunchError, EngineError) as error:
             self._refusal = error
             return
@@ -263,10 +265,21 @@ def _resolved_folders(manifest: Manifest, kernel: Kernel) -> dict[str, str]:
         for mount in kernel.spec["mounts"]:
             check_target(mount["target"], manifest.runtime_path, libraries)
         return {
-            mount["folder"]: resolve_folder(manifest.folders_root, mount["folder"]) for mount in kernel.spec["mounts"]
+            mount["folder"]: place(manifest.folders_root, mount["folder"])
+            if mount.get("owned")
+            else resolve_folder(manifest.folders_root, mount["folder"])
+            for mount in kernel.spec["mounts"]
         }
     except FolderError as error:
         raise LaunchError(f"{kernel.name}: {error}", permanent=True) from error
+
+
+def _make_folders(manifest: Manifest, session: Session) -> None:
+    try:
+        for folder in session.folders:
+            make(manifest.folders_root, folder)
+    except FolderError as error:
+        raise LaunchError(str(error), permanent=False) from error
 
 
 def _check_gpu_sources(kernel: Kernel) -> None:

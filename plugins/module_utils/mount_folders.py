@@ -24,6 +24,10 @@ RESERVED_TARGETS = (
 )
 
 
+# Below the folders' root: folders with an owner, which are mounted by made_folders' rules only.
+AREA = ".muster"
+
+
 class FolderError(Exception):
     """A folder cannot be mounted."""
 
@@ -34,6 +38,8 @@ def resolve_folder(folders_root: str, folder: str) -> str:
     path = (root / folder).resolve()
     if path != root and root not in path.parents:
         raise FolderError(f"folder {folder} leads outside {folders_root}")
+    if path == root or (root / AREA) in {path, *path.parents}:
+        raise FolderError(f"folder {folder} leads to where folders with an owner are kept on this agent")
     if not path.is_dir():
         raise FolderError(f"folder {folder} does not exist under {folders_root} on this agent")
     return str(path)
