@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from muster.core.admission import moments
 from muster.core.agent import Agent, agent_from_report
 from muster.core.session import SessionState
+from muster.service.pass_durations import PassTimer
 from muster.service.queue_worker import PROMPT_S, News, QueueWorker, Work, WorkerDependencies
 from muster.service.visits import Arrival
 from muster.settings import Settings
@@ -66,6 +67,7 @@ class QueueLoop:
         self._seen = seen
         self._inbox: SimpleQueue[News | Nudge | KernelDied] = SimpleQueue()
         self._worker = QueueWorker(shell, self._inbox.put)
+        self._timer = PassTimer(shell.store)
         self._next_look = 0.0
         self._requested: _RequestedPass | None = None
 
@@ -81,6 +83,7 @@ class QueueLoop:
             if self._worker.failure is not None:
                 raise self._worker.failure
             if self._worker.idle:
+                self._timer.write()
                 return self._worker.work
             self._turn(_POLL_S)
 
@@ -93,11 +96,13 @@ class QueueLoop:
             self._report()
             if self._turn(min(self._due_in(), self._next_look - time.monotonic())):
                 self._finish_visits()
+                self._timer.write()
                 return
 
     def _decide(self) -> None:
         self._lock.check()
-        self._worker.decide()
+        with self._timer.timed():
+            self._worker.decide()
         self._finish_requested()
 
     def _turn(self, timeout_s: float) -> bool:

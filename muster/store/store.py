@@ -26,6 +26,7 @@ from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
 from muster.store.known_sessions import SESSION_REVISION, KnownSessions
 from muster.store.listener import CHANNEL, listening
 from muster.store.names import meant, taken
+from muster.store.pages import PageWanted, Place, SessionFilter, session_ids_of_page
 from muster.store.renaming import rename
 from muster.store.reservations import Reservations, reservations_after
 from muster.store.rows import agent_row, columns, kernel_rows, session_row
@@ -200,6 +201,17 @@ class Store:
     def finished_pass(self) -> int:
         return self._counter(_FINISHED)
 
+    def add_to_counters(self, amounts: Mapping[str, int]) -> None:
+        """Raises each by its amount, all of them or none."""
+        with self._writing() as connection:
+            for name, amount in sorted(amounts.items()):
+                raised(connection, name, amount, step=amount)
+
+    def counters(self, names: Sequence[str]) -> dict[str, int]:
+        """By name; one that was never raised is 0."""
+        with reading(self._engine) as connection:
+            return {name: value_of(connection, name) for name in names}
+
     def notify(self, message: str) -> bool:
         """Tells all who listen on this database, wherever they run. False where nobody could be told.
 
@@ -264,6 +276,10 @@ class Store:
         with reading(self._engine) as connection:
             found = self._reader.read(connection, query)
         return sorted(found, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
+
+    def page(self, filtered: SessionFilter, page: PageWanted) -> tuple[list[str], Place | None, int]:
+        """As `session_ids_of_page`."""
+        return session_ids_of_page(self._engine, filtered, page)
 
     def find(self, reference: str, owner: str | None = None) -> Session:
         """By id, by name, or by the start of an id (4 characters or more) where that is nobody's name.

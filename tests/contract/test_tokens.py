@@ -127,3 +127,9 @@ def test_changes_are_numbered_and_counted(store):
     assert number == changes[-1].id
     assert counts["PENDING"] == len(changes)
     assert store.changes.counted(number) == (number, {})
+
+
+def test_amounts_are_added_to_counters(store):
+    store.add_to_counters({"pass-us": 250, "pass-le-0.1": 1})
+    store.add_to_counters({"pass-us": 50})
+    assert store.counters(["pass-us", "pass-le-0.1", "never"]) == {"pass-us": 300, "pass-le-0.1": 1, "never": 0}

@@ -1,0 +1,77 @@
+"""Lists of sessions in pages: where one ends says where the next begins, however the list has changed meanwhile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from muster.core.session import SessionState
+from muster.store.connection import reading
+from muster.store.tables import NOT_ENDED, sessions
+
+_INDEX = sa.func.coalesce(sessions.c.array_index, 0)
+# Each with what tells equals apart: an array's sessions were submitted at one moment.
+SORTS = {
+    "submitted": (sessions.c.submitted_at, _INDEX, sessions.c.id),
+    "name": (sessions.c.name, sessions.c.submitted_at, sessions.c.id),
+    "owner": (sessions.c.owner, sessions.c.submitted_at, sessions.c.id),
+    "state": (sessions.c.state, sessions.c.submitted_at, sessions.c.id),
+    "resource_group": (sessions.c.resource_group, sessions.c.submitted_at, sessions.c.id),
+}
+Place = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """What all sessions of a list have; None and nothing: any. Those that ended only by `ended` or by their state."""
+
+    owner: str | None = None
+    states: tuple[SessionState, ...] = ()
+    ended: bool = False
+    project: str | None = None
+    resource_group: str | None = None
+    name_contains: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageWanted:
+    """`sort` is one of SORTS; `after` the place of the last session of the page before."""
+
+    limit: int
+    sort: str = "submitted"
+    descending: bool = False
+    after: Place | None = None
+
+
+def session_ids_of_page(
+    engine: sa.Engine, filtered: SessionFilter, page: PageWanted
+) -> tuple[list[str], Place | None, int]:
+    """The page's ids in its order, the last one's place if there are more behind it, and how many there are at all."""
+    columns = SORTS[page.sort]
+    conditions = _conditions(filtered)
+    query = sa.select(sessions.c.id, *(column.label(f"key{n}") for n, column in enumerate(columns))).where(*conditions)
+    if page.after is not None:
+        here, there = sa.tuple_(*columns), sa.tuple_(*(sa.literal(value) for value in page.after))
+        query = query.where(here < there if page.descending else here > there)
+    query = query.order_by(*(column.desc() if page.descending else column.asc() for column in columns))
+    with reading(engine) as connection:
+        rows = connection.execute(query.limit(page.limit + 1)).all()
+        count = connection.execute(sa.select(sa.func.count()).select_from(sessions).where(*conditions)).scalar() or 0
+    shown = rows[: page.limit]
+    more = len(rows) > page.limit
+    return [row[0] for row in shown], tuple(shown[-1][1:]) if more else None, count
+
+
+def _conditions(filtered: SessionFilter) -> Sequence[sa.ColumnElement[bool] | sa.TextClause]:
+    found: list[sa.ColumnElement[bool] | sa.TextClause] = []
+    if filtered.states:
+        found.append(sessions.c.state.in_([state.value for state in filtered.states]))
+    elif not filtered.ended:
+        found.append(NOT_ENDED)
+    for name in ("owner", "project", "resource_group"):
+        if (value := getattr(filtered, name)) is not None:
+            found.append(sessions.c[name] == value)
+    if filtered.name_contains:
+        found.append(sessions.c.name.contains(filtered.name_contains, autoescape=True))
+    return found
