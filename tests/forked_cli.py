@@ -20,6 +20,8 @@ import muster.cli.copying
 import muster.cli.day_two
 import muster.cli.doctor
 import muster.cli.ending
+import muster.cli.images
+import muster.cli.folder
 import muster.cli.listing
 import muster.cli.open
 import muster.cli.operate

@@ -14,8 +14,9 @@ from muster.cli.context import json_option
 from muster.cli.output import print_json
 from muster.core.agent import agent_from_report
 from muster.core.errors import MusterError, PassInProgressError
+from muster.core.image_names import familiar
 from muster.core.slots import format_slot
-from muster.service.catalog import load_catalog, tags_on
+from muster.service.catalog import default_reference, load_catalog, tags_on
 from muster.settings import Settings, load_settings, settings_path
 from muster.store.lock import queue_lock
 from muster.store.store import Store
@@ -148,8 +149,9 @@ def _agent(answer: "Answer", settings: Settings) -> Iterator[Finding]:
     elif agent.capacity.fgpu:
         found = f"{format_slot('fgpu', agent.capacity.fgpu)} units on {len(agent.gpus)} devices"
         yield Finding(f"{name}: fgpu", ok=True, found=found)
-    held = settings.default_image in tags_on(report["images"])
-    found = f"{settings.default_image} is {'there' if held else 'missing'}"
+    image = default_reference(settings)
+    held = familiar(image) in tags_on(report["images"])
+    found = f"{image} is {'there' if held else 'missing'}"
     yield Finding(f"{name}: default image", held, found, "run playbooks/site.yml --tags images")
 
 

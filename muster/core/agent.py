@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from muster.core.agent_attributes import FgpuChoice, agent_attributes
+from muster.core.architecture import labels_of
 from muster.core.gpu_providers import PROVIDERS, is_instance
 from muster.core.numa import NumaNode
 from muster.core.slots import Slots
@@ -72,6 +73,11 @@ class Agent:
     numa: tuple[NumaNode, ...] = ()
     fgpu_choice: FgpuChoice = FgpuChoice.POLICY
     fgpu_obstacle: str = ""
+
+    @property
+    def choosable_labels(self) -> Mapping[str, str]:
+        """By which sessions may choose it: the site's labels, and its architecture."""
+        return {**labels_of(self.report.get("architecture")), **self.labels}
 
     @property
     def takes_sessions(self) -> bool:

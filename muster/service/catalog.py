@@ -1,40 +1,19 @@
-"""The image catalog: names and aliases for image references."""
+"""The image catalog: the site's file, and what was made of sessions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
 
+from muster.core.agent import Agent
 from muster.core.errors import SettingsError, SpecError
+from muster.core.image_catalog import Catalog, ImageVersion
+from muster.core.image_choice import Choosing, with_images
+from muster.core.spec import SessionSpec
 from muster.core.spec_errors import validated
-
-
-class CatalogImage(BaseModel):
-    """One entry of the catalog."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    name: str
-    reference: str
-    description: str = ""
-    aliases: tuple[str, ...] = ()
-
-
-class Catalog(BaseModel):
-    """What `/etc/muster/images.yml` holds: `images`, a list of entries."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    images: tuple[CatalogImage, ...] = Field(default=())
-
-    def reference_of(self, image: str) -> str:
-        """The reference behind a name or an alias; anything else is taken for a reference."""
-        for entry in self.images:
-            if image == entry.name or image in entry.aliases:
-                return entry.reference
-        return image
+from muster.settings import Settings
+from muster.store.store import Store
 
 
 def load_catalog(path: Path) -> Catalog:
@@ -46,10 +25,49 @@ def load_catalog(path: Path) -> Catalog:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsError(f"catalog {path} cannot be read: {' '.join(str(error).split())}") from None
     try:
-        return validated(Catalog, content if isinstance(content, dict) else {"images": content})
+        return validated(Catalog, content if isinstance(content, Mapping) else {"images": content})
     except SpecError as error:
         raise SettingsError("\n".join(f"{path}: {item}" for item in error.errors)) from None
 
 
-def tags_on(report_images: Sequence[dict[str, Any]]) -> set[str]:
+def whole_catalog(settings: Settings, store: Store) -> tuple[ImageVersion, ...]:
+    """The file's images, then those that were made of sessions. Raises SettingsError."""
+    return (*load_catalog(settings.catalog).versions, *(image.version for image in store.images.all()))
+
+
+def reference_of(settings: Settings, store: Store, word: str) -> str:
+    """The reference behind a name or an alias, whoever may use it; anything else is taken for a reference."""
+    versions = whole_catalog(settings, store)
+    return next((version.reference for version in versions if word in version.words), word)
+
+
+def default_reference(settings: Settings) -> str:
+    """The reference of the image of sessions that name none, as far as the catalog can be read."""
+    try:
+        versions = load_catalog(settings.catalog).versions
+    except SettingsError:
+        versions = ()
+    word = settings.default_image
+    return next((version.reference for version in versions if word in version.words), word)
+
+
+def with_catalog_images(spec: SessionSpec, settings: Settings, store: Store, owner: str) -> SessionSpec:
+    """The spec with references for the catalog's words. Raises SpecError and SettingsError."""
+    held = {tag for agent in store.agents() for tag in agent.images}
+    choosing = Choosing(whole_catalog(settings, store), owner, spec.project, held)
+    return with_images(spec, choosing, settings.default_image)
+
+
+def tags_on(report_images: Sequence[Mapping[str, Any]]) -> set[str]:
     return {tag for image in report_images for tag in image["tags"]}
+
+
+def size_on(agents: Sequence[Agent], image_ids: set[str]) -> int | None:
+    """Bytes of the largest of these images, as agents report it; None where none does."""
+    sizes = [
+        int(image["size_bytes"])
+        for agent in agents
+        for image in agent.report.get("images", ())
+        if image["id"] in image_ids
+    ]
+    return max(sizes, default=None)

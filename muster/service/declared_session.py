@@ -58,7 +58,7 @@ class DeclaredSession:
         existing = self._active(name)
         # Seen from when it was submitted, a begin such as now+1h is what it was.
         since = existing[0].submitted_at if existing else time.time()
-        wanted = self._sessions.resolved({**spec, "name": name}, since)
+        wanted = self._sessions.resolved({**spec, "name": name}, since, owner)
         after = wanted.model_dump(mode="json", exclude=_ADDED)
         if existing:
             before = existing[0].spec.model_dump(mode="json", exclude=_ADDED)

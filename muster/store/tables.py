@@ -54,6 +54,8 @@ sessions = Table(
     Column("wait_id", BigInteger),
     Column("folders", JSON, nullable=False, server_default="[]"),
     Column("revision", BigInteger, nullable=False, server_default="0"),
+    Column("notice", Text),
+    Column("warned_at", Float),
     Index("sessions_by_state", "state", "submitted_at"),
     Index("sessions_by_age", "submitted_at", "id"),
     Index("sessions_by_name", "name"),
@@ -98,6 +100,28 @@ kernels = Table(
     Column("finished_at", String(40)),
     Column("gpu_problem", Text),
     Index("kernels_by_session", "session_id", "rank"),
+)
+
+kernel_uses = Table(
+    "kernel_uses",
+    metadata,
+    Column("kernel_id", String(36), primary_key=True),
+    Column("generation", BigInteger, primary_key=True, autoincrement=False),
+    Column("session_id", String(36), ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("began_at", Float, nullable=False),
+    Column("seen_at", Float, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("cpu_seconds", Float),
+    Column("mem_bytes", BigInteger),
+    Column("mem_peak_bytes", BigInteger),
+    Column("net_rx_bytes", BigInteger),
+    Column("net_tx_bytes", BigInteger),
+    Column("gpu_seconds", Float),
+    Column("gpu_percent", Float),
+    Column("cpu_cores", Float),
+    Column("net_bytes_per_s", Float),
+    Column("idle_since", Float),
+    Index("kernel_uses_by_session", "session_id"),
 )
 
 agents = Table(
@@ -212,6 +236,27 @@ folder_shares = Table(
     Column("grantee", String(255), primary_key=True),
     Column("read_only", Boolean, nullable=False),
     Index("folder_shares_by_grantee", "grantee"),
+)
+
+images = Table(
+    "images",
+    metadata,
+    Column("name", String(255), primary_key=True),
+    Column("tag", String(128), primary_key=True),
+    Column("owner", String(255), nullable=False),
+    Column("public", Boolean, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("parent", String(1024), nullable=False),
+    Column("parent_id", String(80), nullable=False),
+    # No foreign key: the image outlives the session.
+    Column("session_id", String(36), nullable=False),
+    Column("session_name", String(63), nullable=False),
+    Column("kernel_name", String(64), nullable=False),
+    Column("agent_id", String(255), nullable=False),
+    Column("architecture", String(32), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("image_id", String(80), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
 )
 
 counters = Table(

@@ -140,7 +140,7 @@ class Hardware:
         if constraint.labels:
             asked = dict(constraint.labels).items()
             causes["label"] = np.array(
-                [not asked <= dict(agent.labels).items() for agent in self.agents], dtype=np.bool_
+                [not asked <= agent.choosable_labels.items() for agent in self.agents], dtype=np.bool_
             )
         return causes
 

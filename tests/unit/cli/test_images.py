@@ -29,7 +29,7 @@ def test_images_say_which_agents_hold_them(store):
     store.save_agents([holding("a1", OLD), holding("a2"), holding("a3", OLD)])
     (image,) = muster("images", "--json").json
     assert (image["name"], image["agents"], image["image_ids"]) == ("default", ["a1", "a3"], [OLD])
-    assert muster("images").out.splitlines()[1].split() == ["default", "docker.io/muster/default", "2/3", "small"]
+    assert muster("images").out.splitlines()[1].split() == ["default", "latest*", "d", "any", "-", "2/3", "small"]
 
 
 @pytest.mark.usefixtures("catalog")

@@ -1,0 +1,189 @@
+"""`images`: the catalog, which agents hold what, copying to agents, and removing what was made of sessions."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from muster.cli.context import current_user, json_option, sessions
+from muster.cli.output import print_json, print_table
+from muster.cli.sync_progress import SyncProgress, outcome_json
+from muster.core.errors import BadInputError
+from muster.core.image_catalog import ImageVersion
+from muster.core.slots import format_bytes, format_slots
+from muster.service.catalog import reference_of
+from muster.service.known_images import KnownImage, known_images, known_json
+from muster.service.wake import AGENTS, wake
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only images with this label; all of those given."
+)
+@json_option
+@click.pass_context
+def images(ctx: click.Context, labels: tuple[str, ...], as_json: bool) -> None:
+    """List the image catalog, and how many agents hold each image.
+
+    An image is chosen by NAME:VERSION, by an alias, or by NAME for its default version, which bears a *. Images made by
+    `muster commit` stand among them for those who may use them.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    wanted = dict(_label(text) for text in labels)
+    with sessions() as service:
+        known = known_images(service, current_user())
+        agents = len(service.store.agents())
+    shown = [image for image in known if wanted.items() <= image.version.labels.items()]
+    if as_json:
+        print_json([known_json(image) for image in shown])
+        return
+    print_table(
+        ("NAME", "VERSION", "ALIASES", "ARCH", "MIN", "AGENTS", "DESCRIPTION"),
+        [
+            (
+                f"{image.version.name}{' (default)' if image.is_site_default else ''}",
+                f"{image.version.version}{'*' if image.version.is_default else ''}",
+                ",".join(image.version.aliases) or "-",
+                image.version.architecture or "any",
+                _least(image.version),
+                _held_by(image.held_by, agents),
+                image.version.description or "-",
+            )
+            for image in shown
+        ],
+    )
+    if known and not shown:
+        click.echo(f"no image has {' and '.join(labels)}; `muster images show NAME` tells an image's labels", err=True)
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise BadInputError(f"--label: {text!r} has no =; write NAME=VALUE")
+    return name, value
+
+
+def _least(version: ImageVersion) -> str:
+    text = format_slots(version.least)
+    return "-" if text == "nothing" else text
+
+
+def _held_by(held: Mapping[str, str], known: int) -> str:
+    """Agents that were provisioned at different times may hold different images under one name."""
+    versions = len(set(held.values()))
+    return f"{len(held)}/{known}" + (f",{versions}-VERSIONS" if versions > 1 else "")
+
+
+@images.command()
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Print all that is known of an image: NAME for all its versions, or NAME:VERSION, or an alias."""
+    with sessions() as service:
+        known = known_images(service, current_user())
+    found = [image for image in known if name in {*image.version.words, image.version.name, image.version.reference}]
+    if not found:
+        raise BadInputError(f"NAME: there is no image {name!r} in the catalog; see `muster images`")
+    if as_json:
+        print_json([known_json(image) for image in found])
+        return
+    for number, image in enumerate(found):
+        if number:
+            click.echo()
+        for label, value in _facts(image):
+            click.echo(f"{label + ':':<13}{value}")
+
+
+def _facts(image: KnownImage) -> list[tuple[str, str]]:
+    version, made = image.version, image.committed
+    labels = ", ".join(f"{name}={value}" for name, value in sorted(version.labels.items()))
+    facts = [
+        ("image", f"{version.name}:{version.version}{' (the default version)' if version.is_default else ''}"),
+        ("reference", version.reference),
+        ("aliases", ", ".join(version.aliases)),
+        ("description", version.description),
+        ("labels", labels),
+        ("architecture", version.architecture or "any"),
+        ("minimum", _least(version)),
+        ("users", ", ".join(version.users)),
+        ("projects", ", ".join(version.projects)),
+        ("agents", ", ".join(f"{agent} ({identity[7:19]})" for agent, identity in image.held_by.items()) or "none"),
+        ("size", format_bytes(image.size_bytes) if image.size_bytes is not None else ""),
+    ]
+    if made:
+        shown: dict[str, Any] = known_json(image)["committed"]
+        facts += [
+            ("author", made.owner),
+            ("parent", f"{made.parent} ({made.parent_id[7:19]})"),
+            ("session", f"{made.session_name}:{made.kernel_name} ({made.session_id})"),
+            ("made", f"{shown['created_at']} on {made.agent_id}"),
+        ]
+    return [(label, value) for label, value in facts if value]
+
+
+@images.command()
+@click.argument("reference")
+@click.option("--from", "source", metavar="AGENT", help="Copy from this agent; from any that has it by default.")
+@click.option("--to", "targets", metavar="AGENT[,AGENT...]", multiple=True, help="Only to these agents.")
+@click.option("--group", metavar="GROUP", help="Only to the agents of this resource group.")
+@json_option
+def sync(reference: str, source: str | None, targets: tuple[str, ...], group: str | None, as_json: bool) -> None:
+    """Copy an image to the agents that lack it, or have another under that name; no registry is needed.
+
+    REFERENCE is a name in the catalog or an image reference. By default it goes to all agents that answer. Exit code 1
+    when one of them could not be given it.
+    """
+    from muster.service.images import image_sync, synced  # noqa: PLC0415 - the Docker SDK loads slowly
+
+    names = [name.strip() for value in targets for name in value.split(",") if name.strip()]
+    if names and group is not None:
+        raise BadInputError("--group: it was given together with --to; use one of them")
+    with sessions() as service:
+        reference = reference_of(service.settings, service.store, reference)
+        wanted = image_sync(service.snapshot().agents, reference, source_id=source, target_ids=names, group=group)
+    progress = SyncProgress(shown=sys.stderr.isatty() and not as_json)
+    outcomes = synced(wanted, progress.note, progress.finished if not as_json else lambda _outcome: None)
+    changed = any(outcome.changed for outcome in outcomes)
+    if changed:
+        with sessions() as service:
+            wake(service.settings, service.store, AGENTS)
+    if as_json:
+        print_json(
+            {
+                "reference": wanted.reference,
+                "image_id": wanted.image_id,
+                "from": wanted.source.id,
+                "changed": changed,
+                "targets": [outcome_json(outcome) for outcome in outcomes],
+            }
+        )
+    elif not changed and not any(outcome.error for outcome in outcomes):
+        click.echo(f"nothing to do: {len(outcomes)} agents have {wanted.reference} as {wanted.source.id} has it")
+    if any(outcome.error for outcome in outcomes):
+        raise click.exceptions.Exit(1)
+
+
+@images.command()
+@click.argument("reference", metavar="NAME:TAG")
+@json_option
+def rm(reference: str, as_json: bool) -> None:
+    """Remove an image that `muster commit` made: from the catalog, and from all agents.
+
+    Its author may, and whoever keeps the control node. Exit code 1 when an agent could not be reached: the image stays
+    in the catalog then, and the same command tries the others again.
+    """
+    from muster.service.removed_images import remove_image  # noqa: PLC0415 - the Docker SDK loads slowly
+
+    with sessions() as service:
+        removed = remove_image(service, reference, current_user())
+    if as_json:
+        print_json({"reference": reference, "removed_from": removed.agent_ids, "failed": removed.failures})
+    else:
+        for agent_id, problem in removed.failures.items():
+            click.echo(f"muster: {agent_id}: {problem}", err=True)
+        if not removed.failures:
+            click.echo(f"{reference} is removed, from {len(removed.agent_ids)} agents")
+    if removed.failures:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,18 @@
+"""Architectures of processors: what images are for, and what agents are."""
+
+from collections.abc import Mapping
+
+LABEL = "muster/architecture"
+"""Every agent has it. By it sessions are kept to agents of their images' architecture."""
+# What Docker calls them, as the kernel does, which is what agents report.
+_KERNEL_NAMES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def architecture_of(name: str) -> str:
+    """One name for each architecture: the kernel's."""
+    return _KERNEL_NAMES.get(name, name)
+
+
+def labels_of(reported: object) -> dict[str, str]:
+    """What an agent that reports this architecture is chosen by; nothing where it reports none."""
+    return {LABEL: architecture_of(reported)} if isinstance(reported, str) and reported else {}

@@ -1,0 +1,69 @@
+"""Images made of running sessions."""
+
+import re
+from dataclasses import dataclass
+
+from muster.core.image_catalog import ImageVersion
+
+_NAME = re.compile(r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedImage:
+    """`name:tag` is both its word in the catalog and its tag on the agents.
+
+    `parent` is the image that the kernel ran, `agent_id` where it was made. `created_at` is in seconds since the
+    epoch. Until it is made, `image_id` is empty and `size_bytes` 0.
+    """
+
+    name: str
+    tag: str
+    owner: str
+    public: bool
+    message: str
+    parent: str
+    parent_id: str
+    session_id: str
+    session_name: str
+    kernel_name: str
+    agent_id: str
+    architecture: str
+    created_at: float
+    image_id: str = ""
+    size_bytes: int = 0
+
+    @property
+    def reference(self) -> str:
+        return f"{self.name}:{self.tag}"
+
+    @property
+    def is_made(self) -> bool:
+        return bool(self.image_id)
+
+    @property
+    def version(self) -> ImageVersion:
+        """As a part of the catalog: for its owner, or for everyone."""
+        return ImageVersion(
+            name=self.name,
+            version=self.tag,
+            reference=self.reference,
+            words=(self.reference,),
+            is_default=False,
+            description=self.message,
+            architecture=self.architecture,
+            users=() if self.public else (self.owner,),
+        )
+
+
+def parse_name(text: str) -> tuple[str, str]:
+    """`NAME:TAG` as both. Raises ValueError, whose words say what is wrong and what to write."""
+    name, colon, tag = text.rpartition(":")
+    if not colon or "/" in tag:
+        raise ValueError(f"{text!r} has no tag; write NAME:TAG such as train:2")
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        raise ValueError(f"{name!r} is not a name; write lower-case letters, digits and ._-/ such as lab/train")
+    if not _TAG.fullmatch(tag):
+        raise ValueError(f"{tag!r} is not a tag; write letters, digits and _.- such as v2")
+    return name, tag

@@ -1,0 +1,116 @@
+"""Which image a word stands for: a catalog's entry by name, alias or reference, or else a reference of a registry's."""
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from muster.core.architecture import LABEL
+from muster.core.errors import FieldError, SpecError
+from muster.core.image_catalog import ImageVersion, shortages
+from muster.core.image_names import familiar
+from muster.core.spec import SessionSpec
+
+_NEAR = 0.75
+
+
+class Choosing:
+    """By one user for one project. `held` are the tags that agents hold: what is one of these is no slip of the pen."""
+
+    def __init__(self, versions: Sequence[ImageVersion], user: str, project: str, held: Collection[str] = ()) -> None:
+        self._user, self._project = user, project
+        self._held = held
+        self._all = versions
+        self._by_word = {word: version for version in reversed(versions) for word in version.words}
+        self._by_reference = {familiar(version.reference): version for version in reversed(versions)}
+
+    def version(self, word: str) -> ImageVersion | None:
+        """The catalog's, or None for another reference. Raises SpecError where there is none that the user may use."""
+        found = self._by_word.get(word) or self._by_reference.get(familiar(word))
+        if found is not None and found.may_be_used_by(self._user, self._project):
+            return found
+        if found is None and (_is_elsewhere(word) or familiar(word) in self._held):
+            return None
+        problem = f"there is no image {word!r} in the catalog for {self._user} in project {self._project}"
+        if found is not None:
+            raise SpecError(
+                [FieldError("image", problem, "choose one of `muster images`, or ask who keeps the catalog")]
+            )
+        near = self._near(word)
+        if not near:
+            return None
+        other = f"for a registry's image, write docker.io/library/{word}"
+        raise SpecError([FieldError("image", problem, f"did you mean {' or '.join(near)}? ({other})")])
+
+    def _near(self, word: str) -> list[str]:
+        usable = [version for version in self._all if version.may_be_used_by(self._user, self._project)]
+        name = word.partition(":")[0]
+        versions = [w for version in usable for w in version.words if ":" in w and w.partition(":")[0] == name]
+        if ":" in word and versions:
+            return versions[:5]
+        words = [word for version in usable for word in version.words]
+        return difflib.get_close_matches(word, words, n=2, cutoff=_NEAR)
+
+
+def _is_elsewhere(word: str) -> bool:
+    """Whether a reference says by itself that it is in a registry, or is an image's id or digest."""
+    return "/" in word or "@" in word or word.startswith("sha256:")
+
+
+def with_images(spec: SessionSpec, choosing: Choosing, default_image: str) -> SessionSpec:
+    """The spec with references for the catalog's words, kept to agents of the images' architecture.
+
+    Raises SpecError with every image that cannot be had, and everything of which a role has too little for its image.
+    """
+    errors: list[FieldError] = []
+    chosen: dict[str, ImageVersion | None] = {}
+    words = {"": spec.image or default_image} | {role.name: role.image for role in spec.roles if role.image}
+    for word in dict.fromkeys(words.values()):
+        try:
+            chosen[word] = choosing.version(word)
+        except SpecError as error:
+            errors += error.errors
+    if errors:
+        raise SpecError(errors)
+    errors += _shortages(spec, words, chosen)
+    labels = dict(spec.labels)
+    architectures = sorted({version.architecture for version in chosen.values() if version and version.architecture})
+    if len(architectures) > 1:
+        problem = f"its images are for different architectures ({', '.join(architectures)})"
+        errors.append(FieldError("image", problem, "choose images of one architecture"))
+    elif architectures and labels.get(LABEL, architectures[0]) != architectures[0]:
+        problem = f"{LABEL}={labels[LABEL]} is asked for, and the image is for {architectures[0]}"
+        errors.append(FieldError("labels", problem, "leave the label out, or choose another image"))
+    elif architectures:
+        labels[LABEL] = architectures[0]
+    if errors:
+        raise SpecError(errors)
+    return spec.model_copy(
+        update={
+            "image": _reference(words[""], chosen),
+            "labels": labels,
+            "roles": tuple(
+                role.model_copy(update={"image": _reference(role.image, chosen)}) if role.image else role
+                for role in spec.roles
+            ),
+        }
+    )
+
+
+def _reference(word: str, chosen: Mapping[str, ImageVersion | None]) -> str:
+    version = chosen[word]
+    return version.reference if version else word
+
+
+def _shortages(
+    spec: SessionSpec, words: Mapping[str, str], chosen: Mapping[str, ImageVersion | None]
+) -> Iterable[FieldError]:
+    said: set[FieldError] = set()
+    listed = {role.name for role in spec.roles}
+    for role in spec.kernel_roles():
+        version = chosen[words.get(role.name, words[""])]
+        for error in shortages(version, role.slots) if version else ():
+            own = role.name in listed
+            shown = FieldError("roles", f"{error.field} of role {role.name}: {error.problem}", error.remedy)
+            this = shown if own else error
+            if this not in said:
+                said.add(this)
+                yield this

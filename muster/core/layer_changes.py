@@ -1,0 +1,84 @@
+"""Which paths of a container's own layer go into an image made of it, and which are ours or a secret."""
+
+import posixpath
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+_WHITEOUT = ".wh."
+_OURS = (
+    # Where keys, secrets and sockets are, and what runs from the host.
+    *("/run/muster", "/run/fgpu", "/opt/muster"),
+    # What each launch writes anew for its own user.
+    *("/etc/passwd", "/etc/group", "/etc/ssh/ssh_config", "/etc/profile.d/muster.sh"),
+    # What the engine writes for one container.
+    *("/.dockerenv", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab", "/dev", "/proc", "/sys"),
+)
+_LINKS_INTO = "/run/muster"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One member of a layer's archive, by its name there. `target` is where a link leads, symbolic or hard."""
+
+    name: str
+    is_directory: bool = False
+    target: str = ""
+    is_symlink: bool = False
+
+    @property
+    def path(self) -> str:
+        return _absolute(self.name)
+
+    @property
+    def changes(self) -> str:
+        """The path of which it tells something: a whiteout's is what was removed."""
+        directory, name = posixpath.split(self.path)
+        return posixpath.join(directory, name.removeprefix(_WHITEOUT)) if name.startswith(_WHITEOUT) else self.path
+
+
+def kept(entries: Iterable[Entry], mount_targets: Collection[str], home: str) -> set[str]:
+    """The names of the members that belong in an image.
+
+    Left out is what lies at or below a mount's target, keys below the home directory, what is ours, links to any of
+    these, and directories that nothing but those changed.
+    """
+    entries = list(entries)
+    roots = {_absolute(path) for path in (*_OURS, *mount_targets, posixpath.join(home, ".ssh"))}
+    left_out = {entry.name for entry in entries if _is_below(entry.changes, roots) or _leads_into(entry, roots)}
+    ours = set[str]()
+    for entry in entries:
+        if entry.name in left_out:
+            ours.update(_parents(entry.changes))
+    theirs = set[str]()
+    for entry in entries:
+        if entry.name not in left_out and not (entry.is_directory and entry.path in ours):
+            theirs.update((entry.path, *_parents(entry.path)))
+    return {
+        entry.name
+        for entry in entries
+        if entry.name not in left_out and not (entry.path in ours and entry.path not in theirs)
+    }
+
+
+def _leads_into(entry: Entry, roots: Collection[str]) -> bool:
+    if not entry.target:
+        return False
+    if not entry.is_symlink:
+        return _is_below(_absolute(entry.target), roots)
+    return _is_below(posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), entry.target)), {_LINKS_INTO})
+
+
+def _is_below(path: str, roots: Collection[str]) -> bool:
+    return path in roots or any(parent in roots for parent in _parents(path))
+
+
+def _parents(path: str) -> list[str]:
+    """All but the root itself."""
+    parents = []
+    while (path := posixpath.dirname(path)) != "/":
+        parents.append(path)
+    return parents
+
+
+def _absolute(name: str) -> str:
+    return posixpath.normpath("/" + name.lstrip("/"))

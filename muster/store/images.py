@@ -1,0 +1,62 @@
+"""Images made of sessions, in the database."""
+
+from dataclasses import fields
+from typing import Any
+
+import sqlalchemy as sa
+
+from muster.core.committed_image import CommittedImage
+from muster.core.errors import NameTakenError
+from muster.store.connection import reading, writing
+from muster.store.tables import images
+
+_FIELDS = tuple(field.name for field in fields(CommittedImage))
+
+
+class CommittedImages:
+    """Each by name and tag, from when somebody began to make it until it is removed."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def claim(self, image: CommittedImage) -> None:
+        """Keeps the name for one that is being made. Raises NameTakenError."""
+        with writing(self._engine) as connection:
+            try:
+                connection.execute(sa.insert(images).values({name: getattr(image, name) for name in _FIELDS}))
+            except sa.exc.IntegrityError:
+                raise NameTakenError(
+                    f"NAME:TAG: there is an image {image.reference} already, or it is being made;"
+                    f" choose another tag, or `muster images rm {image.reference}`"
+                ) from None
+
+    def made(self, image: CommittedImage) -> None:
+        """It is there: from now on sessions may use it."""
+        with writing(self._engine) as connection:
+            changes = {"image_id": image.image_id, "size_bytes": image.size_bytes}
+            connection.execute(sa.update(images).where(*_this(image.name, image.tag)).values(changes))
+
+    def forget(self, name: str, tag: str) -> bool:
+        """Whether there was one."""
+        with writing(self._engine) as connection:
+            return bool(connection.execute(sa.delete(images).where(*_this(name, tag))).rowcount)
+
+    def find(self, name: str, tag: str) -> CommittedImage | None:
+        """One that is still being made, too."""
+        with reading(self._engine) as connection:
+            row = connection.execute(sa.select(images).where(*_this(name, tag))).mappings().first()
+        return _image(row) if row else None
+
+    def all(self) -> tuple[CommittedImage, ...]:
+        """Those that are made, by name and the time at which they were."""
+        query = sa.select(images).where(images.c.image_id != "").order_by(images.c.name, images.c.created_at)
+        with reading(self._engine) as connection:
+            return tuple(map(_image, connection.execute(query).mappings()))
+
+
+def _this(name: str, tag: str) -> tuple[Any, Any]:
+    return images.c.name == name, images.c.tag == tag
+
+
+def _image(row: sa.RowMapping) -> CommittedImage:
+    return CommittedImage(**row)
