@@ -16,7 +16,9 @@ class GroupIdle(Section):
     cpu_percent: float | None = Field(default=None, ge=0, le=100, description="of its cores; less is idle")
     network_bytes_per_s: float | None = Field(default=None, ge=0, description="received and sent; less is idle")
     gpu_percent: float | None = Field(default=None, ge=0, le=100, description="of each of its GPUs; less is idle")
-    may_opt_out: bool | None = Field(default=None, description="whether sessions may ask for no check, or a longer timeout")
+    may_opt_out: bool | None = Field(
+        default=None, description="whether sessions may ask for no check, or a longer timeout"
+    )
     max_lifetime: Seconds | None = Field(default=None, description="no session lives longer: the most for a time limit")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from muster.core.apps import KINDS, AppKind
 from muster.core.errors import SettingsError, SpecError
@@ -77,9 +77,9 @@ class LimitSettings(Section):
 class LimitsSettings(Section):
     """By name; `*` stands for all that are not named, each by himself."""
 
-    users: dict[str, LimitSettings] = {}
-    projects: dict[str, LimitSettings] = {}
-    resource_groups: dict[str, LimitSettings] = {}
+    users: dict[str, LimitSettings] = Field(default={})
+    projects: dict[str, LimitSettings] = Field(default={})
+    resource_groups: dict[str, LimitSettings] = Field(default={})
 
     def limits(self) -> Limits:
         return Limits(

@@ -1,7 +1,7 @@
 """Sessions that nobody uses, and warnings before a session's end: a state machine over observations.
 
-A kernel is idle between two observations when its CPU, its network and its GPUs all stayed below the site's bounds. Time
-in which nobody looked, such as while an agent was away, counts for nothing.
+A kernel is idle between two observations when its CPU, its network and its GPUs all stayed below the site's bounds.
+Time in which nobody looked, such as while an agent was away, counts for nothing.
 """
 
 from collections.abc import Mapping

@@ -200,7 +200,8 @@ def all_started(session: Session, now: float) -> Event:
 
 
 def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
-    return transition(session, _S.RUNNING, "all kernels run", now, started_at=now, step=None, kernels=kernels)
+    fresh: dict[str, Any] = {"started_at": now, "step": None, "notice": None, "warned_at": None}
+    return transition(session, _S.RUNNING, "all kernels run", now, **fresh, kernels=kernels)
 
 
 def launch_failed(session: Session, error: str, now: float, *, permanent: bool) -> Event:

@@ -146,7 +146,8 @@ def _session(
         "network": {"name": session.network, "driver": "overlay" if session.spans_agents else "bridge"},
     }
     if desired != "launch":
-        return {**entry, "kernels": [{"id": kernel.id, "name": kernel.name} for kernel in kernels]}
+        named = [{"id": kernel.id, "name": kernel.name} for kernel in kernels]
+        return {**entry, "notice": session.notice, "kernels": named}
     pair = keys[session.id]
     launched = [_kernel(session, kernel, agent, pair, policy, render, cpusets[kernel.id]) for kernel in kernels]
     made = folders_to_make(session, policy.uid_of)

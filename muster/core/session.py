@@ -106,6 +106,7 @@ class Session:
     """A session as the store holds it. Times are seconds since the epoch.
 
     The sessions of one array share an `array_id`. `stranded_on` names the agents that it ran on when it lost one.
+    `notice` is what its users are told before its end, `warned_at` when they were told that it is idle.
     """
 
     id: str
@@ -134,6 +135,8 @@ class Session:
     array_id: str | None = None
     array_index: int | None = None
     stranded_on: tuple[str, ...] = ()
+    notice: str | None = None
+    warned_at: float | None = None
     folders: tuple[MountedFolder, ...] = ()
 
     @property

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from muster.core.agent import Agent
+from muster.core.notices import undelivered
 from muster.core.session import LaunchStep, Session, SessionState
 from muster.core.snapshot import Snapshot
 
@@ -49,7 +50,9 @@ def touches(
 
 
 def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
-    """What the agent's report shows and no session accounts for: container ids and network names."""
+    """What the agent's report shows and no session accounts for: container ids, network names, and notices that are not
+    as they should be.
+    """
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
     found = {
@@ -57,6 +60,7 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
         for kernel in agent.report.get("kernels", ())
         if not _is_expected(snapshot.on_agents.get(kernel["session_id"]), agent, kernel["generation"])
     }
+    found |= undelivered(agent, snapshot)
     for network in agent.report.get("networks", ()):
         session = snapshot.on_agents.get(network["session_id"])
         if network["driver"] == "overlay":

@@ -17,7 +17,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class UsedRun:
-    """A session's time on its agents in one launch. Times are in seconds since the epoch; amounts are its kernels' sums.
+    """A session's time on its agents in one launch. Times are in seconds since the epoch, amounts its kernels' sums.
 
     `cpu_seconds` and `gpu_seconds` are None where no agent told. `is_first` is of the session's first run: by that ends
     its wait.
@@ -102,7 +102,8 @@ def use_report(runs: Iterable[UsedRun], since: float, until: float, by: Sequence
 
 
 def _keys(run: UsedRun, by: Sequence[str], day: str) -> tuple[str, ...]:
-    values = {"user": run.user, "project": run.project, "day": day, "session": f"{run.session_name} {run.session_id[:8]}"}
+    session = f"{run.session_name} {run.session_id[:8]}"
+    values = {"user": run.user, "project": run.project, "day": day, "session": session}
     return tuple(values[key] for key in by)
 
 

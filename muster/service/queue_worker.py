@@ -14,6 +14,7 @@ from muster.ansible_gateway.gateway import Answer
 from muster.core import lifecycle, observation
 from muster.core.agent import Agent, AgentState, agent_from_report
 from muster.core.errors import SettingsError
+from muster.core.idle import IdleRules
 from muster.core.lifecycle import Event
 from muster.core.manifest import KeyPair, LaunchPolicy, Render, manifest
 from muster.core.outcomes import record
@@ -25,6 +26,7 @@ from muster.core.snapshot import Snapshot
 from muster.core.touch import leftovers, touches
 from muster.service.pulls import PullImage, PullOver, PullProgress, Pulls
 from muster.service.secrets import Secrets, with_secrets
+from muster.service.session_ends import SessionEnds
 from muster.service.visits import Arrival, Gateway, Start, VisitOver, Visits
 from muster.store.store import Store
 
@@ -79,6 +81,7 @@ class WorkerDependencies:
     secrets: Secrets
     lost_after_s: float
     slow_after_s: float
+    idle_rules: Callable[[str], IdleRules] = lambda _resource_group: IdleRules()
     clock: Callable[[], float] = time.time
 
 
@@ -92,6 +95,7 @@ class QueueWorker:
         self.visits = Visits(shell.gateway, shell.start, tell, shell.clock)
         self._pulls = Pulls(shell.pull_image, shell.start, tell)
         self._memory = PassMemory()
+        self._ends = SessionEnds(shell.store, shell.idle_rules)
         self._look: set[str] = set()
         self._look_everywhere = False
         self._paused_until = 0.0
@@ -177,6 +181,7 @@ class QueueWorker:
     def _conclude(self) -> list[Event]:
         snapshot = self._snapshot()
         events = [*lifecycle.lose(snapshot), *lifecycle.take_back(snapshot), *observation.observe(snapshot, {})]
+        events += self._ends.events(snapshot, {event.session_id for event in events})
         decided = {event.session_id for event in events}
         agents = {agent.id: agent for agent in snapshot.agents}
         rest = [session for session in snapshot.placed if session.id not in decided]
@@ -243,10 +248,13 @@ class QueueWorker:
             self.work.problems.pop(agent.id, None)
         for awaited in self._unsure.values():
             awaited.difference_update(reports)
-        self._apply(observation.observe(self._snapshot(), reports))
+        snapshot = self._snapshot()
+        self._ends.observe(snapshot, reports.values(), now)
+        self._apply(observation.observe(snapshot, reports))
 
     def _keep_logs(self, answer: Answer) -> None:
         for session_id, outcome in answer.outcomes.items():
+            self._ends.hear_last_words(session_id, outcome["last_words"], self._shell.clock())
             for words in outcome["last_words"]:
                 self._shell.store.keep_log(session_id, words["name"], base64.b64decode(words["log_gz_b64"]))
 

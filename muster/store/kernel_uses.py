@@ -1,0 +1,130 @@
+"""What kernels used, in the database: a row for each of their launches."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from muster.core.kernel_use import KernelUse
+from muster.core.slots import Slots, total
+from muster.core.use_report import UsedRun
+from muster.store.connection import reading, upsert, writing
+from muster.store.tables import kernel_uses, kernels, sessions
+
+_CHUNK = 500
+_FIELDS = tuple(field.name for field in fields(KernelUse))
+
+
+class KernelUses:
+    """Rows are replaced as a whole: one writer has the queue's lock."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def save(self, uses: Iterable[KernelUse]) -> None:
+        """Those of sessions that were removed since are left out."""
+        rows = sorted((asdict(use) for use in uses), key=lambda row: (row["kernel_id"], row["generation"]))
+        for start in range(0, len(rows), _CHUNK):
+            some = rows[start : start + _CHUNK]
+            with writing(self._engine) as connection:
+                ids = sorted({row["session_id"] for row in some})
+                there = set(connection.execute(sa.select(sessions.c.id).where(sessions.c.id.in_(ids))).scalars())
+                upsert(connection, kernel_uses, [row for row in some if row["session_id"] in there])
+
+    def of_sessions(self, session_ids: Sequence[str]) -> list[KernelUse]:
+        """Of all their launches, oldest first."""
+        found: list[KernelUse] = []
+        with reading(self._engine) as connection:
+            for start in range(0, len(session_ids), _CHUNK):
+                found += _uses(connection, session_ids[start : start + _CHUNK])
+        return found
+
+    def runs(
+        self, since: float, until: float, now: float, users: Sequence[str] = (), projects: Sequence[str] = ()
+    ) -> Iterator[UsedRun]:
+        """What had agents in that time, session after session; what still has them is counted until `now`.
+
+        They are read in pieces, so that a long time needs no more memory than a short one.
+        """
+        columns = ("id", "name", "owner", "project", "submitted_at", "started_at", "ended_at", "generation")
+        query = sa.select(*(sessions.c[name] for name in columns)).where(sessions.c.submitted_at < until)
+        query = query.where(sa.or_(sessions.c.ended_at.is_(None), sessions.c.ended_at >= since))
+        query = query.where(sessions.c.owner.in_(users)) if users else query
+        query = query.where(sessions.c.project.in_(projects)) if projects else query
+        last = ""
+        while True:
+            with reading(self._engine) as connection:
+                piece = query.where(sessions.c.id > last).order_by(sessions.c.id).limit(_CHUNK)
+                rows = connection.execute(piece).mappings().all()
+                ids = [row["id"] for row in rows]
+                slots = _slots(connection, ids)
+                uses = _by_session(_uses(connection, ids)) if ids else {}
+            for row in rows:
+                yield from _runs_of(row, slots[row["id"]], uses.get(row["id"], []), now)
+            if len(rows) < _CHUNK:
+                return
+            last = ids[-1]
+
+
+def _uses(connection: sa.Connection, session_ids: Sequence[str]) -> list[KernelUse]:
+    query = sa.select(kernel_uses).where(kernel_uses.c.session_id.in_(session_ids))
+    ordered = query.order_by(kernel_uses.c.generation, kernel_uses.c.kernel_id)
+    return [KernelUse(**{name: row[name] for name in _FIELDS}) for row in connection.execute(ordered).mappings()]
+
+
+def _slots(connection: sa.Connection, session_ids: Sequence[str]) -> dict[str, list[Slots]]:
+    """By session id, those of its kernels."""
+    found: dict[str, list[Slots]] = {session_id: [] for session_id in session_ids}
+    query = sa.select(kernels.c.session_id, kernels.c.slots).where(kernels.c.session_id.in_(session_ids))
+    for row in connection.execute(query) if session_ids else ():
+        found[row.session_id].append(Slots(**row.slots))
+    return found
+
+
+def _by_session(uses: Iterable[KernelUse]) -> dict[str, list[KernelUse]]:
+    found: dict[str, list[KernelUse]] = {}
+    for use in uses:
+        found.setdefault(use.session_id, []).append(use)
+    return found
+
+
+def _runs_of(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUse], now: float) -> Iterator[UsedRun]:
+    """Earlier launches as far as they were seen, then the last one as the session itself tells."""
+    by_generation: dict[int, list[KernelUse]] = {}
+    for use in uses:
+        by_generation.setdefault(use.generation, []).append(use)
+    lasting = by_generation.pop(row["generation"], [])
+    runs = [
+        _run(row, slots, of_run, of_run[0].began_at, max(use.seen_at for use in of_run))
+        for of_run in by_generation.values()
+    ]
+    if row["started_at"] is not None:
+        end = now if row["ended_at"] is None else row["ended_at"]
+        runs.append(_run(row, slots, lasting, row["started_at"], max(end, row["started_at"])))
+    elif lasting:
+        # It was queued again, and has not been launched since.
+        runs.append(_run(row, slots, lasting, lasting[0].began_at, max(use.seen_at for use in lasting)))
+    runs.sort(key=lambda run: run.started_at)
+    yield from (replace(run, is_first=number == 0) for number, run in enumerate(runs))
+
+
+def _run(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUse], began: float, ended: float) -> UsedRun:
+    def summed(name: str) -> Any:  # noqa: ANN401 - the field's own type
+        known = [amount for use in uses if (amount := getattr(use, name)) is not None]
+        return sum(known) if known else None
+
+    return UsedRun(
+        session_id=row["id"],
+        session_name=row["name"],
+        user=row["owner"],
+        project=row["project"],
+        submitted_at=row["submitted_at"],
+        started_at=began,
+        ended_at=ended,
+        kernels=len(slots),
+        slots=total(slots),
+        cpu_seconds=summed("cpu_seconds"),
+        gpu_seconds=summed("gpu_seconds"),
+        mem_peak_bytes=summed("mem_peak_bytes"),
+    )
