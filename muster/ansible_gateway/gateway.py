@@ -55,6 +55,20 @@ class AnsibleGateway:
             limit = ",".join(sorted(manifests))
             run_playbook("converge", self._inventory, variables, directory, lambda a: answered(_answer(a)), limit)
 
+    def folders(
+        self,
+        agent_ids: Collection[str],
+        variables: Mapping[str, Any],
+        answered: Callable[[HostAnswer], None],
+    ) -> None:
+        """Makes, measures or removes folders with an owner on these agents: `variables` of playbooks/folders.yml.
+
+        Raises AnsibleFailedError.
+        """
+        with private_directory() as directory:
+            limit = ",".join(sorted(agent_ids))
+            run_playbook("folders", self._inventory, variables, directory, answered, limit)
+
 
 def _answer(answer: HostAnswer) -> Answer:
     if answer.unreachable:

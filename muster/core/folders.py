@@ -1,8 +1,9 @@
 """Data folders that have an owner: their names, where they lie on an agent, who may mount them and how."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from muster.core.errors import BadInputError, FieldError, SpecError
 from muster.core.spec import HOME, MountSpec, SessionSpec
@@ -13,6 +14,7 @@ PROJECT_MARK = "@"
 _NAME = re.compile(r"\.?[A-Za-z0-9][A-Za-z0-9_.-]{0,61}")
 _OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 _LEAST_QUOTA = 1 << 20
+_MOST_NAMES = 5
 # Above the ids that a host gives to people and programs; 30 bits of the folder's id follow.
 _FIRST_NUMBER = 1 << 30
 
@@ -61,6 +63,13 @@ class Folder:
             return False
         grants = [s.read_only for s in self.shares if s.grantee in {user, f"{PROJECT_MARK}{project}"}]
         return all(grants) if grants else None
+
+
+class FolderUser(NamedTuple):
+    """A session that mounts a folder, by its name, and whose it is."""
+
+    session: str
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +143,18 @@ def mounted_folders(spec: SessionSpec, user: str, known: Sequence[Folder]) -> tu
     return (*found, *_in_every_session(spec, user, known))
 
 
-def in_use(folder: Folder, sessions: Mapping[str, Sequence[str]]) -> str:
-    """One line that says why a folder cannot be removed; empty when it can.
-
-    `sessions` holds the names of the sessions that have not ended, by the id of the folder that they mount.
-    """
-    users = sorted(sessions.get(folder.id, ()))
-    if not users:
+def in_use(folder: Folder, sessions: Sequence[FolderUser]) -> str:
+    """One line that says why a folder cannot be removed; empty when none of the sessions that have not ended mounts it."""
+    if not sessions:
         return ""
-    more = f" and {len(users) - 5} others" if len(users) > 5 else ""
-    return f"folder {folder.name} is in use by {', '.join(users[:5])}{more}; end them first"
+    return f"folder {folder.name} is in use by {named(sessions)}; end them first"
+
+
+def named(sessions: Sequence[FolderUser]) -> str:
+    """A few of them, and how many there are beside."""
+    names = sorted(user.session for user in sessions)
+    more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
 class _RefusedError(Exception):

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
-from muster.core.folders import PROJECT_MARK, Folder, MountedFolder, Share, in_use
+from muster.core.folders import PROJECT_MARK, Folder, FolderUser, MountedFolder, Share, in_use
 from muster.store.connection import reading, upsert, writing
 from muster.store.counters import raised
 from muster.store.known_sessions import SESSION_REVISION
@@ -76,8 +76,8 @@ class Folders:
         with writing(self._engine) as connection:
             connection.execute(sa.update(folders).where(folders.c.id == folder.id).values(quota_bytes=quota_bytes))
 
-    def users(self) -> dict[str, list[str]]:
-        """By folder id, the names of the sessions that mount it and have not ended."""
+    def users(self) -> dict[str, list[FolderUser]]:
+        """By folder id, the sessions that mount it and have not ended."""
         with reading(self._engine) as connection:
             return _users(connection)
 
@@ -91,7 +91,7 @@ class Folders:
             raised(connection, SESSION_REVISION)
             found = _found(connection, folder.owner, folder.name)
             if found.removed_at is None:
-                if obstacle := in_use(found, _users(connection)):
+                if obstacle := in_use(found, _users(connection).get(found.id, ())):
                     raise NotPossibleInStateError(obstacle)
                 changed = sa.update(folders).where(folders.c.id == folder.id)
                 connection.execute(changed.values(removed_at=now, left_on=sorted(agent_ids)))
@@ -123,12 +123,12 @@ def check_present(connection: sa.Connection, mounted: Iterable[MountedFolder]) -
         raise BadInputError(f"mounts: folder {gone.owner}/{gone.name} was removed just now; leave it out")
 
 
-def _users(connection: sa.Connection) -> dict[str, list[str]]:
-    query = sa.select(sessions.c.name, sessions.c.folders).where(NOT_ENDED, _MOUNTS_SOME)
-    found: dict[str, list[str]] = {}
-    for name, mounted in connection.execute(query):
+def _users(connection: sa.Connection) -> dict[str, list[FolderUser]]:
+    query = sa.select(sessions.c.name, sessions.c.owner, sessions.c.folders).where(NOT_ENDED, _MOUNTS_SOME)
+    found: dict[str, list[FolderUser]] = {}
+    for name, owner, mounted in connection.execute(query.order_by(sessions.c.name)):
         for folder_id in {folder["folder_id"] for folder in mounted}:
-            found.setdefault(folder_id, []).append(name)
+            found.setdefault(folder_id, []).append(FolderUser(name, owner))
     return found
 
 

@@ -1,0 +1,253 @@
+"""`folder`: create, ls, show, share, unshare, quota, rm."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from muster.cli.context import current_user, json_option, sessions
+from muster.cli.output import print_json, print_table
+from muster.core.errors import BadInputError
+from muster.core.folders import Folder, FolderUser, named
+from muster.core.slots import format_slot, parse_bytes
+from muster.service.folders import FolderService, FolderUse, Visited, folder_json
+from muster.service.views import timestamp
+
+_UNKNOWN = "n/a"
+
+
+def complete_folder(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        with sessions() as service:
+            own = [folder for folder in service.store.folders.all() if folder.owner == current_user()]
+            return [folder.name for folder in own if folder.name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
+        return []
+
+
+def _name(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("name", shell_complete=complete_folder)(function)
+
+
+def _owner(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--owner", metavar="USER", help="Whose folder it is; you by default.")(function)
+
+
+@click.group("folder")
+def folder_group() -> None:
+    """Data folders that outlive sessions: yours, and those that others share with you.
+
+    Mount one with `muster submit -v NAME` or `-v OWNER/NAME`: it lies at /home/work/NAME in every kernel. A folder
+    whose name starts with a dot is mounted in every session of its owner.
+    """
+
+
+@folder_group.command()
+@click.argument("name")
+@click.option("--quota", metavar="SIZE", help="The most that it may hold, such as 500G; enforced where agents can.")
+@_owner
+@json_option
+def create(name: str, quota: str | None, owner: str | None, as_json: bool) -> None:
+    """Make a folder of yours."""
+    with sessions() as service:
+        folder, visited = FolderService(service).create(name, owner or current_user(), _bytes(quota))
+    _say(folder, visited, f"Created {folder.name}", as_json=as_json)
+
+
+@folder_group.command()
+@_name
+@click.argument("size")
+@_owner
+@json_option
+def quota(name: str, size: str, owner: str | None, as_json: bool) -> None:
+    """Change how much a folder may hold: SIZE such as 500G, or none."""
+    most = None if size == "none" else _bytes(size)
+    with sessions() as service:
+        folder, visited = FolderService(service).set_quota(name, owner or current_user(), most)
+    _say(folder, visited, f"{name} may hold {_size(most, 'any amount')}", as_json=as_json)
+
+
+@folder_group.command("ls")
+@click.option("--all", "-a", "everything", is_flag=True, help="Everybody's.")
+@click.option("--project", "-P", default="default", metavar="PROJECT", help="Also what is shared with this project.")
+@click.option("--no-size", "skips_size", is_flag=True, help="Do not ask the agents how much the folders hold.")
+@click.option("--owner", metavar="USER", help="As this user sees it; you by default.")
+@json_option
+def ls_(everything: bool, project: str, skips_size: bool, owner: str | None, as_json: bool) -> None:
+    """List folders: yours, and those shared with you."""
+    user = owner or current_user()
+    with sessions() as service:
+        folders = [f for f in service.store.folders.all() if everything or _concerns(f, user, project)]
+        users = service.store.folders.users()
+        visited = Visited() if skips_size else FolderService(service).measured(folders)
+    if as_json:
+        print_json([folder_json(f, visited.use_of(f), users.get(f.id, ())) for f in folders])
+    else:
+        print_table(
+            ("NAME", "OWNER", "STATE", "SIZE", "QUOTA", "USED BY", "SHARED WITH"),
+            [_row(folder, visited.use_of(folder), users.get(folder.id, ())) for folder in folders],
+        )
+    _complain(visited)
+
+
+@folder_group.command()
+@_name
+@_owner
+@json_option
+def show(name: str, owner: str | None, as_json: bool) -> None:
+    """Show a folder: what it holds, its shares, the sessions that mount it."""
+    with sessions() as service:
+        folder = service.store.folders.find(owner or current_user(), name)
+        users = service.store.folders.users().get(folder.id, ())
+        visited = FolderService(service).measured([folder])
+    use = visited.use_of(folder)
+    if as_json:
+        print_json(folder_json(folder, use, users))
+    else:
+        facts = {
+            "Folder": f"{folder.name}  ({folder.id})",
+            "Owner": folder.owner,
+            "State": _state(folder),
+            "Path": f"{folder.path}, below folders_root on the agents",
+            "Created": timestamp(folder.created_at),
+            "Size": f"{_used(use)}, {_UNKNOWN if use is None or use.files is None else use.files} files",
+            "Quota": _size(folder.quota_bytes, "none"),
+            "Used by": named(users) if users else "-",
+            "Shared": _shares(folder),
+        }
+        for title, value in facts.items():
+            click.echo(f"{title + ':':<12}{value}")
+    _complain(visited, use)
+
+
+@folder_group.command()
+@_name
+@click.argument("whom")
+@click.option("--ro/--rw", "read_only", default=True, help="Read-only, the default, or read-write.")
+@_owner
+@json_option
+def share(name: str, whom: str, read_only: bool, owner: str | None, as_json: bool) -> None:
+    """Let others mount a folder: WHOM is a user, or @PROJECT for all sessions of a project."""
+    with sessions() as service:
+        folder = FolderService(service).share(name, owner or current_user(), whom, read_only=read_only)
+    if as_json:
+        print_json(folder_json(folder, None, ()))
+    else:
+        click.echo(f"{whom} may mount {folder.owner}/{name} {'read-only' if read_only else 'read-write'}")
+
+
+@folder_group.command()
+@_name
+@click.argument("whom")
+@_owner
+@json_option
+def unshare(name: str, whom: str, owner: str | None, as_json: bool) -> None:
+    """Take a share back; sessions that were submitted with it keep it until they end."""
+    with sessions() as service:
+        keep = FolderService(service).unshare(name, owner or current_user(), whom)
+    if as_json:
+        print_json({"name": name, "grantee": whom, "still_mounted_by": [user.session for user in keep]})
+        return
+    click.echo(f"{name} is no longer shared with {whom}")
+    if keep:
+        click.echo(f"sessions of others that mount it until they end: {named(keep)}", err=True)
+
+
+@folder_group.command()
+@_name
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+@_owner
+@json_option
+@click.pass_context
+def rm(ctx: click.Context, name: str, is_sure: bool, owner: str | None, as_json: bool) -> None:
+    """Remove a folder and all that is in it, on all agents. Refused while a session mounts it.
+
+    Where an agent does not answer, its part stays there, and exit code 1 says so: say it again when the agent is back.
+    """
+    who = owner or current_user()
+    with sessions() as service:
+        service.store.folders.find(who, name)
+        if not is_sure:
+            _ask(name)
+        told = (lambda _agent: None) if as_json else (lambda agent: click.echo(f"removed from {agent}", err=True))
+        left, visited = FolderService(service).remove(name, who, told)
+    if as_json:
+        print_json({"name": name, "removed": left is None, "left_on": list(left.left_on) if left else []})
+    elif left is None:
+        click.echo(f"Removed {name}")
+    _complain(visited)
+    if left is not None:
+        click.echo(
+            f"{name} is still on {', '.join(left.left_on)}; nobody can mount it."
+            f" Say `muster folder rm {name}` again when that answers",
+            err=True,
+        )
+        ctx.exit(1)
+
+
+def _ask(name: str) -> None:
+    if not sys.stdin.isatty():
+        raise BadInputError("--yes: nobody can be asked here whether to remove all that is in it; add --yes")
+    click.confirm(f"Remove {name} and all that is in it?", abort=True)
+
+
+def _bytes(size: str | None) -> int | None:
+    if size is None:
+        return None
+    try:
+        return parse_bytes(size)
+    except ValueError as error:
+        raise BadInputError(f"--quota: {error}; write bytes such as 512M, 4G or 1.5T") from None
+
+
+def _say(folder: Folder, visited: Visited, line: str, *, as_json: bool) -> None:
+    use = visited.use_of(folder)
+    if as_json:
+        print_json(folder_json(folder, use, ()))
+    else:
+        click.echo(line)
+    _complain(visited, use)
+
+
+def _complain(visited: Visited, use: FolderUse | None = None) -> None:
+    for agent_id, problem in sorted(visited.problems.items()):
+        click.echo(f"agent {agent_id}: {problem}", err=True)
+    for agent_id, problem in sorted((use.unenforced if use else {}).items()):
+        click.echo(f"agent {agent_id}: the quota is {problem}", err=True)
+
+
+def _concerns(folder: Folder, user: str, project: str) -> bool:
+    return folder.read_only_for(user, project) is not None
+
+
+def _row(folder: Folder, use: FolderUse | None, users: Sequence[FolderUser]) -> tuple[object, ...]:
+    return (
+        folder.name,
+        folder.owner,
+        _state(folder),
+        _used(use),
+        _quota(folder, use),
+        named(users) if users else "-",
+        _shares(folder),
+    )
+
+
+def _state(folder: Folder) -> str:
+    return f"removing ({','.join(folder.left_on)})" if folder.removed_at else "ready"
+
+
+def _used(use: FolderUse | None) -> str:
+    return _size(use.used_bytes if use else None, _UNKNOWN)
+
+
+def _quota(folder: Folder, use: FolderUse | None) -> str:
+    return _size(folder.quota_bytes, "-") + (" (not enforced)" if use and use.unenforced else "")
+
+
+def _size(amount: int | None, otherwise: str) -> str:
+    return otherwise if amount is None else format_slot("mem", amount)
+
+
+def _shares(folder: Folder) -> str:
+    return ",".join(f"{s.grantee}:{'ro' if s.read_only else 'rw'}" for s in folder.shares) or "-"
