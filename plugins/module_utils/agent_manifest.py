@@ -20,6 +20,7 @@ _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,95}")
 _LEASED_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,95}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./=-]{0,159}")
 _DEVICE_DRIVER = re.compile(r"nvidia|cdi")
+_URL_PATH = re.compile(r"/[!-~]*")
 _APP = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _PATH = re.compile(r"/[^\0]+")
 
@@ -145,7 +146,7 @@ def _check_app(app: dict[str, Any]) -> None:
     _matching(_APP, app["name"], "an app's name")
     int(app["port"])
     if app["health"] is not None:
-        _matching(_PATH, app["health"], "an absolute path")
+        _matching(_URL_PATH, app["health"], "a path of a URL")
     if "starts" not in app:
         raise KeyError("starts")
 
