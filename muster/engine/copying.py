@@ -25,7 +25,7 @@ _MOST_COMPLAINT = 4096
 _PROBE = """
 p=$1; here=none
 if [ -d "$p" ]; then here=directory; elif [ -e "$p" ]; then here=file; fi
-echo "$here"; "$0" readlink -f "$p"
+echo "$here"; "$0" readlink -f "$p" || true
 """
 Progress = Callable[[int], None]
 
