@@ -18,6 +18,7 @@ import muster.cli.access
 import muster.cli.agent
 import muster.cli.copying
 import muster.cli.day_two
+import muster.cli.commit
 import muster.cli.doctor
 import muster.cli.ending
 import muster.cli.images
@@ -25,12 +26,15 @@ import muster.cli.folder
 import muster.cli.listing
 import muster.cli.open
 import muster.cli.operate
+import muster.cli.report
 import muster.cli.resources
 import muster.cli.secret
 import muster.cli.simulate
 import muster.cli.submit
 import muster.cli.token
+import muster.cli.top
 import muster.cli.why
+import muster.service.commits
 import muster.service.control_node
 import muster.service.images  # noqa: F401 - like the ones above, for the children to find
 from muster.cli.main import main

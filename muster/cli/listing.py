@@ -9,10 +9,12 @@ from muster.cli.apps import print_apps
 from muster.cli.context import complete_session, current_user, json_option, sessions
 from muster.cli.gpu_map import print_kernels_gpus
 from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows, why_text
+from muster.cli.report import print_uses
 from muster.core.session import Session, SessionState
 from muster.core.slots import format_slots
 from muster.service.apps import app_json, session_apps
 from muster.service.gpu_map import session_shares, session_with_shares_json
+from muster.service.use_views import session_uses_json
 from muster.service.views import session_json, story_json, timestamp
 from muster.store.store import StoryLine
 
@@ -55,8 +57,9 @@ def show(session: str, as_json: bool) -> None:
         apps = session_apps(found, service.store.agents(), time.time()) if has_apps else []
         has_gpus = any(kernel.allocation and kernel.allocation.gpus for kernel in found.kernels)
         shares = session_shares(found, service.store.agents()) if has_gpus else {}
+        uses = session_uses_json(found, service.store.uses.of_sessions([found.id]))
     if as_json:
-        told = {"apps": [app_json(view) for view in apps], "story": [story_json(line) for line in story]}
+        told = {"apps": [app_json(view) for view in apps], "use": uses, "story": [story_json(line) for line in story]}
         print_json({**session_with_shares_json(found, shares), **told})
     else:
         _print_session(found, dependencies)
@@ -65,6 +68,7 @@ def show(session: str, as_json: bool) -> None:
         if shares:
             print_kernels_gpus(found, shares)
             click.echo()
+        print_uses(uses)
         _print_story(story)
 
 
@@ -78,6 +82,7 @@ def _print_session(session: Session, dependencies: Mapping[str, Session]) -> Non
         "Reason": why_text(session),
         "Result": session.result,
         "Exit code": session.exit_code,
+        "Notice": session.notice.strip() if session.notice and session.state is SessionState.RUNNING else None,
         "Group": f"{spec.resource_group}, priority {spec.priority}, project {spec.project}",
         "Array": f"index {session.array_index} of {session.array_name}, {spec.array}" if session.array_id else None,
         "Cluster": f"{len(session.kernels)} kernels, {session.placed_mode or session.spec.cluster_mode}",

@@ -29,6 +29,8 @@ _COMMANDS: Mapping[str, str] = {
     "cp": "muster.cli.copying:cp",
     "folder": "muster.cli.folder:folder_group",
     "secret": "muster.cli.secret:secret_group",
+    "top": "muster.cli.top:top",
+    "report": "muster.cli.report:report",
     "agents": "muster.cli.resources:agents",
     "agent": "muster.cli.agent:agent_group",
     "reservation": "muster.cli.reservation:reservation_group",

@@ -21,6 +21,7 @@ from muster.core.spec_errors import validated
 from muster.service.access import control_public_key
 from muster.service.catalog import with_catalog_images
 from muster.service.dependencies import with_ids_of_dependencies
+from muster.service.idle_bounds import with_site_bounds
 from muster.service.new_sessions import new_sessions
 from muster.service.secrets import Secrets
 from muster.service.session_folders import with_folders
@@ -83,6 +84,7 @@ class Sessions:
         checked = with_ids_of_dependencies(validated(SessionSpec, spec, local), self.store)
         checked = with_kinds(checked, self.settings.app_kinds(), self.settings.launch_policy().sshd_port)
         checked = with_catalog_images(checked, self.settings, self.store, owner)
+        checked = with_site_bounds(checked, self.settings.idle)
         return checked.model_copy(update={"ssh_keys": (*checked.ssh_keys, control_public_key(self.settings))})
 
     def snapshot(self) -> Snapshot:

@@ -38,6 +38,7 @@ def session_json(session: Session) -> dict[str, Any]:
         "ended_at": timestamp(session.ended_at),
         "requeues": session.requeues,
         "held_by": session.held_by,
+        "notice": session.notice,
         "array_id": session.array_id,
         "array_index": session.array_index,
         "wait": session.wait or None,

@@ -1,0 +1,96 @@
+"""`top`."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from muster.cli.context import complete_session, json_option, sessions
+from muster.cli.output import print_json, print_table
+from muster.core.errors import NotPossibleInStateError
+from muster.core.session import Session, SessionState
+from muster.core.slots import format_bytes, format_milli
+from muster.service.live_use import KernelNow, LiveUses, kernel_now_json
+from muster.store.store import Store
+
+_PATIENCE_S = 15.0
+_WHERE = ("SESSION", "KERNEL", "AGENT", "OWNER")
+_HEADERS = (*_WHERE, "CPU", "MEMORY", "NET IN", "NET OUT", "GPU", "GPU MEM", "PROCESSES", "PROBLEM")
+
+
+@click.command()
+@click.argument("references", nargs=-1, metavar="[SESSION]…", shell_complete=complete_session)
+@click.option("--once", is_flag=True, help="Look once, and end; as it is where the output is no terminal.")
+@click.option(
+    "--interval", type=click.FloatRange(1, 3600), default=2.0, show_default=True, help="Seconds between two looks."
+)
+@json_option
+def top(references: tuple[str, ...], once: bool, interval: float, as_json: bool) -> None:
+    """Show what running sessions use at this moment, kernel by kernel; all of them, unless some are named.
+
+    All agents are asked at once; one that does not answer delays none of the others. Ends with Ctrl-C.
+    """
+    with sessions() as service:
+        uses = LiveUses(
+            _named(service.store, references), {agent.id: agent for agent in service.store.agents()}, interval
+        )
+    uses.start()
+    refreshing = not once and not as_json and sys.stdout.isatty()
+    try:
+        if not refreshing:
+            now = uses.all(_PATIENCE_S, rounds=2)
+            if as_json:
+                print_json([kernel_now_json(kernel) for kernel in now])
+            else:
+                _print(now)
+            return
+        rounds = 0
+        while True:
+            rounds += 1
+            now = uses.all(max(interval, _PATIENCE_S) if rounds == 1 else interval, rounds=rounds)
+            click.clear()
+            _print(now)
+    finally:
+        uses.stop()
+
+
+def _named(store: Store, references: Sequence[str]) -> list[Session]:
+    """All that run where none is named. Raises NotFoundError, and NotPossibleInStateError for one that does not run."""
+    if not references:
+        return store.search(states=[SessionState.RUNNING])
+    named = {session.id: session for reference in references for session in store.find_all(reference)}
+    for session in named.values():
+        if session.state is not SessionState.RUNNING:
+            raise NotPossibleInStateError(f"session {session.name} is {session.state}; only a RUNNING one is in use")
+    return list(named.values())
+
+
+def _print(kernels: Sequence[KernelNow]) -> None:
+    print_table(_HEADERS, [_row(now) for now in sorted(kernels, key=_most_cpu_first)])
+
+
+def _most_cpu_first(now: KernelNow) -> tuple[float, str, int]:
+    cpu = now.use.cpu_cores if now.use else None
+    return -(cpu or 0.0), now.session.name, now.kernel.rank
+
+
+def _row(now: KernelNow) -> list[object]:
+    use, kernel = now.use, now.kernel
+    return [
+        now.session.name,
+        kernel.name,
+        kernel.allocation.agent_id if kernel.allocation else "-",
+        now.session.owner,
+        "-" if use is None or use.cpu_cores is None else f"{use.cpu_cores:.2f}/{format_milli(kernel.slots.cpu)}",
+        "-" if use is None else f"{format_bytes(use.mem_bytes or 0)}/{format_bytes(kernel.slots.mem)}",
+        _rate(now.net_rx_per_s),
+        _rate(now.net_tx_per_s),
+        "-" if now.gpu_percent is None else f"{now.gpu_percent:.0f}%",
+        "-" if now.gpu_mem_bytes is None else format_bytes(now.gpu_mem_bytes),
+        "-" if use is None else use.processes,
+        now.problem or "-",
+    ]
+
+
+def _rate(bytes_per_s: float | None) -> str:
+    return "-" if bytes_per_s is None else f"{format_bytes(int(bytes_per_s))}/s"

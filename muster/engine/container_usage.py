@@ -1,0 +1,72 @@
+"""What containers use right now, as their engine tells."""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+from docker.errors import NotFound
+
+from muster.core.agent import Agent
+from muster.core.errors import AgentUnreachableError
+from muster.engine.agent_engine import ENGINE_ERRORS, cause
+
+# A container's answer takes the engine a second: it measures over that.
+_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LiveUse:
+    """`cpu_cores` is over the last second; memory without files that could be dropped; bytes since the start."""
+
+    cpu_cores: float | None
+    mem_bytes: int | None
+    mem_limit_bytes: int | None
+    net_rx_bytes: int
+    net_tx_bytes: int
+    processes: int
+
+
+def live_uses(agent: Agent, client: docker.DockerClient, container_ids: Iterable[str]) -> dict[str, LiveUse]:
+    """By container id; those that do not run are left out. Raises AgentUnreachableError."""
+
+    def ask(container_id: str) -> tuple[str, LiveUse | None]:
+        try:
+            # The engine of a client that several threads use: a connection each, from its pool.
+            return container_id, _read(client.api.stats(container_id, stream=False))
+        except NotFound:
+            return container_id, None
+
+    ids = list(container_ids)
+    try:
+        with ThreadPoolExecutor(max(1, min(_THREADS, len(ids)))) as pool:
+            return {container_id: use for container_id, use in pool.map(ask, ids) if use is not None}
+    except ENGINE_ERRORS as error:
+        raise AgentUnreachableError(f"agent {agent.id}: {cause(error)}") from None
+
+
+def _read(stats: Mapping[str, Any]) -> LiveUse | None:
+    memory = stats["memory_stats"]
+    if not memory.get("usage"):
+        return None
+    details = memory.get("stats", {})
+    cached = details.get("total_inactive_file", details.get("inactive_file", 0))
+    networks = (stats.get("networks") or {}).values()
+    return LiveUse(
+        cpu_cores=_cores(stats["cpu_stats"], stats["precpu_stats"]),
+        mem_bytes=max(0, memory["usage"] - cached),
+        mem_limit_bytes=memory.get("limit"),
+        net_rx_bytes=sum(network["rx_bytes"] for network in networks),
+        net_tx_bytes=sum(network["tx_bytes"] for network in networks),
+        processes=stats["pids_stats"].get("current", 0),
+    )
+
+
+def _cores(now: Mapping[str, Any], before: Mapping[str, Any]) -> float | None:
+    """The share of the host's time that went to the container, times its cores."""
+    elapsed = now.get("system_cpu_usage", 0) - before.get("system_cpu_usage", 0)
+    if elapsed <= 0 or not before.get("system_cpu_usage"):
+        return None
+    used = now["cpu_usage"]["total_usage"] - before["cpu_usage"]["total_usage"]
+    return float(used / elapsed * now.get("online_cpus", 1))

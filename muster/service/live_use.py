@@ -1,0 +1,157 @@
+"""What sessions use at this moment, from all of their agents at once."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from muster.core.agent import Agent
+from muster.core.errors import AgentUnreachableError
+from muster.core.session import Kernel, Session, SessionState
+from muster.engine.agent_engine import engine_of
+from muster.engine.container_usage import LiveUse, live_uses
+
+_ANSWER_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNow:
+    """A kernel and what it uses; `problem` says why that is not known. Rates are in bytes a second.
+
+    What a kernel uses of its GPUs is from the agent's last report: an engine does not tell.
+    """
+
+    session: Session
+    kernel: Kernel
+    use: LiveUse | None = None
+    net_rx_per_s: float | None = None
+    net_tx_per_s: float | None = None
+    gpu_percent: float | None = None
+    gpu_mem_bytes: int | None = None
+    problem: str = ""
+
+
+class LiveUses:
+    """Asks each agent again and again, in a thread of its own: one that does not answer delays none of the others."""
+
+    def __init__(self, sessions: Sequence[Session], agents: Mapping[str, Agent], interval_s: float) -> None:
+        self._kernels = [
+            (session, kernel)
+            for session in sessions
+            if session.state is SessionState.RUNNING
+            for kernel in session.kernels
+            if kernel.allocation
+        ]
+        self._agents = agents
+        self._interval_s = interval_s
+        self._answered = threading.Condition()
+        self._now: dict[str, KernelNow] = {}
+        self._rounds: dict[str, int] = {}
+        # By kernel id: each is touched by its agent's thread only.
+        self._earlier: dict[str, tuple[float, LiveUse]] = {}
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        for agent_id in sorted({kernel.allocation.agent_id for _, kernel in self._kernels if kernel.allocation}):
+            self._rounds[agent_id] = 0
+            threading.Thread(target=self._watch, args=[agent_id], daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def all(self, timeout_s: float, *, rounds: int = 1) -> list[KernelNow]:
+        """Once every agent has answered so many times, or the time is over, by session and rank."""
+        deadline = time.monotonic() + timeout_s
+        with self._answered:
+            while any(done < rounds for done in self._rounds.values()) and time.monotonic() < deadline:
+                self._answered.wait(max(0.0, deadline - time.monotonic()))
+            known = dict(self._now)
+        return [
+            known.get(kernel.id) or KernelNow(session, kernel, problem=f"agent {_agent_of(kernel)} does not answer")
+            for session, kernel in self._kernels
+        ]
+
+    def _watch(self, agent_id: str) -> None:
+        while not self._stopped.is_set():
+            try:
+                agent = self._agents.get(agent_id)
+                if agent is None:
+                    raise AgentUnreachableError(f"agent {agent_id} is not known any more")
+                with engine_of(agent, answer_timeout_s=_ANSWER_TIMEOUT_S) as client:
+                    while not self._stopped.is_set():
+                        began = time.monotonic()
+                        containers = [kernel.container_id for _, kernel in self._on(agent_id) if kernel.container_id]
+                        self._take(agent, live_uses(agent, client, containers), began)
+                        self._stopped.wait(max(0.0, self._interval_s - (time.monotonic() - began)))
+            except AgentUnreachableError as error:
+                self._tell({k.id: KernelNow(s, k, problem=str(error)) for s, k in self._on(agent_id)}, agent_id)
+                self._stopped.wait(self._interval_s)
+
+    def _on(self, agent_id: str) -> Iterator[tuple[Session, Kernel]]:
+        return ((session, kernel) for session, kernel in self._kernels if _agent_of(kernel) == agent_id)
+
+    def _take(self, agent: Agent, uses: Mapping[str, LiveUse], at: float) -> None:
+        entries = {entry["kernel_id"]: entry for entry in agent.report.get("kernels", ())}
+        seen = {}
+        for session, kernel in self._on(agent.id):
+            use = uses.get(kernel.container_id or "")
+            now = KernelNow(session, kernel, use, problem="" if use else "its container does not run")
+            now = self._with_rates(now, at)
+            seen[kernel.id] = replace(now, **_gpu_use(entries.get(kernel.id, {})))
+        self._tell(seen, agent.id)
+
+    def _with_rates(self, now: KernelNow, at: float) -> KernelNow:
+        earlier = self._earlier.get(now.kernel.id)
+        if now.use is None:
+            return now
+        self._earlier[now.kernel.id] = (at, now.use)
+        if earlier is None:
+            return now
+        elapsed, before = at - earlier[0], earlier[1]
+        return replace(
+            now,
+            net_rx_per_s=max(0, now.use.net_rx_bytes - before.net_rx_bytes) / elapsed,
+            net_tx_per_s=max(0, now.use.net_tx_bytes - before.net_tx_bytes) / elapsed,
+        )
+
+    def _tell(self, seen: Mapping[str, KernelNow], agent_id: str) -> None:
+        with self._answered:
+            self._now |= seen
+            self._rounds[agent_id] += 1
+            self._answered.notify_all()
+
+
+def kernel_now_json(now: KernelNow) -> dict[str, Any]:
+    use = now.use
+    return {
+        "session": now.session.name,
+        "session_id": now.session.id,
+        "owner": now.session.owner,
+        "kernel": now.kernel.name,
+        "agent": _agent_of(now.kernel),
+        "cpu_cores": use.cpu_cores if use else None,
+        "cpu_cores_allocated": now.kernel.slots.cpu / 1000,
+        "mem_bytes": use.mem_bytes if use else None,
+        "mem_bytes_allocated": now.kernel.slots.mem,
+        "net_rx_bytes": use.net_rx_bytes if use else None,
+        "net_tx_bytes": use.net_tx_bytes if use else None,
+        "net_rx_bytes_per_s": now.net_rx_per_s,
+        "net_tx_bytes_per_s": now.net_tx_per_s,
+        "gpu_percent": now.gpu_percent,
+        "gpu_mem_bytes": now.gpu_mem_bytes,
+        "processes": use.processes if use else None,
+        "problem": now.problem or None,
+    }
+
+
+def _gpu_use(entry: Mapping[str, Any]) -> dict[str, Any]:
+    parts = [gpu.get("used_bytes") for gpu in entry.get("gpus", ())]
+    return {
+        "gpu_percent": (entry.get("use") or {}).get("gpu_percent"),
+        "gpu_mem_bytes": None if not parts or None in parts else sum(parts),
+    }
+
+
+def _agent_of(kernel: Kernel) -> str:
+    return kernel.allocation.agent_id if kernel.allocation else ""
