@@ -34,6 +34,12 @@ class SyncProgress:
                 click.echo(f"{outcome.agent_id}: {'copied' if outcome.changed else 'has it'}")
             self._draw()
 
+    def end(self, agent_id: str) -> None:
+        """Of what is no copy and has come to its end."""
+        with self._lock:
+            self._percent.pop(agent_id, None)
+            self._clear()
+
     def _draw(self) -> None:
         self._clear()
         if self._shown:

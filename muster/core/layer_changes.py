@@ -11,7 +11,18 @@ _OURS = (
     # What each launch writes anew for its own user.
     *("/etc/passwd", "/etc/group", "/etc/ssh/ssh_config", "/etc/profile.d/muster.sh"),
     # What the engine writes for one container.
-    *("/.dockerenv", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab", "/dev", "/proc", "/sys"),
+    *(
+        "/sbin/docker-init",
+        "/usr/sbin/docker-init",
+        "/.dockerenv",
+        "/etc/hostname",
+        "/etc/hosts",
+        "/etc/resolv.conf",
+        "/etc/mtab",
+        "/dev",
+        "/proc",
+        "/sys",
+    ),
 )
 _LINKS_INTO = "/run/muster"
 

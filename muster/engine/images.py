@@ -13,7 +13,7 @@ from muster.core.errors import AgentUnreachableError, ImageError
 from muster.engine.agent_engine import ENGINE_ERRORS, cause, engine_of
 
 # An engine may write a large image to its own disk before it sends the first byte.
-_SILENCE_S = 3600
+SILENCE_S = 3600
 # The engine tells registries' answers apart by their words only.
 _PERMANENT = re.compile(
     r"not found|does not exist|manifest unknown|no matching manifest|denied|unauthorized|invalid reference"
@@ -59,8 +59,8 @@ def copy(source: Agent, target: Agent, reference: str, progressed: Progressed) -
     Raises AgentUnreachableError and ImageError.
     """
     with (
-        engine_of(source, answer_timeout_s=_SILENCE_S) as giving,
-        engine_of(target, answer_timeout_s=_SILENCE_S) as taking,
+        engine_of(source, answer_timeout_s=SILENCE_S) as giving,
+        engine_of(target, answer_timeout_s=SILENCE_S) as taking,
     ):
         image = _image(giving, source, reference)
         if image is None:

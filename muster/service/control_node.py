@@ -12,9 +12,9 @@ from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
 from muster.core.errors import PassInProgressError
 from muster.core.schedule import schedule
-from muster.engine.images import pull
 from muster.keys import make_key_pair
 from muster.service.couriers import deliver_once
+from muster.service.image_source import ImageSource
 from muster.service.queue_loop import QueueLoop
 from muster.service.queue_worker import Work, WorkerDependencies
 from muster.service.secrets import Secrets
@@ -36,7 +36,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
         yield WorkerDependencies(
             store=store,
             gateway=AnsibleGateway(settings.inventory, settings.cluster),
-            pull_image=pull,
+            pull_image=ImageSource(store),
             render=Templates(settings.templates).render,
             make_key_pair=make_key_pair,
             launch_policy=settings.launch_policy(),
