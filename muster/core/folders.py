@@ -144,7 +144,7 @@ def mounted_folders(spec: SessionSpec, user: str, known: Sequence[Folder]) -> tu
 
 
 def in_use(folder: Folder, sessions: Sequence[FolderUser]) -> str:
-    """One line that says why a folder cannot be removed; empty when none of the sessions that have not ended mounts it."""
+    """One line that says why a folder cannot be removed; empty when no session that has not ended mounts it."""
     if not sessions:
         return ""
     return f"folder {folder.name} is in use by {named(sessions)}; end them first"
