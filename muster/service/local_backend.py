@@ -8,17 +8,20 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from muster.core.errors import BadInputError
 from muster.core.explain import stored_wait
 from muster.core.session import Session, SessionState
 from muster.core.token import Token
-from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, resume
+from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, named_agents, resume
 from muster.service.apps import session_apps
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
 from muster.service.gpu_map import gpu_use_json, gpu_uses, session_shares
+from muster.service.known_images import known_images, known_json
 from muster.service.session_logs import LogWanted, opened_log
+from muster.service.session_pages import SessionFilter
 from muster.service.sessions import Sessions, kernel_named
 from muster.service.tokens import ScopeError
 from muster.service.what_if import Queued, WhatIf
@@ -37,6 +40,10 @@ class LocalBackend:
     def __init__(self, service: Sessions, token: Token) -> None:
         self.service = service.of(token.owner_filter)
         self._token = token
+
+    @property
+    def token(self) -> Token:
+        return self._token
 
     @property
     def user(self) -> str:
@@ -64,7 +71,7 @@ class LocalBackend:
         what_if = WhatIf(self.service)
         snapshot = what_if.snapshot()
         indexes = {gpu.uuid: gpu.index for agent in snapshot.agents for gpu in agent.gpus}
-        names = {session.id: session.name for session in (*snapshot.sessions, *new) if self._sees(session)}
+        names = {session.id: session.name for session in (*snapshot.sessions, *new) if self.sees(session)}
         return DryRun(what_if.would_start(new), indexes, names)
 
     def search(self, wanted: Wanted) -> list[Session]:
@@ -74,6 +81,11 @@ class LocalBackend:
             owner=self.user if wanted.mine else self._token.owner_filter,
             limit=wanted.limit,
         )
+
+    def seen(self, filtered: SessionFilter) -> SessionFilter:
+        """The filter, narrowed to what the user may see."""
+        owner = self._token.owner_filter
+        return filtered if owner is None else replace(filtered, owner=owner)
 
     def find(self, reference: str) -> Session:
         """Raises NotFoundError and AmbiguousNameError, as if there were only what the user may see."""
@@ -105,10 +117,18 @@ class LocalBackend:
 
     def queue(self) -> list[Queued]:
         """Only what the user may see; positions count all that wait."""
-        return [queued for queued in WhatIf(self.service).queue() if self._sees(queued.session)]
+        return [queued for queued in WhatIf(self.service).queue() if self.sees(queued.session)]
 
     def agents(self) -> list[dict[str, Any]]:
         return [self._agent_json(use) for use in agents_in_use(self.service.snapshot())]
+
+    def agent(self, agent_id: str) -> dict[str, Any]:
+        """Raises NotFoundError."""
+        (use,) = named_agents(self.service.snapshot(), [agent_id])
+        return self._agent_json(use)
+
+    def images(self) -> list[dict[str, Any]]:
+        return [known_json(image) for image in known_images(self.service, self.user)]
 
     def gpus(self) -> list[dict[str, Any]]:
         """Of others' shares only how large they are."""
@@ -116,7 +136,7 @@ class LocalBackend:
         told = [gpu_use_json(use) for use in uses]
         for use, json_of_it in zip(uses, told, strict=True):
             for held, share in zip(use.held, json_of_it["shares"], strict=True):
-                if not self._sees(held.session):
+                if not self.sees(held.session):
                     share |= {"session_id": None, "session": None, "kernel_id": None, "kernel": None, "problem": None}
         return told
 
@@ -180,13 +200,13 @@ class LocalBackend:
         request = json.dumps([spec, owner, count], sort_keys=True)
         return Submission(self.user, key, hashlib.sha256(request.encode()).hexdigest(), time.time())
 
-    def _sees(self, session: Session) -> bool:
+    def sees(self, session: Session) -> bool:
         return self._token.owner_filter in {None, session.owner}
 
     def _visible(self, sessions: Mapping[str, Session]) -> dict[str, Session]:
-        return {key: session for key, session in sessions.items() if self._sees(session)}
+        return {key: session for key, session in sessions.items() if self.sees(session)}
 
     def _agent_json(self, use: AgentUse) -> dict[str, Any]:
-        seen = {session.id for session in use.sessions if self._sees(session)}
+        seen = {session.id for session in use.sessions if self.sees(session)}
         told = agent_use_json(use)
         return {**told, "sessions": [session for session in told["sessions"] if session["id"] in seen]}

@@ -1,0 +1,32 @@
+"""`web`: the server."""
+
+import logging
+from pathlib import Path
+
+import click
+
+from muster.cli.context import sessions
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), metavar="PORT")
+@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, in PEM form.")
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
+@click.option("--insecure", is_flag=True, help="Let other machines reach it without TLS: tokens travel in the clear.")
+@click.option(
+    "--behind-proxy", is_flag=True, help="A proxy on this machine tells in X-Forwarded-For from where a request comes."
+)
+def web(host: str, port: int, tls_cert: Path | None, tls_key: Path | None, insecure: bool, behind_proxy: bool) -> None:
+    """Serve the API until SIGTERM: /api/v1, its document /api/v1/openapi.json, /metrics, /healthz, /readyz.
+
+    Make tokens with `muster token create`. Every change and every refusal is noted in audit.log in the state directory.
+    """
+    from muster.web.server import Listening, serve  # noqa: PLC0415 - its libraries load slowly
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    listening = Listening(host, port, tls_cert, tls_key, insecure, behind_proxy)
+    listening.check()
+    with sessions() as service:
+        serve(service, listening)

@@ -1,0 +1,138 @@
+"""`Backend` by a server's API: the same questions, the same values, from another machine."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+from muster.core.errors import NotFoundError
+from muster.core.session import FINAL, Session
+from muster.remote.client import Client, ServerError
+from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
+from muster.service.session_logs import LogWanted
+from muster.service.session_pages import SessionPage
+from muster.service.what_if import Queued
+from muster.service.wire import unpacked
+
+_PAGE = 1000
+_POLL_S = 0.5
+
+
+class RemoteBackend:
+    """What its token's user sees and may change."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> Submitted:
+        # By its key it is done once, though an answer that was lost on the way is asked for again.
+        key = {"Idempotency-Key": secrets.token_hex(16)}
+        parameters = {"owner": owner, "count": count}
+        try:
+            told = self._client.post("sessions", spec, parameters, **key)
+        except ServerError:
+            told = self._client.post("sessions", spec, parameters, **key)
+        done: Submitted = unpacked(Submitted, told)
+        return done
+
+    def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRun:
+        told = self._client.post("sessions/dry-run", spec, {"owner": owner, "count": count})
+        answered: DryRun = unpacked(DryRun, told)
+        return answered
+
+    def search(self, wanted: Wanted) -> list[Session]:
+        found: list[Session] = []
+        cursor = None
+        while True:
+            left = None if wanted.limit is None else wanted.limit - len(found)
+            page = self._page(wanted, cursor, _PAGE if left is None else min(_PAGE, left))
+            found += page.sessions
+            cursor = page.cursor
+            if cursor is None or left == len(page.sessions):
+                return sorted(found, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
+
+    def details(self, reference: str) -> Details:
+        details: Details = unpacked(Details, self._client.get(_session(reference)))
+        return details
+
+    def why(self, reference: str, *, what_if: bool) -> Why:
+        why: Why = unpacked(Why, self._client.get(f"{_session(reference)}/why", {"what_if": what_if}))
+        return why
+
+    def queue(self) -> list[Queued]:
+        queued: list[Queued] = unpacked(list[Queued], self._client.get("queue"))
+        return queued
+
+    def agents(self) -> list[dict[str, Any]]:
+        return list(self._client.get("agents")["items"])
+
+    def gpus(self) -> list[dict[str, Any]]:
+        return list(self._client.get("gpus")["items"])
+
+    def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[Session]:
+        return self._changed("cancel" if only_pending else "terminate", references)
+
+    def hold(self, references: Iterable[str]) -> list[Session]:
+        return self._changed("hold", references)
+
+    def release(self, references: Iterable[str]) -> list[Session]:
+        return self._changed("release", references)
+
+    @contextmanager
+    def log(self, reference: str, kernel: str | None, wanted: LogWanted) -> Iterator[Iterable[bytes]]:
+        wanted.check()
+        path = f"{_session(reference)}/kernels/{quote(kernel or '-', safe='')}/log"
+        parameters = {
+            "follow": wanted.follow,
+            "tail": wanted.tail,
+            "timestamps": wanted.timestamps,
+            "app": wanted.app,
+        }
+        with self._client.stream(path, parameters) as pieces:
+            yield pieces
+
+    def wait_for(
+        self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None
+    ) -> Iterator[list[Session]]:
+        """As `Sessions.wait_for`. Raises TimeoutError."""
+        now = {session.id: session for session in sessions}
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        last: list[Session] = []
+        while True:
+            if list(now.values()) != last:
+                last = list(now.values())
+                yield last
+            waited_for = [s for s in now.values() if not (reached(s) or s.state in FINAL)]
+            if not waited_for:
+                return
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(_POLL_S)
+            for session in waited_for:
+                now[session.id] = self.details(session.id).session
+
+    def _page(self, wanted: Wanted, cursor: str | None, limit: int) -> SessionPage:
+        parameters = {
+            "state": [state.value for state in wanted.states],
+            "ended": wanted.ended,
+            "mine": wanted.mine,
+            "sort": "-submitted",
+            "limit": limit,
+            "cursor": cursor,
+        }
+        page: SessionPage = unpacked(SessionPage, self._client.get("sessions", parameters))
+        return page
+
+    def _changed(self, action: str, references: Iterable[str]) -> list[Session]:
+        told = self._client.post(f"sessions/{action}", {"sessions": list(references)})
+        changed: list[Session] = unpacked(list[Session], told)
+        return changed
+
+
+def _session(reference: str) -> str:
+    """Raises NotFoundError for what would be no part of a path."""
+    if reference in {"", ".", ".."}:
+        raise NotFoundError(f"there is no session {reference!r}; see `muster ls --all`")
+    return f"sessions/{quote(reference, safe='')}"

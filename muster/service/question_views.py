@@ -1,0 +1,68 @@
+"""Answers about the queue as plain data: what `--json` prints and the API answers."""
+
+from dataclasses import asdict
+from typing import Any
+
+from muster.core.changes import Suggestion
+from muster.core.counterfactual import Answer
+from muster.service.backend import Why
+from muster.service.views import timestamp
+from muster.service.what_if import Queued
+
+
+def suggestion_json(suggestion: Suggestion) -> dict[str, Any]:
+    return {
+        "text": suggestion.text,
+        "flags": list(suggestion.flags),
+        "effort": round(suggestion.effort, 4),
+        "starts_at": timestamp(suggestion.starts_at),
+    }
+
+
+def why_json(why: Why) -> dict[str, Any]:
+    session, suggestions = why.session, why.suggestions
+    return {
+        "id": session.id,
+        "name": session.name,
+        "state": session.state,
+        "reason": session.reason,
+        "wait": {**session.wait, "position": why.position} if why.wait else None,
+        **({} if suggestions is None else {"suggestions": [suggestion_json(s) for s in suggestions]}),
+    }
+
+
+def queued_json(queued: Queued) -> dict[str, Any]:
+    session = queued.session
+    return {
+        "id": session.id,
+        "name": session.name,
+        "owner": session.owner,
+        "resource_group": session.spec.resource_group,
+        "priority": session.spec.priority,
+        "cluster_size": len(session.kernels),
+        "slots": {name: getattr(session.slots, name) for name in ("cpu", "mem", "fgpu", "gpu")},
+        "submitted_at": timestamp(session.submitted_at),
+        "position": queued.wait.position if queued.wait else None,
+        "wait": queued.wait.as_dict() if queued.wait else None,
+    }
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    placement = answer.placement
+    return {
+        "name": answer.session.name,
+        "starts_now": placement is not None,
+        "mode": placement.mode if placement else None,
+        "kernels": [
+            {
+                "name": kernel.name,
+                "agent": placement.allocations[kernel.id].agent_id,
+                "gpus": [asdict(share) for share in placement.allocations[kernel.id].gpus],
+            }
+            for kernel in answer.session.kernels
+        ]
+        if placement
+        else [],
+        "wait": answer.wait.as_dict() if answer.wait else None,
+        "suggestions": [suggestion_json(suggestion) for suggestion in answer.suggestions],
+    }

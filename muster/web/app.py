@@ -1,0 +1,112 @@
+"""The server as an application: what it answers, and who may ask."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+import anyio.to_thread
+from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+
+from muster.core.errors import MusterError
+from muster.core.spec import SessionSpec
+from muster.service.live import LiveChanges
+from muster.service.metrics import Meter
+from muster.service.sessions import Sessions
+from muster.web import cluster_routes, event_routes, log_routes, metrics, session_routes
+from muster.web.caller import FailureLimit
+from muster.web.models import Health
+from muster.web.problems import Problem, install
+from muster.web.protection import Audit, RequestSize, SecurityHeaders, audit_log
+
+PREFIX = "/api/v1"
+_THREADS = 100
+_DESCRIPTION = """Cluster sessions on plain Docker hosts. Each request carries `Authorization: Bearer TOKEN`, with a
+token made by `muster token create`; it sees and changes what its scope allows. Errors are `application/problem+json`.
+"""
+
+
+def make_app(service: Sessions, *, secure: bool = False) -> FastAPI:
+    """`secure`: it is reached by TLS."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        with app.state.live.running():
+            yield
+
+    app = FastAPI(
+        title="Muster",
+        version=version("muster"),
+        description=_DESCRIPTION,
+        openapi_url=f"{PREFIX}/openapi.json",
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    app.state.live = LiveChanges(service)
+    app.state.failures = FailureLimit()
+    app.state.streams = set()
+    app.state.listeners = set()
+    for routes in (log_routes, session_routes, cluster_routes, event_routes):
+        app.include_router(routes.router, prefix=PREFIX)
+    _add_operations(app, service)
+    install(app)
+    # The last one added is the outermost.
+    app.add_middleware(RequestSize)
+    app.add_middleware(Audit, log=audit_log(service.settings.state_dir / "audit.log"))
+    app.add_middleware(SecurityHeaders, secure=secure)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    return app
+
+
+def _add_operations(app: FastAPI, service: Sessions) -> None:
+    """What needs no token: it tells no name of a user or a session."""
+    meter = Meter(service)
+
+    @app.get("/metrics", include_in_schema=False)
+    def _metrics(request: Request) -> Response:
+        del request
+        return Response(metrics.exposition(meter), media_type=metrics.CONTENT_TYPE)
+
+    @app.get("/healthz", include_in_schema=False)
+    async def _healthz() -> Health:
+        """The server answers."""
+        return Health(status="ok")
+
+    @app.get("/readyz", include_in_schema=False)
+    def _readyz() -> Response:
+        """It can do its work: the database answers too."""
+        try:
+            service.store.last_event()
+        except MusterError:
+            return JSONResponse({"status": "the database does not answer"}, 503)
+        return JSONResponse({"status": "ok"})
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """OpenAPI 3.1, with the session spec's own schema as the body of a submit."""
+    if app.openapi_schema is None:
+        made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schemas = made["components"]["schemas"]
+        reference = "#/components/schemas/{model}"
+        for model in (SessionSpec, Problem):
+            schema = model.model_json_schema(mode="validation", ref_template=reference)
+            schemas |= schema.pop("$defs", {})
+            schemas[model.__name__] = schema
+        for operations in made["paths"].values():
+            for operation in operations.values():
+                # FastAPI's own form of a wrong request, which this application never answers with.
+                refused = operation["responses"].get("422", {}).get("content", {})
+                if "application/json" in refused:
+                    del operation["responses"]["422"]
+        schemas.pop("HTTPValidationError", None)
+        schemas.pop("ValidationError", None)
+        app.openapi_schema = made
+    return app.openapi_schema

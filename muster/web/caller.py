@@ -1,0 +1,83 @@
+"""Who calls: the token of each request, and a limit for those who try tokens that are none."""
+
+import threading
+import time
+from collections import OrderedDict, deque
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from muster.core.token import Token
+from muster.service.local_backend import LocalBackend
+from muster.service.sessions import Sessions
+from muster.service.tokens import NoTokenError, token_of
+from muster.web.problems import TooManyError
+
+MOST_FAILURES = 10
+WINDOW_S = 60.0
+_MOST_ADDRESSES = 10_000
+_bearer = HTTPBearer(auto_error=False, description="A token made by `muster token create`.")
+
+
+class FailureLimit:
+    """Failed sign-ins of the last minute, by address; of very many addresses the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def check(self, address: str) -> None:
+        """Raises TooManyError."""
+        with self._lock:
+            recent = self._recent(address)
+            if recent is not None and len(recent) >= MOST_FAILURES:
+                raise TooManyError(f"{MOST_FAILURES} failed sign-ins in a minute; try again in a minute")
+
+    def failed(self, address: str) -> None:
+        with self._lock:
+            self._failures.setdefault(address, deque(maxlen=MOST_FAILURES)).append(time.monotonic())
+            self._failures.move_to_end(address)
+            while len(self._failures) > _MOST_ADDRESSES:
+                self._failures.popitem(last=False)
+
+    def _recent(self, address: str) -> deque[float] | None:
+        recent = self._failures.get(address)
+        while recent and recent[0] < time.monotonic() - WINDOW_S:
+            recent.popleft()
+        return recent
+
+
+def service_of(request: Request) -> Sessions:
+    service: Sessions = request.app.state.service
+    return service
+
+
+def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Token:
+    """Raises NoTokenError and TooManyError."""
+    if given is None:
+        raise NoTokenError("there is no token; send the header Authorization: Bearer TOKEN")
+    limit: FailureLimit = request.app.state.failures
+    address = request.client.host if request.client else ""
+    limit.check(address)
+    try:
+        token = token_of(service_of(request).store, given.credentials)
+    except NoTokenError:
+        limit.failed(address)
+        raise
+    request.state.caller = token
+    return token
+
+
+def backend(request: Request, token: Annotated[Token, Depends(caller)]) -> LocalBackend:
+    return LocalBackend(service_of(request), token)
+
+
+def still_valid(asked: LocalBackend) -> bool:
+    """For what goes on for long: whether its token was revoked, or has expired, since."""
+    known = {token.name: token for token in asked.service.store.tokens.all()}
+    token = known.get(asked.token.name)
+    return token is not None and token.created_at == asked.token.created_at and not token.is_expired(time.time())
+
+
+Asked = Annotated[LocalBackend, Depends(backend)]

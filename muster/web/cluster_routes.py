@@ -1,0 +1,66 @@
+"""`/api/v1`: the queue, the agents, the images, the version."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from muster.service.question_views import queued_json
+from muster.service.what_if import Queued
+from muster.web import models
+from muster.web.caller import Asked
+from muster.web.problems import answers
+from muster.web.requests import Replying
+
+router = APIRouter()
+AgentId = Annotated[str, Path(max_length=255)]
+
+
+@router.get("/queue", tags=["queue"], response_model=models.QueueView, responses=answers(422))
+def queue(asked: Asked, reply: Replying, *, group: Annotated[str | None, Query(max_length=255)] = None) -> Response:
+    """The sessions that wait, in the order in which they are tried."""
+    found = [queued for queued in asked.queue() if group in {None, queued.session.spec.resource_group}]
+    return reply(list[Queued], found, lambda queued: {"items": [queued_json(one) for one in queued]})
+
+
+@router.get("/agents", tags=["agents"], response_model=models.AgentsView, responses=answers())
+def agents(asked: Asked) -> Response:
+    """What agents have, and what is free; of the sessions on them only those that the token's user may see."""
+    return JSONResponse({"items": asked.agents()})
+
+
+@router.get("/gpus", tags=["agents"], response_model=models.ItemsView, responses=answers())
+def gpus(asked: Asked) -> Response:
+    """Who has which share of which GPU; of others' shares only how large they are."""
+    return JSONResponse({"items": asked.gpus()})
+
+
+@router.get("/agents/{agent}", tags=["agents"], response_model=models.AgentView, responses=answers(404))
+def agent(asked: Asked, agent: AgentId) -> Response:
+    return JSONResponse(asked.agent(agent))
+
+
+@router.post("/agents/{agent}/drain", tags=["agents"], response_model=models.AgentView, responses=answers(404, 422))
+def drain(asked: Asked, agent: AgentId, wanted: models.DrainRequest) -> Response:
+    """No new sessions on it; those that run there go on. For administrators."""
+    asked.drain(agent, wanted.reason)
+    return JSONResponse(asked.agent(agent))
+
+
+@router.post("/agents/{agent}/resume", tags=["agents"], response_model=models.AgentView, responses=answers(404))
+def resume(asked: Asked, agent: AgentId) -> Response:
+    """Sessions on it again. For administrators."""
+    asked.resume(agent)
+    return JSONResponse(asked.agent(agent))
+
+
+@router.get("/images", tags=["images"], response_model=models.ItemsView, responses=answers())
+def images(asked: Asked) -> Response:
+    """The image catalog, and which agents hold each image."""
+    return JSONResponse({"items": asked.images()})
+
+
+@router.get("/version", tags=["version"], response_model=models.VersionView, responses=answers())
+def version(request: Request, asked: Asked) -> Response:
+    del asked
+    return JSONResponse({"muster": request.app.version, "api": "v1"})

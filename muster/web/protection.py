@@ -1,0 +1,152 @@
+"""What stands before the application: headers, the size of requests, and a record of who did what."""
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from muster.service.views import timestamp
+from muster.web.problems import MEDIA_TYPE, Problem
+
+MAX_REQUEST_BYTES = 4 << 20
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_AUDIT_BYTES = 16 << 20
+_AUDIT_FILES = 8
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+_REFUSED = {401, 403, 429}
+
+
+class SecurityHeaders:
+    """On every answer that does not say otherwise itself; `secure`: the server speaks TLS."""
+
+    def __init__(self, app: ASGIApp, *, secure: bool) -> None:
+        self._app = app
+        self._headers = {**_HEADERS, **({"Strict-Transport-Security": "max-age=31536000"} if secure else {})}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+class RequestSize:
+    """Refuses bodies that are too large, whether their length was said before or not."""
+
+    def __init__(self, app: ASGIApp, most: int = MAX_REQUEST_BYTES) -> None:
+        self._app = app
+        self._most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        said = Headers(scope=scope).get("content-length", "0")
+        if not said.isdecimal() or int(said) > self._most:
+            await self._refuse(send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                return  # the client has gone
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._most:
+                await self._refuse(send)
+                return
+        given = False
+
+        async def whole() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, whole, send)
+
+    async def _refuse(self, send: Send) -> None:
+        told = Problem(
+            type="urn:muster:too-large",
+            title="Content Too Large",
+            status=413,
+            detail=f"the request is larger than {self._most >> 20} MiB; put what is large into a data folder",
+        )
+        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": told.model_dump_json().encode()})
+
+
+class Audit:
+    """A line of JSON for each request that changes something, or was refused: who, from where, what, the result."""
+
+    def __init__(self, app: ASGIApp, log: logging.Logger) -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+
+        async def seen(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, seen)
+        finally:
+            if scope["method"] not in _SAFE or status in _REFUSED:
+                self._log.info("%s", json.dumps(_record(scope, status)))
+
+
+def audit_log(path: Path) -> logging.Logger:
+    """Mode 0600; when it has grown large it is put aside, and the oldest of those removed."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    log = logging.getLogger(f"muster.audit.{path}")
+    log.propagate = False
+    log.setLevel(logging.INFO)
+    if not log.handlers:
+        log.addHandler(RotatingFileHandler(path, maxBytes=_AUDIT_BYTES, backupCount=_AUDIT_FILES, encoding="utf-8"))
+    return log
+
+
+def _record(scope: Scope, status: int) -> Mapping[str, Any]:
+    state = scope.get("state", {})
+    caller = state.get("caller")
+    return {
+        "at": timestamp(time.time()),
+        "user": caller.user if caller else None,
+        "token": caller.name if caller else None,
+        "from": scope["client"][0] if scope.get("client") else None,
+        "method": scope["method"],
+        "path": scope["path"],
+        "sessions": state.get("audit_sessions", []),
+        "status": status,
+    }

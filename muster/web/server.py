@@ -1,0 +1,76 @@
+"""The server's process: where it listens, and what it must not do without being told."""
+
+import logging
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+
+from muster.core.errors import BadInputError
+from muster.service.sessions import Sessions
+from muster.web.app import make_app
+
+_STOP_PATIENCE_S = 3
+_MOST_CONNECTIONS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where, and how protected. `behind_proxy`: a proxy on this machine tells who calls (X-Forwarded-For)."""
+
+    host: str
+    port: int
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure: bool = False
+    behind_proxy: bool = False
+
+    @property
+    def secure(self) -> bool:
+        return self.tls_cert is not None
+
+    def check(self) -> None:
+        """Raises BadInputError."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise BadInputError("--tls-cert: a certificate and its key belong together; give --tls-cert and --tls-key")
+        for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
+            if path is not None and not path.is_file():
+                raise BadInputError(f"{option}: {path} is no file; name one in PEM form")
+        if not (self.secure or self.insecure or _is_local(self.host)):
+            raise BadInputError(
+                f"--host: {self.host} can be reached from other machines, and tokens would travel unprotected;"
+                " give --tls-cert and --tls-key, or --insecure where something before it does that"
+            )
+
+
+def serve(service: Sessions, listening: Listening) -> None:
+    """Until SIGTERM or SIGINT. Raises BadInputError."""
+    listening.check()
+    logging.getLogger("uvicorn.access").disabled = True
+    config = uvicorn.Config(
+        make_app(service, secure=listening.secure),
+        host=listening.host,
+        port=listening.port,
+        ssl_certfile=listening.tls_cert,
+        ssl_keyfile=listening.tls_key,
+        proxy_headers=listening.behind_proxy,
+        server_header=False,
+        access_log=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=_STOP_PATIENCE_S,
+        log_config=None,
+    )
+    try:
+        uvicorn.Server(config).run()
+    except OSError as error:  # of the certificate; uvicorn itself tells of a port that is taken
+        raise BadInputError(
+            f"--tls-cert: it cannot be used: {error}; give a certificate and its key in PEM form"
+        ) from None
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
