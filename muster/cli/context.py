@@ -4,10 +4,15 @@ import getpass
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
+from muster.core.errors import BadInputError
+from muster.core.token import Scope, Token
+from muster.service.backend import Backend
+from muster.service.local_backend import LocalBackend
 from muster.service.sessions import Sessions
 from muster.settings import load_settings
 from muster.store.store import Store
@@ -21,6 +26,36 @@ def sessions() -> Iterator[Sessions]:
         yield Sessions(store, settings)
     finally:
         store.close()
+
+
+@contextmanager
+def backend() -> Iterator[Backend]:
+    """The control node's own answers, or with --server those of one elsewhere. Raises BadInputError."""
+    given = click.get_current_context().find_root().params
+    if given.get("server") is None:
+        with sessions() as service:
+            yield LocalBackend(service, Token("command line", current_user(), Scope.ADMIN, created_at=0.0))
+        return
+    from muster.remote.backend import RemoteBackend  # noqa: PLC0415 - needed with --server only
+    from muster.remote.client import Client  # noqa: PLC0415
+
+    client = Client(given["server"], _token(given["token_file"]))
+    try:
+        yield RemoteBackend(client)
+    finally:
+        client.close()
+
+
+def _token(file: Path | None) -> str:
+    if file is None:
+        if token := os.environ.get("MUSTER_TOKEN", "").strip():
+            return token
+        raise BadInputError("--token-file: there is no token; name a file that holds one, or set MUSTER_TOKEN")
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise BadInputError(f"--token-file: {file} cannot be read: {cause}") from None
 
 
 def current_user() -> str:

@@ -1,24 +1,20 @@
 """`ls`, `show`."""
 
-import time
 from collections.abc import Mapping, Sequence
 
 import click
 
 from muster.cli.apps import print_apps
-from muster.cli.context import complete_session, current_user, json_option, sessions
+from muster.cli.context import backend, complete_session, json_option
 from muster.cli.gpu_map import print_kernels_gpus
 from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows, why_text
 from muster.cli.report import print_uses
 from muster.core.session import Session, SessionState
 from muster.core.slots import format_slots
-from muster.service.apps import app_json, session_apps
-from muster.service.gpu_map import session_shares, session_with_shares_json
-from muster.service.use_views import session_uses_json
-from muster.service.views import session_json, story_json, timestamp
+from muster.service.backend import Wanted
+from muster.service.question_views import details_json
+from muster.service.views import session_json, timestamp
 from muster.store.store import StoryLine
-
-_MOST_DEPENDENCIES = 10
 
 
 @click.command()
@@ -31,13 +27,9 @@ _MOST_DEPENDENCIES = 10
 @json_option
 def ls(everything: bool, states: tuple[str, ...], mine: bool, limit: int | None, as_json: bool) -> None:
     """List sessions; those that have ended with --all. Sessions of an array that are alike share a line."""
-    with sessions() as service:
-        found = service.store.search(
-            ended=everything,
-            states=[SessionState(state.upper()) for state in states],
-            owner=current_user() if mine else None,
-            limit=limit,
-        )
+    wanted = Wanted(everything, tuple(SessionState(state.upper()) for state in states), mine, limit)
+    with backend() as asked:
+        found = asked.search(wanted)
     if as_json:
         print_json([session_json(session) for session in found])
     else:
@@ -49,27 +41,20 @@ def ls(everything: bool, states: tuple[str, ...], mine: bool, limit: int | None,
 @json_option
 def show(session: str, as_json: bool) -> None:
     """Show a session: its kernels and its story."""
-    with sessions() as service:
-        found = service.store.find(session)
-        story = service.store.story(found.id)
-        dependencies = service.store.get(found.spec.dependencies[:_MOST_DEPENDENCIES])
-        has_apps = bool(found.spec.apps or found.spec.publish)
-        apps = session_apps(found, service.store.agents(), time.time()) if has_apps else []
-        has_gpus = any(kernel.allocation and kernel.allocation.gpus for kernel in found.kernels)
-        shares = session_shares(found, service.store.agents()) if has_gpus else {}
-        uses = session_uses_json(found, service.store.uses.of_sessions([found.id]))
+    with backend() as asked:
+        details = asked.details(session)
     if as_json:
-        told = {"apps": [app_json(view) for view in apps], "use": uses, "story": [story_json(line) for line in story]}
-        print_json({**session_with_shares_json(found, shares), **told})
-    else:
-        _print_session(found, dependencies)
-        if apps:
-            print_apps(found.name, apps)
-        if shares:
-            print_kernels_gpus(found, shares)
-            click.echo()
-        print_uses(uses)
-        _print_story(story)
+        print_json(details_json(details))
+        return
+    found = details.session
+    _print_session(found, details.dependencies)
+    if details.apps:
+        print_apps(found.name, details.apps)
+    if details.shares:
+        print_kernels_gpus(found, details.shares)
+        click.echo()
+    print_uses(details.uses)
+    _print_story(details.story)
 
 
 def _print_session(session: Session, dependencies: Mapping[str, Session]) -> None:

@@ -4,6 +4,7 @@ import difflib
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import click
 
@@ -47,6 +48,13 @@ _COMMANDS: Mapping[str, str] = {
 }
 
 
+_WITHOUT_CONTROL_NODE = frozenset(
+    {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "agents"}
+    | {"completion", "version"}
+)
+"""Those that a server elsewhere can answer, or that ask nobody."""
+
+
 class _LazyGroup(click.Group):
     """Imports a command when it is asked for: a short command should not pay for the others' libraries."""
 
@@ -73,12 +81,30 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-def cli() -> None:
+@click.option(
+    "--server",
+    metavar="URL",
+    envvar="MUSTER_SERVER",
+    help="Ask the `muster web` there, from any machine; MUSTER_SERVER by default.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File that holds the token for --server; MUSTER_TOKEN by default.",
+)
+@click.pass_context
+def cli(ctx: click.Context, server: str | None, token_file: Path | None) -> None:
     """Cluster sessions on plain Docker hosts.
 
     SESSION is a session's name, its id, or the start of its id. Settings are read from /etc/muster/muster.yml, or
     from the file that MUSTER_CONFIG names.
     """
+    del token_file
+    if server is not None and ctx.invoked_subcommand not in _WITHOUT_CONTROL_NODE:
+        raise BadInputError(
+            f"--server: muster {ctx.invoked_subcommand} needs the control node; run it there, without --server"
+        )
 
 
 def exit_code(error: MusterError) -> int:

@@ -46,13 +46,14 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """A session with all that `muster show` tells; `shares` by kernel id."""
+    """A session with all that `muster show` tells; `shares` by kernel id, `uses` as `session_uses_json` tells them."""
 
     session: Session
     story: Sequence[StoryLine]
     dependencies: Mapping[str, Session]
     apps: Sequence[AppView]
     shares: Mapping[str, Sequence[HeldShare]]
+    uses: Sequence[dict[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)

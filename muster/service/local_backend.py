@@ -24,6 +24,7 @@ from muster.service.session_logs import LogWanted, opened_log
 from muster.service.session_pages import SessionFilter
 from muster.service.sessions import Sessions, kernel_named
 from muster.service.tokens import ScopeError
+from muster.service.use_views import session_uses_json
 from muster.service.what_if import Queued, WhatIf
 from muster.store.submissions import Submission, SubmittedBeforeError
 
@@ -103,6 +104,7 @@ class LocalBackend:
             dependencies=self._visible(store.get(found.spec.dependencies[:_MOST_DEPENDENCIES])),
             apps=session_apps(found, agents, time.time()) if has_apps else [],
             shares=session_shares(found, agents) if has_gpus else {},
+            uses=session_uses_json(found, store.uses.of_sessions([found.id])),
         )
 
     def why(self, reference: str, *, what_if: bool) -> Why:

@@ -1,13 +1,24 @@
-"""Answers about the queue as plain data: what `--json` prints and the API answers."""
+"""Answers about sessions and the queue as plain data: what `--json` prints and the API answers."""
 
 from dataclasses import asdict
 from typing import Any
 
 from muster.core.changes import Suggestion
 from muster.core.counterfactual import Answer
-from muster.service.backend import Why
-from muster.service.views import timestamp
+from muster.service.apps import app_json
+from muster.service.backend import Details, Why
+from muster.service.gpu_map import session_with_shares_json
+from muster.service.views import story_json, timestamp
 from muster.service.what_if import Queued
+
+
+def details_json(details: Details) -> dict[str, Any]:
+    return {
+        **session_with_shares_json(details.session, details.shares),
+        "apps": [app_json(view) for view in details.apps],
+        "use": list(details.uses),
+        "story": [story_json(line) for line in details.story],
+    }
 
 
 def suggestion_json(suggestion: Suggestion) -> dict[str, Any]:

@@ -7,11 +7,9 @@ from fastapi.responses import JSONResponse
 
 from muster.core.session import Session, SessionState
 from muster.core.spec import SessionSpec
-from muster.service.apps import app_json
 from muster.service.backend import Details, DryRun, Submitted, Why
-from muster.service.gpu_map import session_with_shares_json
 from muster.service.local_backend import LocalBackend
-from muster.service.question_views import answer_json, why_json
+from muster.service.question_views import answer_json, details_json, why_json
 from muster.service.session_pages import PageWanted, SessionFilter, SessionPage, session_page
 from muster.service.views import session_json, story_json
 from muster.web import models
@@ -187,11 +185,6 @@ def _done(asked: LocalBackend, action: str, references: list[str]) -> list[Sessi
 def _changed(request: Request, reply: Replying, sessions: list[Session]) -> Response:
     note_sessions(request, sessions)
     return reply(list[Session], sessions, lambda changed: {"items": [session_json(session) for session in changed]})
-
-
-def details_json(details: Details) -> dict[str, Any]:
-    apps, story = [app_json(view) for view in details.apps], [story_json(line) for line in details.story]
-    return {**session_with_shares_json(details.session, details.shares), "apps": apps, "story": story}
 
 
 def _page_json(page: SessionPage) -> dict[str, Any]:
