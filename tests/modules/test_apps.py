@@ -1,0 +1,127 @@
+"""Apps in main1, on the real engine: started once the gang is released, and asked after from outside."""
+
+import json
+import subprocess
+import time
+
+import pytest
+
+from muster.ansible_gateway.templates import Templates
+from tests.modules.agent_code import app_health
+from tests.modules.cluster_on_host import RUNTIME, session
+
+# Busybox' own web server: it serves what lies in /tmp/www.
+HTTPD = (
+    'mkdir -p /tmp/www; echo $MUSTER_APP_NAME >/tmp/www/name; exec httpd -f -p "127.0.0.1:$MUSTER_APP_PORT" -h /tmp/www'
+)
+PATIENCE_S = 60
+
+
+def with_apps(**commands):
+    """A session of two kernels whose main1 has an app of each command; a name leads to its port and health path."""
+    apps = [
+        {"name": name, "port": 8000 + place, "health": "/name", "starts": command is not None}
+        for place, (name, command) in enumerate(commands.items())
+    ]
+    started = [app for app in apps if app["starts"]]
+    words = [f"{app['name']} {app['port']}" for app in started]
+    entry = session(kernels=("main1", "sub1"))
+    files = {app["name"]: {"content": commands[app["name"]] + "\n", "mode": "0400"} for app in started}
+    entry["kernels"][0]["apps"] = apps
+    entry["kernels"][0]["files"] = {
+        **entry["kernels"][0]["files"],
+        **{f"app-{name}": content for name, content in files.items()},
+        "app-serves.token": {"content": "a-token", "mode": "0400"},
+        "apps": {"content": Templates().render("apps", {"apps": words, "runtime_path": str(RUNTIME)}), "mode": "0444"},
+    }
+    return entry
+
+
+def apps_of(report, name="main1"):
+    return next(kernel["apps"] for kernel in report["kernels"] if kernel["name"] == name)
+
+
+def until(cluster, reached):
+    """What the report says of main1's apps once that is so."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not reached(apps := apps_of(cluster.report())):
+        assert time.monotonic() < give_up_at, apps
+        time.sleep(0.1)
+    return apps
+
+
+@pytest.fixture
+def lab(cluster):
+    """A session whose apps serve, are not there, end, say no at their health path, are somebody else's to start."""
+    entry = with_apps(
+        serves=HTTPD,
+        lacks="exec no-such-program",
+        ends="echo I am broken >&2; exit 3",
+        empty='mkdir -p /tmp/none; exec httpd -f -p "$MUSTER_APP_PORT" -h /tmp/none',
+        loud="while echo 0123456789012345678901234567890123456789012345678901234567890123456789; do :; done",
+        theirs=None,
+    )
+    result = cluster.converge(entry)
+    assert [outcome["outcome"] for outcome in result["sessions"]] == ["released"]
+    return entry
+
+
+def test_the_report_tells_how_each_app_fares(cluster, lab):
+    def settled(apps):
+        codes = (apps["lacks"]["exit_code"], apps["ends"]["exit_code"])
+        return apps["serves"]["healthy"] and None not in codes and "404" in apps["empty"]["problem"]
+
+    apps = until(cluster, settled)
+    assert apps["serves"] == {"healthy": True, "exit_code": None, "problem": ""}
+    assert apps["lacks"]["exit_code"] == 127
+    assert "not found" in apps["lacks"]["problem"]
+    assert apps["ends"] == {"healthy": False, "exit_code": 3, "problem": "I am broken"}
+    assert apps["empty"]["problem"] == "GET /name is answered with status 404"
+    assert apps["theirs"] == {"healthy": False, "exit_code": None, "problem": "nothing answers at its port"}
+    assert apps_of(cluster.report(), "sub1") == {}
+    assert cluster.converge(lab)["changed"] is False
+
+    # What it listens on is main1's own: neither its host nor its peers get there.
+    assert cluster.run_in(lab, "main1", "wget", "-q", "-O", "-", "http://127.0.0.1:8000/name") == "serves"
+    name = cluster.containers()
+    sub1 = next(entry for container, entry in name.items() if container.endswith("sub1"))
+    done = subprocess.run(
+        ["docker", "exec", sub1["Id"], f"{RUNTIME}/bin/wget", "-q", "-T", "3", "-O", "-", "http://main1:8000/name"],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "httpd" not in cluster.run_in(lab, "sub1", "ls", "/run/muster")
+    assert "app-serves" not in cluster.run_in(lab, "sub1", "ls", "/run/muster")
+
+    # No token where the engine or the container's list of processes shows it, no log where an image would keep it.
+    main1 = next(entry for container, entry in name.items() if container.endswith("main1"))
+    assert "a-token" not in json.dumps(cluster.engine.container(main1["Id"]))
+    assert "a-token" not in cluster.run_in(lab, "main1", f"{RUNTIME}/bin/ps", "-o", "args")
+    changed = subprocess.run(["docker", "diff", main1["Id"]], capture_output=True, text=True, check=True).stdout
+    assert not [
+        line for line in changed.splitlines() if line.startswith(("A /run/muster-apps/", "C /run/muster-apps/"))
+    ]
+
+    # However much an app says, its log stays small.
+    until(cluster, lambda _: cluster.run_in(lab, "main1", "ls", "/run/muster-apps").count("loud.log") == 2)
+    sizes = cluster.run_in(lab, "main1", "sh", "-c", "stat -c %s /run/muster-apps/loud.log*").split()
+    assert all(int(size) <= (1 << 20) + 4096 for size in sizes)
+
+
+def test_a_container_that_has_ended_is_not_asked():
+    container = {
+        "Config": {"Labels": {"muster.apps": '[{"name": "a", "port": 1, "health": null, "starts": false}]'}},
+        "State": {"Status": "exited", "Pid": 0},
+    }
+    assert app_health.question_of(container) is None
+    assert app_health.question_of({"Config": {"Labels": {}}, "State": {"Status": "running", "Pid": 1}}) is None
+
+
+def test_what_a_user_puts_in_the_place_of_an_exit_code_is_no_way_to_the_hosts_files(cluster):
+    entry = with_apps(
+        trap="cd /run/muster-apps && rm -f trap.log && ln -s /etc/shadow trap.log && echo 1 >trap.exit; sleep 99"
+    )
+    cluster.converge(entry)
+    apps = until(cluster, lambda apps: apps["trap"]["exit_code"] == 1)
+    assert apps["trap"]["problem"] == ""
