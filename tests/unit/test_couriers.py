@@ -1,0 +1,157 @@
+"""Couriers at work: what is slow or away holds up nobody else."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from muster.core.lifecycle import transition
+from muster.core.session import SessionState
+from muster.core.telling import MAX_ATTEMPTS, retry_at
+from muster.service.couriers import Couriers, hooks_in
+from muster.store.store import Store
+from tests.strategies import NOW, make_session
+
+S = SessionState
+
+
+class Site:
+    """A web server: /slow answers when it is let go, /away redirects, /bad answers 500, /ok takes what comes."""
+
+    def __init__(self) -> None:
+        site = self
+        self.heard: list[tuple[str, dict[str, object]]] = []
+        self.let_go = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                site.heard.append((self.path, body))
+                if self.path == "/slow":
+                    site.let_go.wait(30)
+                self.send_response({"/away": 302, "/bad": 500}.get(self.path, 200))
+                self.send_header("Location", "file:///etc/passwd")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}{path}"
+
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.heard]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    running = Site()
+    yield running
+    running.let_go.set()
+    running.server.shutdown()
+    running.server.server_close()
+
+
+@pytest.fixture
+def store(tmp_path) -> Iterator[Store]:
+    opened = Store(f"sqlite:///{tmp_path / 'muster.db'}")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def couriers(store, tmp_path) -> Couriers:
+    (tmp_path / "hooks").mkdir()
+    return Couriers(store.deliveries, tmp_path / "hooks")
+
+
+def work_until(couriers: Couriers, reached) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        couriers.send_out()
+        couriers.wait_for_news(0.05)
+
+
+def notes(store: Store, session) -> list[str]:
+    return [line.reason for line in store.story(session.id) if "failed: " in line.reason]
+
+
+def test_a_slow_target_delays_no_other_and_each_keeps_its_order(couriers, store, site):
+    slow, quick = make_session(1, callback=site.url("/slow")), make_session(2, callback=site.url("/ok"))
+    store.add([slow, quick])
+    store.apply([transition(session, S.SCHEDULED, "placed", NOW) for session in (slow, quick)])
+    work_until(couriers, lambda: site.paths().count("/ok") == 2)
+    assert site.paths().count("/slow") == 1
+    site.let_go.set()
+    work_until(couriers, lambda: site.paths().count("/slow") == 2)
+    for session in (slow, quick):
+        assert [body["to"] for _, body in site.heard if body["id"] == session.id] == ["PENDING", "SCHEDULED"]
+
+
+@pytest.mark.parametrize(("path", "problem"), [("/away", "status 302"), ("/bad", "status 500")])
+def test_what_is_no_success_is_tried_again_and_no_redirect_is_followed(couriers, store, site, path, problem):
+    session = make_session(1, callback=site.url(path))
+    store.add([session])
+    work_until(couriers, lambda: notes(store, session))
+    assert notes(store, session) == [f"callback failed: 127.0.0.1 answered with {problem}"]
+    work_until(couriers, lambda: len(site.heard) == 2)
+    assert site.heard[0] == site.heard[1]
+
+
+def test_a_callback_that_nobody_answers_is_noted_without_its_path(couriers, store):
+    session = make_session(1, callback="http://127.0.0.1:1/hidden-in-the-url")
+    store.add([session])
+    work_until(couriers, lambda: notes(store, session))
+    assert notes(store, session) == ["callback failed: 127.0.0.1 cannot be reached: ConnectionError"]
+
+
+def hook(directory: Path, name: str, text: str) -> None:
+    (directory / "hooks" / name).write_text(f"#!/bin/sh\n{text}\n")
+    (directory / "hooks" / name).chmod(0o755)
+
+
+def test_a_hook_reads_the_change_and_one_that_fails_stands_in_the_story(couriers, store, tmp_path):
+    hook(tmp_path, "good", f"cat > {tmp_path}/heard.new; mv {tmp_path}/heard.new {tmp_path}/heard")
+    hook(tmp_path, "bad", "echo no luck >&2; exit 3")
+    (tmp_path / "hooks" / "README").write_text("not a program")
+    hook(tmp_path, ".hidden", "exit 1")
+    assert hooks_in(tmp_path / "hooks") == ["bad", "good"]
+    session = make_session(1)
+    store.add([session])
+    work_until(couriers, lambda: notes(store, session) and (tmp_path / "heard").exists())
+    assert notes(store, session) == ["hook:bad failed: it ended with exit code 3: no luck"]
+    message = json.loads((tmp_path / "heard").read_text())
+    assert {name: message[name] for name in ("session", "id", "owner", "from", "to", "reason")} == {
+        "session": "s1",
+        "id": session.id,
+        "owner": "ada",
+        "from": None,
+        "to": "PENDING",
+        "reason": "submitted",
+    }
+
+
+def test_a_hook_that_was_removed_keeps_nothing_back(couriers, store, tmp_path):
+    hook(tmp_path, "bad", "exit 3")
+    session = make_session(1)
+    store.add([session])
+    work_until(couriers, lambda: notes(store, session))
+    (tmp_path / "hooks" / "bad").unlink()
+    work_until(couriers, lambda: not store.deliveries.due(time.time() + 10_000))
+
+
+def test_it_is_tried_again_ever_later_for_a_day():
+    waits = [retry_at(attempts, NOW) - NOW for attempts in range(1, MAX_ATTEMPTS)]
+    assert waits[:4] == [1, 2, 4, 8]
+    assert waits == sorted(waits)
+    assert 23 * 3600 <= sum(waits) <= 26 * 3600
+    assert retry_at(MAX_ATTEMPTS, NOW) is None
