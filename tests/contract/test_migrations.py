@@ -27,6 +27,7 @@ NEW = {
     *("step", "progress", "requeue_after_end", "requeues", "unreachable_since", "drain_reason"),  # in 0002
     *("project", "held_by", "array_id", "array_name", "array_index", "stranded_on", "revision"),  # in 0003
     "gpu_problem",  # in 0005
+    "folders",  # in 0007
     *("notice", "warned_at"),  # in 0008
 }
 

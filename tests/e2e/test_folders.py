@@ -52,9 +52,7 @@ def test_folders_are_shared_read_write_and_read_only_between_users_of_different_
     for name in (hers, his):
         node.reaches(name, "RUNNING")
     node.exec(f"{hers}:sub1", "sh", "-c", "umask 077; mkdir data/deep; echo one > data/deep/one; echo two > papers/two")
-    node.exec(
-        his, "sh", "-c", "cat /data/deep/one papers/two; echo more >> /data/deep/one; touch /data/deep/his plain/x"
-    )
+    node.exec(his, "sh", "-c", "cat /data/deep/one papers/two; echo more >> /data/deep/one; touch /data/deep/his")
     assert node.exec(hers, "cat", "data/deep/one").out == "one\nmore\n"
     refused = node.exec(his, "sh", "-c", "echo no > papers/two", check=False)
     assert (refused.code != 0, "Read-only" in refused.err) == (True, True)

@@ -21,6 +21,8 @@ from ansible.module_utils import (  # noqa: E402
     converge,
     differences,
     engine_api,
+    folder_quota,
+    folder_usage,
     gpu_access,
     gpu_report,
     host_report,
@@ -29,6 +31,7 @@ from ansible.module_utils import (  # noqa: E402
     kernel_usage,
     key_directory,
     last_words,
+    made_folders,
     mount_folders,
     numa,
     nvml,
@@ -38,11 +41,12 @@ from ansible.module_utils import (  # noqa: E402
     removal,
     tmpfs,
 )
-from ansible.modules import agent_converge, agent_report  # noqa: E402
+from ansible.modules import agent_converge, agent_folders, agent_report  # noqa: E402
 
 __all__ = [
     "account_files",
     "agent_converge",
+    "agent_folders",
     "agent_manifest",
     "agent_names",
     "agent_plan",
@@ -52,6 +56,8 @@ __all__ = [
     "converge",
     "differences",
     "engine_api",
+    "folder_quota",
+    "folder_usage",
     "gpu_access",
     "gpu_report",
     "host_report",
@@ -60,6 +66,7 @@ __all__ = [
     "kernel_usage",
     "key_directory",
     "last_words",
+    "made_folders",
     "mount_folders",
     "numa",
     "nvml",

@@ -1,0 +1,98 @@
+"""Folders with an owner in the database."""
+
+from dataclasses import replace
+
+import pytest
+
+from muster.core.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
+from muster.core.folders import Folder, FolderUser, Share, mounted_folders
+from muster.core.session import SessionState
+from tests.strategies import NOW, make_session
+
+DATA = Folder("d0000000-0000-4000-8000-000000000001", "ada", "data", NOW + 0.5, quota_bytes=1 << 41)
+HIS = Folder("d0000000-0000-4000-8000-000000000002", "bob", "data", NOW)
+PAPERS = Folder("d0000000-0000-4000-8000-000000000003", "bob", "papers", NOW)
+
+
+@pytest.fixture(autouse=True)
+def none_left(store):
+    """The database is emptied of sessions, agents and counters only."""
+    for folder in store.folders.all():
+        store.folders.removed_from(folder, folder.left_on)
+
+
+def using(folder, number=1, **values):
+    session = make_session(number, mounts=[folder.name], **values)
+    return replace(session, owner=folder.owner, folders=mounted_folders(session.spec, folder.owner, [folder]))
+
+
+def test_folders_are_read_as_they_were_made_by_owner_and_name(store):
+    for folder in (PAPERS, HIS, DATA):
+        store.folders.add(folder)
+    assert store.folders.all() == (DATA, HIS, PAPERS)
+    assert store.folders.find("ada", "data") == DATA
+    with pytest.raises(NameTakenError, match="ada has a folder 'data' already"):
+        store.folders.add(replace(PAPERS, id=PAPERS.id[:-1] + "9", owner="ada", name="data"))
+    with pytest.raises(NotFoundError, match="eve has no folder 'data'; see `muster folder ls`"):
+        store.folders.find("eve", "data")
+
+
+def test_shares_are_kept_changed_and_taken_back(store):
+    store.folders.add(DATA)
+    store.folders.share(DATA, Share("eve", read_only=True))
+    store.folders.share(DATA, Share("@vision", read_only=True))
+    store.folders.share(DATA, Share("eve", read_only=False))
+    shares = (Share("@vision", read_only=True), Share("eve", read_only=False))
+    assert set(store.folders.find("ada", "data").shares) == set(shares)
+    store.folders.unshare(DATA, "eve")
+    assert store.folders.find("ada", "data").shares == shares[:1]
+    with pytest.raises(NotFoundError, match="folder data is not shared with eve"):
+        store.folders.unshare(DATA, "eve")
+
+
+def test_a_session_may_mount_its_users_own_folders_and_those_shared_with_it(store):
+    for folder in (DATA, HIS, PAPERS):
+        store.folders.add(folder)
+    store.folders.share(PAPERS, Share("ada", read_only=True))
+    store.folders.share(HIS, Share("@vision", read_only=True))
+
+    def ids(*arguments):
+        return {folder.id for folder in store.folders.mountable(*arguments)}
+
+    assert ids("ada", "default") == {DATA.id, PAPERS.id}
+    assert ids("ada", "vision") == {DATA.id, PAPERS.id, HIS.id}
+    assert ids("eve", "default") == set()
+    assert ids("eve", "default", [("ada", "data"), ("ada", "papers")]) == {DATA.id}
+
+
+def test_a_folder_is_kept_while_a_session_that_has_not_ended_mounts_it(store):
+    store.folders.add(DATA)
+    session = using(DATA)
+    store.add([session, make_session(2), using(DATA, 3, state=SessionState.TERMINATED)])
+    assert store.get([session.id])[session.id].folders == session.folders
+    assert store.folders.users() == {DATA.id: [FolderUser(session.name, "ada")]}
+    with pytest.raises(NotPossibleInStateError, match=f"folder data is in use by {session.name}; end them first"):
+        store.folders.remove(DATA, NOW, ["a1"])
+    assert store.folders.find("ada", "data") == DATA
+
+
+def test_a_folder_goes_when_its_data_are_gone_from_the_last_agent(store):
+    store.folders.add(DATA)
+    store.folders.share(DATA, Share("bob", read_only=True))
+    removed = store.folders.remove(DATA, NOW, ["a2", "a1"])
+    assert (removed.removed_at, removed.left_on) == (NOW, ("a1", "a2"))
+    assert store.folders.mountable("ada", "default", [("ada", "data")]) == ()
+    with pytest.raises(BadInputError, match="mounts: folder ada/data was removed just now"):
+        store.add([using(DATA)])
+    assert store.folders.removed_from(removed, ["a1"]).left_on == ("a2",)
+    assert store.folders.remove(DATA, NOW + 9, ["a3"]).left_on == ("a2",)
+    assert store.folders.removed_from(removed, ["a1", "a2"]) is None
+    assert store.folders.all() == ()
+    store.folders.add(DATA)
+    assert store.folders.find("ada", "data").shares == ()
+
+
+def test_a_quota_changes_alone(store):
+    store.folders.add(DATA)
+    store.folders.set_quota(DATA, None)
+    assert store.folders.find("ada", "data") == replace(DATA, quota_bytes=None)

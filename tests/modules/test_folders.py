@@ -1,0 +1,157 @@
+"""Folders with an owner on an agent: who can put something in their place, what they hold, how they go."""
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from tests.modules.agent_code import agent_folders, folder_quota, folder_usage, made_folders, mount_folders
+from tests.modules.cluster_on_host import session
+
+NUMBER = (1 << 30) + 5
+ENTRY = {"path": ".muster/folders/ada/data-00000014", "uid": 4711, "number": NUMBER, "quota_bytes": None}
+
+
+@pytest.fixture
+def module(tmp_path, capsys):
+    """Runs `agent_folders` on a root of its own."""
+
+    def run(state, *entries, check=False, **given):
+        arguments = {"root": str(tmp_path), "folders": list(entries or [ENTRY]), "state": state, **given}
+        capsys.readouterr()
+        with patch_module_args({**arguments, "_ansible_check_mode": check}), pytest.raises(SystemExit):
+            agent_folders.main()
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_a_folder_is_made_once_belongs_to_its_owner_and_goes_with_all_that_is_in_it(module, tmp_path):
+    place = tmp_path / ENTRY["path"]
+    assert (module("present", check=True)["changed"], place.exists()) == (True, False)
+    assert [module("present")["changed"], module("present")["changed"]] == [True, False]
+    state = place.stat()
+    assert (state.st_uid, state.st_gid, stat.S_IMODE(state.st_mode)) == (4711, NUMBER, 0o2770)
+    for above in [place.parents[0], place.parents[1], place.parents[2]]:
+        assert (above.stat().st_uid, stat.S_IMODE(above.stat().st_mode)) == (0, 0o711)
+    deep = place / "/".join(["d"] * 1500)
+    subprocess.run(["mkdir", "-p", "--", str(deep)], check=True)
+    assert (module("absent", check=True)["changed"], place.exists()) == (True, True)
+    assert [module("absent")["changed"], module("absent")["changed"]] == [True, False]
+    assert list((tmp_path / ".muster" / "trash").iterdir()) == []
+
+
+def test_what_a_killed_run_left_in_the_trash_goes_with_the_next(module, tmp_path):
+    module("present")
+    trash = tmp_path / ".muster" / "trash"
+    trash.mkdir(0o700)
+    (tmp_path / ENTRY["path"]).rename(trash / "data-00000014")
+    (trash / "data-00000014" / "rest").touch()
+    module("absent")
+    assert list(trash.iterdir()) == []
+
+
+@pytest.mark.parametrize("part", [".muster", ".muster/folders", ".muster/folders/ada", ENTRY["path"]])
+@pytest.mark.parametrize("state", ["present", "absent", "measured"])
+def test_a_link_in_a_folders_place_is_not_followed(module, tmp_path, tmp_path_factory, part, state):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "kept").touch()
+    (tmp_path / part).parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    (tmp_path / part).symlink_to(elsewhere)
+    assert module(state)["failed"]
+    assert [path.name for path in elsewhere.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize(("mode", "owner"), [(0o777, 0), (0o711, 4711)])
+def test_a_directory_that_others_can_change_leads_to_no_folder(module, tmp_path, mode, owner):
+    module("present")
+    above = tmp_path / ".muster" / "folders" / "ada"
+    above.chmod(mode)
+    os.chown(above, owner, owner)
+    answer = module("present")
+    assert "is not root's alone on this agent" in answer["msg"]
+
+
+def test_a_path_that_is_no_folders_is_refused(module):
+    for path in ("data", ".muster/folders/../../etc-00000000", ".muster/folders/ada/..-00000000", "/etc"):
+        assert "is not the path of a folder" in module("absent", {**ENTRY, "path": path})["msg"]
+
+
+def test_a_root_that_is_not_there_is_named(module, tmp_path):
+    answer = module("absent", root=str(tmp_path / "away"))
+    assert "is no directory on this agent (roles/folders makes it)" in answer["msg"]
+
+
+def test_those_with_whom_it_is_shared_can_write_whatever_the_umask(module, tmp_path):
+    module("present")
+    script = "umask 077; mkdir sub && echo one > sub/file"
+    as_owner, as_other = [{"user": uid, "group": uid, "extra_groups": [NUMBER]} for uid in (4711, 4712)]
+    place = tmp_path / ENTRY["path"]
+    for parent in (tmp_path, *list(tmp_path.parents)[:-1]):
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o001)
+    subprocess.run(["sh", "-c", script], cwd=place, check=True, **as_owner)
+    subprocess.run(["sh", "-c", "echo two >> sub/file && touch sub/new"], cwd=place, check=True, **as_other)
+    assert (place / "sub" / "file").read_text() == "one\ntwo\n"
+
+
+def test_what_a_folder_holds_is_counted_or_said_to_be_unknown(module, tmp_path):
+    module("present")
+    (tmp_path / ENTRY["path"] / "big").write_bytes(b"x" * (1 << 20))
+    (tmp_path / ENTRY["path"] / "out").symlink_to("/usr")
+    (found,) = module("measured")["folders"]
+    assert (found["exists"], found["files"], found["quota"], found["shared_from"]) == (True, 2, None, None)
+    assert 1 << 20 <= found["used_bytes"] < 2 << 20
+    (late,) = folder_usage.usage(str(tmp_path), [made_folders.parse_entry(ENTRY)], patience_s=-1)
+    assert (late["exists"], late["used_bytes"], late["files"]) == (True, None, None)
+    (none,) = module("measured", {**ENTRY, "path": ENTRY["path"][:-1] + "5"})["folders"]
+    assert (none["exists"], none["used_bytes"]) == (False, 0)
+
+
+def test_a_quota_holds_or_is_said_not_to(module, tmp_path):
+    """Whichever this machine's file system can."""
+    (found,) = module("present", {**ENTRY, "quota_bytes": 1 << 20})["folders"]
+    big = tmp_path / ENTRY["path"] / "big"
+    if found["quota"] == "enforced":
+        with pytest.raises(OSError, match=r"quota|space"):
+            big.write_bytes(b"x" * (2 << 20))
+    else:
+        assert found["quota"].startswith("not enforced here: ")
+        big.write_bytes(b"x" * (2 << 20))
+
+
+def test_why_a_quota_is_not_enforced():
+    listed = (
+        "36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/vda rw\n40 36 0:50 / /nas rw - nfs4 nas:/export rw\n"
+    )
+    ext4, nfs = (folder_quota._listed(listed, device) for device in ("98:0", "0:50"))
+    assert (ext4, nfs) == (("ext4", "/dev/vda"), ("nfs4", "nas:/export"))
+    assert folder_quota.obstacle(ext4, 1 << 4) == "not enforced here: its ext4 is mounted without prjquota"
+    assert folder_quota.obstacle(ext4, 1 << 4 | 1 << 5) == ""
+    assert folder_quota.obstacle(nfs, 0) == "not enforced here: nfs4 has no project quotas"
+
+
+def test_a_plain_directory_leads_into_no_folder_with_an_owner(tmp_path):
+    (tmp_path / "plain").mkdir()
+    made_folders.make(str(tmp_path), made_folders.parse_entry(ENTRY))
+    for link, target in (("in", tmp_path / ENTRY["path"]), ("up", ".."), ("area", "../.muster")):
+        (tmp_path / "plain" / link).symlink_to(target)
+        with pytest.raises(mount_folders.FolderError, match="leads to where folders with an owner are kept"):
+            mount_folders.resolve_folder(str(tmp_path), f"plain/{link}")
+
+
+def test_a_launch_makes_the_folders_that_it_mounts(cluster):
+    mount = {"folder": ENTRY["path"], "target": "/data", "read_only": False, "owned": True}
+    entry = session(("main1", "sub1"), mounts=[mount])
+    entry["folders"] = [{**ENTRY, "uid": 1000}]
+    place = Path(cluster.folders_root) / ENTRY["path"]
+    assert cluster.converge(entry, check=True)["sessions"][0]["outcome"] == "released"
+    assert not place.exists()
+    assert cluster.converge(entry)["sessions"][0]["outcome"] == "released"
+    cluster.run_in(entry, "sub1", "sh", "-c", "echo hello > /data/note")
+    assert cluster.run_in(entry, "main1", "cat", "/data/note") == "hello"
+    assert cluster.converge(entry)["changed"] is False
