@@ -3,19 +3,17 @@
 import os
 import shlex
 import sys
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import click
 
-from muster.cli.context import complete_session, sessions, split_kernel
-from muster.core.agent import Agent
-from muster.core.errors import BadInputError, MusterError, NotPossibleInStateError
-from muster.core.session import FINAL, Kernel, Session, SessionState
+from muster.cli.context import backend, complete_session, sessions, split_kernel
+from muster.core.errors import MusterError
+from muster.core.session import Kernel, Session
 from muster.engine.agent_engine import container_of
-from muster.engine.app_log import app_log
 from muster.engine.command import run_in
 from muster.service.access import plain_ssh_command, ssh_config
-from muster.service.apps import app_named
+from muster.service.session_logs import LogWanted, agent_of
 from muster.service.sessions import Sessions, kernel_named
 
 
@@ -27,24 +25,11 @@ from muster.service.sessions import Sessions, kernel_named
 @click.option("--app", metavar="NAME", help="What this app has written instead; while the session runs.")
 def logs(reference: str, follow: bool, tail: int | None, timestamps: bool, app: str | None) -> None:
     """Print what a kernel has written: main1, or SESSION:sub1."""
-    if app is not None and timestamps:
-        raise BadInputError("--timestamps: apps' lines carry none; leave it out")
-    with sessions() as service:
-        session, kernel = _found(service, reference)
-        if app is not None:
-            _print_app_log(service, session, app, tail=tail, follow=follow)
-            return
-        if session.state in FINAL:
-            kept = service.store.log(session.id, kernel.name)
-            if kept is None:
-                raise NotPossibleInStateError(f"{session.name} is {session.state} and left no log of {kernel.name}")
-            _write(kept if tail is None else b"".join(kept.splitlines(keepends=True)[-tail:] if tail else []))
-            return
-        agent = agent_of(service, session, kernel)
-    with container_of(agent, kernel) as container:
-        wanted: Literal["all"] | int = "all" if tail is None else tail
-        for chunk in container.logs(stream=True, follow=follow, tail=wanted, timestamps=timestamps):
-            _write(chunk)
+    wanted = LogWanted(follow, tail, timestamps, app)
+    session, kernel = split_kernel(reference)
+    with backend() as asked, asked.log(session, kernel, wanted) as pieces:
+        for piece in pieces:
+            _write(piece)
 
 
 @click.command()
@@ -79,31 +64,10 @@ def exec_(reference: str, command: tuple[str, ...]) -> NoReturn:
         raise click.exceptions.Exit(run_in(container, command, terminal=terminal))
 
 
-def _print_app_log(service: Sessions, session: Session, name: str, *, tail: int | None, follow: bool) -> None:
-    app = app_named(session, name)
-    if app.command is None:
-        raise BadInputError(f"--app: {name} is a port that the session's own program serves; its log is the session's")
-    agent = agent_of(service, session, session.main)
-    with container_of(agent, session.main) as container:
-        runtime_path = service.settings.launch_policy().runtime_path
-        for chunk in app_log(container, runtime_path, name, tail=tail, follow=follow):
-            _write(chunk)
-
-
 def _found(service: Sessions, reference: str) -> tuple[Session, Kernel]:
     name, kernel_name = split_kernel(reference)
     session = service.store.find(name)
     return session, kernel_named(session, kernel_name)
-
-
-def agent_of(service: Sessions, session: Session, kernel: Kernel) -> Agent:
-    """Raises NotPossibleInStateError when the session has no containers now."""
-    if session.state not in {SessionState.RUNNING, SessionState.TERMINATING} or kernel.allocation is None:
-        raise NotPossibleInStateError(f"session {session.name} is {session.state}; it has no containers now")
-    for agent in service.snapshot().agents:
-        if agent.id == kernel.allocation.agent_id:
-            return agent
-    raise NotPossibleInStateError(f"agent {kernel.allocation.agent_id} of session {session.name} is not known any more")
 
 
 def _write(data: bytes) -> None:

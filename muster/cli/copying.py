@@ -13,12 +13,12 @@ from typing import Self
 import click
 from docker.models.containers import Container
 
-from muster.cli.access import agent_of
 from muster.cli.context import sessions
 from muster.core.errors import BadInputError, MusterError
 from muster.core.spec import HOME
 from muster.engine import copying
 from muster.engine.agent_engine import container_of
+from muster.service.session_logs import agent_of
 from muster.service.sessions import kernel_named
 
 _KERNEL = re.compile(r"([a-z][a-z-]*[0-9]+):(.*)", re.DOTALL)

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import click
 
-from muster.cli.context import complete_session, current_user, json_option, sessions
+from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
 from muster.core.errors import BadInputError
 from muster.core.session import FINAL, Session
+from muster.service.backend import Wanted
 from muster.service.views import session_json
 
 
@@ -19,14 +20,14 @@ from muster.service.views import session_json
 @json_option
 def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json: bool) -> None:
     """End sessions; by the name of an array all of it."""
-    with sessions() as service:
+    with backend() as asked:
         if everything:
-            references = tuple(session.id for session in service.store.search(owner=current_user()))
+            references = tuple(session.id for session in asked.search(Wanted(mine=True)))
         elif not references:
             raise BadInputError("SESSION: none is given; name one, or use --all")
-        ended = service.terminate(references, current_user())
+        ended = asked.terminate(references)
         if wait:
-            ended = follow(service, ended, lambda session: session.state in FINAL, quiet=as_json)
+            ended = follow(asked, ended, lambda session: session.state in FINAL, quiet=as_json)
     if as_json or not wait:
         _print(ended, as_json=as_json)
 
@@ -36,8 +37,8 @@ def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json
 @json_option
 def cancel(references: tuple[str, ...], as_json: bool) -> None:
     """Cancel sessions that are still pending; of an array those that are."""
-    with sessions() as service:
-        cancelled = service.terminate(references, current_user(), only_pending=True)
+    with backend() as asked:
+        cancelled = asked.terminate(references, only_pending=True)
     _print(cancelled, as_json=as_json)
 
 
@@ -46,8 +47,8 @@ def cancel(references: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def hold(references: tuple[str, ...], as_json: bool) -> None:
     """Keep pending sessions from starting until they are released."""
-    with sessions() as service:
-        held = service.hold(references, current_user())
+    with backend() as asked:
+        held = asked.hold(references)
     _print(held, as_json=as_json)
 
 
@@ -56,8 +57,8 @@ def hold(references: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def release(references: tuple[str, ...], as_json: bool) -> None:
     """Let held sessions wait for their turn again."""
-    with sessions() as service:
-        released = service.release(references, current_user())
+    with backend() as asked:
+        released = asked.release(references)
     _print(released, as_json=as_json)
 
 

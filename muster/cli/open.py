@@ -4,7 +4,6 @@ import time
 
 import click
 
-from muster.cli.access import agent_of
 from muster.cli.context import complete_session, json_option, sessions
 from muster.cli.output import print_json
 from muster.core.apps import AppState
@@ -12,6 +11,7 @@ from muster.core.errors import MusterError
 from muster.service.access import ssh_config
 from muster.service.app_tunnel import app_tunnel, free_local_port, plain_tunnel_command, token_of
 from muster.service.apps import app_named, check_openable, session_apps
+from muster.service.session_logs import agent_of
 
 
 @click.command("open")

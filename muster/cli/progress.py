@@ -7,6 +7,7 @@ import click
 from muster.cli.output import why_text
 from muster.core.errors import MusterError
 from muster.core.session import Session
+from muster.service.backend import Backend
 from muster.service.sessions import Sessions
 
 
@@ -15,7 +16,7 @@ class WaitedTooLongError(MusterError):
 
 
 def follow(
-    service: Sessions,
+    asked: Backend | Sessions,
     submitted: Sequence[Session],
     reached: Callable[[Session], bool],
     *,
@@ -29,7 +30,7 @@ def follow(
     said: dict[str, str] = {}
     now = list(submitted)
     try:
-        for now in service.wait_for(submitted, reached, timeout_s):
+        for now in asked.wait_for(submitted, reached, timeout_s):
             for session in now:
                 line = f"{session.name}: {session.state}" + _reason(session)
                 if not quiet and said.get(session.id) != line:

@@ -1,17 +1,18 @@
 """`agents`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 import click
 
-from muster.cli.context import json_option, sessions
+from muster.cli.context import backend, json_option
 from muster.cli.gpu_map import print_gpu_map
 from muster.cli.output import age, print_json, print_table
-from muster.core.agent import Agent
 from muster.core.errors import BadInputError
 from muster.core.slots import format_slot
-from muster.service.agents import AgentUse, agent_use_json, agents_in_use
-from muster.service.gpu_map import gpu_use_json, gpu_uses
+from muster.service.agents import AgentUse
+from muster.service.gpu_map import gpu_use_json
 
 
 @click.command()
@@ -23,43 +24,44 @@ from muster.service.gpu_map import gpu_use_json, gpu_uses
 def agents(labels: tuple[str, ...], shows_gpus: bool, as_json: bool) -> None:
     """List agents: what they have, and what is free."""
     wanted = dict(_label(text) for text in labels)
-    with sessions() as service:
-        known = agents_in_use(service.snapshot())
-    uses = [use for use in known if wanted.items() <= use.agent.choosable_labels.items()]
+    with backend() as asked:
+        uses = asked.gpus(wanted) if shows_gpus else []
+        known = asked.agents(wanted) if not shows_gpus or not uses else []
+        any_known = bool(known or uses or (wanted and asked.agents({})))
     if as_json:
-        print_json([*map(gpu_use_json, gpu_uses(uses))] if shows_gpus else [*map(agent_use_json, uses)])
+        print_json([*map(gpu_use_json, uses)] if shows_gpus else known)
         return
     if shows_gpus:
-        print_gpu_map(gpu_uses(uses))
+        print_gpu_map(uses)
     else:
-        _print_agents(uses)
-    if not known:
+        _print_agents(known)
+    if not any_known:
         click.echo("no agent has been observed yet; `muster pass` observes those of the inventory", err=True)
-    elif not uses:
+    elif not (known or uses):
         click.echo(f"no agent has {' and '.join(labels)}; `muster agent show AGENT` tells an agent's labels", err=True)
 
 
-def _print_agents(uses: Sequence[AgentUse]) -> None:
+def _print_agents(known: Sequence[Mapping[str, Any]]) -> None:
     print_table(
         ("AGENT", "GROUP", "STATE", "CPU FREE", "MEM FREE", "GPU FREE", "FGPU FREE", "KERNELS", "SEEN", "PROBLEM"),
         [
             (
-                use.agent.id,
-                use.agent.resource_group,
-                agent_state(use),
-                *(_free(use, name) for name in ("cpu", "mem", "gpu", "fgpu")),
-                len(use.kernels),
-                f"{age(use.agent.observed_at)} ago",
-                "; ".join(filter(None, (use.agent.problem, _fgpu_problem(use.agent)))) or "-",
+                agent["id"],
+                agent["resource_group"],
+                ",".join(filter(None, (agent["state"], agent["drain"]))),
+                *(_free(agent, name) for name in ("cpu", "mem", "gpu", "fgpu")),
+                agent["kernels"],
+                f"{age(datetime.fromisoformat(agent['observed_at']).timestamp())} ago",
+                "; ".join(filter(None, (agent["problem"], _fgpu_problem(agent)))) or "-",
             )
-            for use in uses
+            for agent in known
         ],
     )
 
 
-def _fgpu_problem(agent: Agent) -> str:
+def _fgpu_problem(agent: Mapping[str, Any]) -> str:
     """Empty where its GPUs are cut as the site wants it."""
-    return f"fgpu: {agent.fgpu_obstacle}" if agent.fgpu_obstacle else ""
+    return f"fgpu: {agent['fgpu_problem']}" if agent["fgpu_problem"] else ""
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -74,6 +76,6 @@ def agent_state(use: AgentUse) -> str:
     return ",".join(part for part in (use.agent.state.value, use.drain) if part)
 
 
-def _free(use: AgentUse, name: str) -> str:
-    capacity = getattr(use.agent.capacity, name)
-    return f"{format_slot(name, getattr(use.free, name))}/{format_slot(name, capacity)}" if capacity else "-"
+def _free(agent: Mapping[str, Any], name: str) -> str:
+    capacity = agent["capacity"][name]
+    return f"{format_slot(name, agent['free'][name])}/{format_slot(name, capacity)}" if capacity else "-"

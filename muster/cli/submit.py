@@ -9,7 +9,7 @@ import click
 import yaml
 from click.core import ParameterSource
 
-from muster.cli.context import current_user, json_option, sessions
+from muster.cli.context import backend, json_option
 from muster.cli.dry_run import dry_run
 from muster.cli.output import name_of, print_json
 from muster.cli.progress import follow
@@ -19,7 +19,6 @@ from muster.core.plan import Wait
 from muster.core.session import FINAL, Result, Session, SessionState
 from muster.core.spec import SessionSpec
 from muster.service.views import session_json
-from muster.service.what_if import WhatIf
 
 _MARK = "#MUSTER"
 _ASSIGNMENTS = ("env", "labels")
@@ -154,17 +153,17 @@ def submit(
             raise BadInputError("command: nothing stands behind --; write the command there")
         spec["command"] = shlex.join(command) if len(command) > 1 else command[0]
     spec.setdefault("ssh_keys", _public_keys(ssh_key_files))
-    with sessions() as service:
+    with backend() as asked:
         if tries:
-            ctx.exit(dry_run(WhatIf(service), service.prepared(spec, owner or current_user(), count), as_json=as_json))
-        submitted = service.submit(spec, owner or current_user(), count)
-        impossible = service.impossible(submitted)
+            ctx.exit(dry_run(asked.dry_run(spec, owner, count), as_json=as_json))
+        done = asked.submit(spec, owner, count)
+        submitted, impossible = done.sessions, done.impossible
         if not (as_json and wait):
             _announce(submitted, quiet=quiet, as_json=as_json)
         _warn([(session, impossible[session.id]) for session in submitted if session.id in impossible])
         if wait:
             reached = _reached_batch if submitted[0].spec.is_batch else _reached_interactive
-            ended = follow(service, submitted, reached, timeout_s=wait_timeout, quiet=quiet or as_json)
+            ended = follow(asked, submitted, reached, timeout_s=wait_timeout, quiet=quiet or as_json)
             if as_json:
                 print_json([session_json(session) for session in ended])
             ctx.exit(max(_exit_code(session) for session in ended))

@@ -1,18 +1,17 @@
 """`why` and `queue`: the reason for what a session is, in plain words, and how all that wait stand."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
-from muster.cli.context import complete_session, json_option, sessions
+from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_table, why_text
 from muster.core.changes import Suggestion
-from muster.core.explain import Surroundings, code_text, explain, moment_text, start_text, stored_wait
-from muster.core.session import Session, SessionState
+from muster.core.explain import Surroundings, code_text, explain, moment_text, start_text
 from muster.core.slots import format_slots
-from muster.service.views import timestamp
-from muster.service.what_if import Queued, WhatIf
+from muster.service.question_views import queued_json, why_json
+from muster.service.what_if import Queued
 
 
 @click.command()
@@ -24,32 +23,18 @@ def why(session: str, what_if: bool, as_json: bool) -> None:
 
     What would let it start is found by replaying the scheduler with each change made.
     """
-    with sessions() as service:
-        found = service.store.find(session)
-        wait = stored_wait(found.wait) if found.state is SessionState.PENDING else None
-        questions = WhatIf(service)
-        position = questions.position(found) if wait else 0
-        others = service.store.get(wait.waits_for) if wait else {}
-        suggestions = questions.what_would_help(found) if what_if else None
-    around = surroundings({other.id: f"{other.name} ({other.state})" for other in others.values()})
+    with backend() as asked:
+        told = asked.why(session, what_if=what_if)
     if as_json:
-        print_json(
-            {
-                "id": found.id,
-                "name": found.name,
-                "state": found.state,
-                "reason": found.reason,
-                "wait": {**found.wait, "position": position} if wait else None,
-                **({} if suggestions is None else {"suggestions": [suggestion_json(s) for s in suggestions]}),
-            }
-        )
+        print_json(why_json(told))
         return
+    found, around = told.session, surroundings(told.names)
     click.echo(f"{found.name} is {found.state}: {why_text(found)}")
-    if wait:
-        for line in explain(found, wait, position, around):
+    if told.wait:
+        for line in explain(found, told.wait, told.position, around):
             click.echo(f"  {line}")
-    if suggestions is not None:
-        print_suggestions(suggestions, around)
+    if told.suggestions is not None:
+        print_suggestions(told.suggestions, around)
 
 
 @click.command()
@@ -60,10 +45,10 @@ def queue(group: str | None, as_json: bool) -> None:
 
     POS is the place among those of the same resource group. CODE says in a word why it waits: see `muster why SESSION`.
     """
-    with sessions() as service:
-        found = [q for q in WhatIf(service).queue() if group in {None, q.session.spec.resource_group}]
+    with backend() as asked:
+        found = [q for q in asked.queue() if group in {None, q.session.spec.resource_group}]
     if as_json:
-        print_json([_queued_json(queued) for queued in found])
+        print_json([queued_json(queued) for queued in found])
         return
     around = surroundings({})
     print_table(
@@ -72,7 +57,7 @@ def queue(group: str | None, as_json: bool) -> None:
     )
 
 
-def surroundings(names: dict[str, str]) -> Surroundings:
+def surroundings(names: Mapping[str, str]) -> Surroundings:
     return Surroundings(time.time(), _local_time, names)
 
 
@@ -86,21 +71,12 @@ def print_suggestions(suggestions: Sequence[Suggestion], around: Surroundings) -
         click.echo(f"    {suggestion.text}{when}")
 
 
-def suggestion_json(suggestion: Suggestion) -> dict[str, object]:
-    return {
-        "text": suggestion.text,
-        "flags": list(suggestion.flags),
-        "effort": round(suggestion.effort, 4),
-        "starts_at": timestamp(suggestion.starts_at),
-    }
-
-
 def _local_time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def _queued_row(queued: Queued, around: Surroundings) -> list[object]:
-    session: Session = queued.session
+    session = queued.session
     return [
         queued.wait.position if queued.wait else "-",
         session.spec.resource_group,
@@ -113,19 +89,3 @@ def _queued_row(queued: Queued, around: Surroundings) -> list[object]:
         code_text(queued.wait),
         start_text(queued.wait, around),
     ]
-
-
-def _queued_json(queued: Queued) -> dict[str, object]:
-    session = queued.session
-    return {
-        "id": session.id,
-        "name": session.name,
-        "owner": session.owner,
-        "resource_group": session.spec.resource_group,
-        "priority": session.spec.priority,
-        "cluster_size": len(session.kernels),
-        "slots": {name: getattr(session.slots, name) for name in ("cpu", "mem", "fgpu", "gpu")},
-        "submitted_at": timestamp(session.submitted_at),
-        "position": queued.wait.position if queued.wait else None,
-        "wait": queued.wait.as_dict() if queued.wait else None,
-    }

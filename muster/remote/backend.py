@@ -11,6 +11,7 @@ from muster.core.errors import NotFoundError
 from muster.core.session import FINAL, Session
 from muster.remote.client import Client, ServerError
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
+from muster.service.gpu_map import GpuUse
 from muster.service.session_logs import LogWanted
 from muster.service.session_pages import SessionPage
 from muster.service.what_if import Queued
@@ -65,11 +66,12 @@ class RemoteBackend:
         queued: list[Queued] = unpacked(list[Queued], self._client.get("queue"))
         return queued
 
-    def agents(self) -> list[dict[str, Any]]:
-        return list(self._client.get("agents")["items"])
+    def agents(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        return list(self._client.get("agents", {"label": _texts(labels)})["items"])
 
-    def gpus(self) -> list[dict[str, Any]]:
-        return list(self._client.get("gpus")["items"])
+    def gpus(self, labels: Mapping[str, str]) -> list[GpuUse]:
+        uses: list[GpuUse] = unpacked(list[GpuUse], self._client.get("gpus", {"label": _texts(labels)}))
+        return uses
 
     def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[Session]:
         return self._changed("cancel" if only_pending else "terminate", references)
@@ -136,3 +138,7 @@ def _session(reference: str) -> str:
     if reference in {"", ".", ".."}:
         raise NotFoundError(f"there is no session {reference!r}; see `muster ls --all`")
     return f"sessions/{quote(reference, safe='')}"
+
+
+def _texts(labels: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in labels.items()]

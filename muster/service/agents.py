@@ -118,6 +118,7 @@ def agent_use_json(use: AgentUse) -> dict[str, Any]:
         "rack": use.agent.rack or None,
         "zone": use.agent.zone or None,
         "numa": [asdict(node) for node in use.agent.numa],
+        "drain": use.drain or None,
         "drain_reason": use.agent.drain_reason,
         "unreachable_since": timestamp(use.agent.unreachable_since),
         "sessions": sessions_json(use),

@@ -10,7 +10,7 @@ from muster.core.changes import Suggestion
 from muster.core.counterfactual import Answer
 from muster.core.plan import Wait
 from muster.core.session import Session, SessionState
-from muster.service.gpu_map import HeldShare
+from muster.service.gpu_map import GpuUse, HeldShare
 from muster.service.session_logs import LogWanted
 from muster.service.what_if import Queued
 from muster.store.store import StoryLine
@@ -85,9 +85,9 @@ class Backend(Protocol):
 
     def queue(self) -> list[Queued]: ...
 
-    def agents(self) -> list[dict[str, Any]]: ...
+    def agents(self, labels: Mapping[str, str]) -> list[dict[str, Any]]: ...
 
-    def gpus(self) -> list[dict[str, Any]]: ...
+    def gpus(self, labels: Mapping[str, str]) -> list[GpuUse]: ...
 
     def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[Session]: ...
 

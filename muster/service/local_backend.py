@@ -14,11 +14,12 @@ from typing import Any
 from muster.core.errors import BadInputError
 from muster.core.explain import stored_wait
 from muster.core.session import Session, SessionState
+from muster.core.spec import SessionSpec
 from muster.core.token import Token
 from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, named_agents, resume
 from muster.service.apps import session_apps
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
-from muster.service.gpu_map import gpu_use_json, gpu_uses, session_shares
+from muster.service.gpu_map import GpuUse, HeldShare, gpu_uses, session_shares
 from muster.service.known_images import known_images, known_json
 from muster.service.session_logs import LogWanted, opened_log
 from muster.service.session_pages import SessionFilter
@@ -121,8 +122,9 @@ class LocalBackend:
         """Only what the user may see; positions count all that wait."""
         return [queued for queued in WhatIf(self.service).queue() if self.sees(queued.session)]
 
-    def agents(self) -> list[dict[str, Any]]:
-        return [self._agent_json(use) for use in agents_in_use(self.service.snapshot())]
+    def agents(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Those that have all of the labels, as `muster agents --json` prints them; of sessions those he may see."""
+        return [self._agent_json(use) for use in self._uses(labels)]
 
     def agent(self, agent_id: str) -> dict[str, Any]:
         """Raises NotFoundError."""
@@ -132,15 +134,12 @@ class LocalBackend:
     def images(self) -> list[dict[str, Any]]:
         return [known_json(image) for image in known_images(self.service, self.user)]
 
-    def gpus(self) -> list[dict[str, Any]]:
-        """Of others' shares only how large they are."""
-        uses = gpu_uses(agents_in_use(self.service.snapshot()))
-        told = [gpu_use_json(use) for use in uses]
-        for use, json_of_it in zip(uses, told, strict=True):
-            for held, share in zip(use.held, json_of_it["shares"], strict=True):
-                if not self.sees(held.session):
-                    share |= {"session_id": None, "session": None, "kernel_id": None, "kernel": None, "problem": None}
-        return told
+    def gpus(self, labels: Mapping[str, str]) -> list[GpuUse]:
+        """Those of such agents; of others' shares only how large they are."""
+        return [
+            replace(use, held=tuple(held if self.sees(held.session) else _anonymous(held) for held in use.held))
+            for use in gpu_uses(self._uses(labels))
+        ]
 
     def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[Session]:
         self.check_may_change()
@@ -208,7 +207,16 @@ class LocalBackend:
     def _visible(self, sessions: Mapping[str, Session]) -> dict[str, Session]:
         return {key: session for key, session in sessions.items() if self.sees(session)}
 
+    def _uses(self, labels: Mapping[str, str]) -> list[AgentUse]:
+        uses = agents_in_use(self.service.snapshot())
+        return [use for use in uses if labels.items() <= use.agent.choosable_labels.items()]
+
     def _agent_json(self, use: AgentUse) -> dict[str, Any]:
         seen = {session.id for session in use.sessions if self.sees(session)}
         told = agent_use_json(use)
         return {**told, "sessions": [session for session in told["sessions"] if session["id"] in seen]}
+
+
+def _anonymous(held: HeldShare) -> HeldShare:
+    session = Session("", "(another's)", "", SessionSpec(), (), 0.0)
+    return replace(held, session=session, kernel=replace(held.kernel, id="", role="kernel", index=1, gpu_problem=None))

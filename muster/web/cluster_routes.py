@@ -5,6 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from muster.core.errors import BadInputError
+from muster.service.gpu_map import GpuUse, gpu_use_json
 from muster.service.question_views import queued_json
 from muster.service.what_if import Queued
 from muster.web import models
@@ -13,6 +15,7 @@ from muster.web.problems import answers
 from muster.web.requests import Replying
 
 router = APIRouter()
+Labels = Annotated[list[str], Query(description="NAME=VALUE that the agent must have; all of those given")]
 AgentId = Annotated[str, Path(max_length=255)]
 
 
@@ -23,16 +26,17 @@ def queue(asked: Asked, reply: Replying, *, group: Annotated[str | None, Query(m
     return reply(list[Queued], found, lambda queued: {"items": [queued_json(one) for one in queued]})
 
 
-@router.get("/agents", tags=["agents"], response_model=models.AgentsView, responses=answers())
-def agents(asked: Asked) -> Response:
+@router.get("/agents", tags=["agents"], response_model=models.AgentsView, responses=answers(422))
+def agents(asked: Asked, *, label: Labels = []) -> Response:  # noqa: B006 - FastAPI copies it
     """What agents have, and what is free; of the sessions on them only those that the token's user may see."""
-    return JSONResponse({"items": asked.agents()})
+    return JSONResponse({"items": asked.agents(_labels(label))})
 
 
-@router.get("/gpus", tags=["agents"], response_model=models.ItemsView, responses=answers())
-def gpus(asked: Asked) -> Response:
+@router.get("/gpus", tags=["agents"], response_model=models.ItemsView, responses=answers(422))
+def gpus(asked: Asked, reply: Replying, *, label: Labels = []) -> Response:  # noqa: B006
     """Who has which share of which GPU; of others' shares only how large they are."""
-    return JSONResponse({"items": asked.gpus()})
+    found = asked.gpus(_labels(label))
+    return reply(list[GpuUse], found, lambda uses: {"items": [gpu_use_json(use) for use in uses]})
 
 
 @router.get("/agents/{agent}", tags=["agents"], response_model=models.AgentView, responses=answers(404))
@@ -64,3 +68,11 @@ def images(asked: Asked) -> Response:
 def version(request: Request, asked: Asked) -> Response:
     del asked
     return JSONResponse({"muster": request.app.version, "api": "v1"})
+
+
+def _labels(texts: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for text, equals, _ in pairs:
+        if not equals:
+            raise BadInputError(f"label: {text!r} has no =; write NAME=VALUE")
+    return {name: value for name, _, value in pairs}

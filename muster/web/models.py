@@ -153,7 +153,7 @@ class DrainRequest(BaseModel):
 class References(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    sessions: list[str] = Field(min_length=1, max_length=10_000, description="names, ids, or the starts of ids")
+    sessions: list[str] = Field(max_length=10_000, description="names, ids, or the starts of ids")
 
 
 class VersionView(View):
