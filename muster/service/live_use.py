@@ -53,7 +53,7 @@ class LiveUses:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        for agent_id in sorted({kernel.allocation.agent_id for _, kernel in self._kernels if kernel.allocation}):
+        for agent_id in sorted({_agent_of(kernel) for _, kernel in self._kernels} & self._agents.keys()):
             self._rounds[agent_id] = 0
             threading.Thread(target=self._watch, args=[agent_id], daemon=True).start()
 
@@ -75,9 +75,7 @@ class LiveUses:
     def _watch(self, agent_id: str) -> None:
         while not self._stopped.is_set():
             try:
-                agent = self._agents.get(agent_id)
-                if agent is None:
-                    raise AgentUnreachableError(f"agent {agent_id} is not known any more")
+                agent = self._agents[agent_id]
                 with engine_of(agent, answer_timeout_s=_ANSWER_TIMEOUT_S) as client:
                     while not self._stopped.is_set():
                         began = time.monotonic()
