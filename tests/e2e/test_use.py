@@ -38,10 +38,7 @@ def burner(watching) -> str:
 @pytest.fixture(scope="module")
 def ended(watching) -> dict:
     """A session whose command used CPU and memory, and has ended before anybody could have looked twice."""
-    command = (
-        "x=$(head -c 20000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; echo ${#x}"
-    )
-    name = watching.submit(*SMALL[2:], "--cpu", "1", "--project", "audio", "-c", command)
+    name = watching.submit(*SMALL[2:], "--cpu", "1", "--project", "audio", "-c", f"{FILL}; {COUNT}")
     return watching.reaches(name, "TERMINATED")
 
 
