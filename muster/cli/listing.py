@@ -73,6 +73,7 @@ def _print_session(session: Session, dependencies: Mapping[str, Session]) -> Non
         "Cluster": f"{len(session.kernels)} kernels, {session.placed_mode or session.spec.cluster_mode}",
         "Resources": format_slots(session.slots),
         "Command": session.spec.command,
+        "Folders": ", ".join(f"{f.owner}/{f.name}:{f.target}{':ro' if f.read_only else ''}" for f in session.folders),
         "After": _named(spec.after, dependencies),
         "After ok": _named(spec.after_ok, dependencies),
         "After any": _named(spec.after_any, dependencies),
