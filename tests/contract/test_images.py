@@ -1,0 +1,61 @@
+"""Images made of sessions, in both databases."""
+
+from dataclasses import replace
+
+import pytest
+
+from muster.core.committed_image import CommittedImage, parse_name
+from muster.core.errors import NameTakenError
+from tests.strategies import NOW
+
+IMAGE = CommittedImage(
+    name="lab/train",
+    tag="2",
+    owner="ann",
+    public=False,
+    message="with results",
+    parent="muster/default:latest",
+    parent_id="sha256:" + "1" * 64,
+    session_id="0" * 36,
+    session_name="train",
+    kernel_name="main1",
+    agent_id="a1",
+    architecture="x86_64",
+    created_at=NOW,
+)
+MADE = replace(IMAGE, image_id="sha256:" + "2" * 64, size_bytes=1 << 40)
+
+
+def test_an_image_is_in_the_catalog_once_it_is_made(store):
+    store.images.claim(IMAGE)
+    assert store.images.all() == ()
+    assert store.images.find("lab/train", "2") == IMAGE
+    store.images.made(MADE)
+    assert store.images.all() == (MADE,)
+
+
+def test_a_name_is_had_once(store):
+    store.images.claim(IMAGE)
+    with pytest.raises(NameTakenError, match="lab/train:2"):
+        store.images.claim(replace(IMAGE, owner="bob"))
+    store.images.claim(replace(IMAGE, tag="3"))
+
+
+def test_a_forgotten_image_leaves_its_name(store):
+    store.images.claim(IMAGE)
+    assert store.images.forget("lab/train", "2")
+    assert not store.images.forget("lab/train", "2")
+    store.images.claim(IMAGE)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a", ":1", "a:", "A:1", "a b:1", "a//b:1", "host:5000/a:1", "a:1/b", "-a:1", "a:-1"]
+)
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(ValueError, match="write"):
+        parse_name(name)
+
+
+@pytest.mark.parametrize(("name", "parts"), [("a:1", ("a", "1")), ("lab/a-b_c.d:V2.0", ("lab/a-b_c.d", "V2.0"))])
+def test_a_name_has_a_tag(name, parts):
+    assert parse_name(name) == parts

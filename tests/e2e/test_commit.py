@@ -1,0 +1,168 @@
+"""`muster commit`: what comes along in an image of a running kernel, and what never does."""
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import docker
+import pytest
+
+from tests.control_node import SMALL
+
+IMAGE = "muster-e2e/committed:1"
+FOLDER_TEXT, LOG_TEXT, KEY_TEXT = "text-in-the-folder", "text-in-the-log", "text-of-a-private-key"
+ENV_TEXT, COMMAND_TEXT = "text-in-the-environment", "text-of-the-command"
+NEVER = (FOLDER_TEXT, LOG_TEXT, KEY_TEXT, ENV_TEXT, COMMAND_TEXT, "PRIVATE KEY", "BACKENDAI_")
+
+
+@contextmanager
+def as_user(node, name) -> Iterator[None]:
+    """As somebody who came to root by sudo."""
+    before = dict(node.variables)
+    node.variables["SUDO_USER"] = name
+    try:
+        yield
+    finally:
+        node.variables.clear()
+        node.variables.update(before)
+
+
+@pytest.fixture(scope="module")
+def session(node) -> str:
+    """Two kernels of alice's, in which she has done what people do."""
+    (node.folders / "data").mkdir(exist_ok=True)
+    (node.folders / "data" / "numbers.txt").write_text(FOLDER_TEXT)
+    with as_user(node, "alice"):
+        name = node.submit(
+            *(*SMALL, "-N", "2", "-v", "data", "-v", "data:/mnt/deep/data:ro", "-e", f"TOKEN={ENV_TEXT}"),
+            *("-c", f"echo {LOG_TEXT}; : {COMMAND_TEXT}; touch ready; sleep 1000"),
+        )
+        node.reaches(name, "RUNNING")
+    script = f"""
+        until [ -e ready ]; do sleep 0.1; done
+        mkdir -p results/deep .ssh && echo {KEY_TEXT} > .ssh/id_rsa
+        echo 42 > results/deep/answer && ln -s answer results/deep/link && ln results/deep/answer results/hard
+        ln -s /run/muster/id_ed25519 results/key
+        ssh sub1 true
+    """
+    node.exec(name, "sh", "-ec", script)
+    return name
+
+
+@pytest.fixture(scope="module")
+def image(node, session) -> Iterator[dict]:
+    with as_user(node, "alice"):
+        made = node.run("commit", session, IMAGE, "--message", "with results", "--sync", "--json").json()
+    yield made
+    docker.from_env().images.remove(IMAGE, force=True)
+
+
+def layers_of(reference):
+    archive = io.BytesIO(b"".join(docker.from_env().api.get_image(reference)))
+    with tarfile.open(fileobj=archive) as saved:
+        members = {member.name: saved.extractfile(member) for member in saved if member.isfile()}
+        contents = {name: content.read() for name, content in members.items()}
+    (manifest,) = json.loads(contents["manifest.json"])
+    return contents, [contents[name] for name in manifest["Layers"]], json.loads(contents[manifest["Config"]])
+
+
+def test_no_layer_of_it_holds_keys_mounts_or_logs(image):
+    contents, layers, _ = layers_of(image["reference"])
+    for name, content in contents.items():
+        for text in NEVER:
+            if content in layers[:-1] and text not in (FOLDER_TEXT, LOG_TEXT, KEY_TEXT, ENV_TEXT, COMMAND_TEXT):
+                continue  # the parent's own programs may speak of such things
+            assert text.encode() not in content, f"{text} is in {name}"
+    with tarfile.open(fileobj=io.BytesIO(layers[-1])) as newest:
+        names = sorted(newest.getnames())
+    deep = ("deep", "deep/answer", "deep/link", "hard")
+    results = [f"home/work/results/{name}" for name in deep]
+    assert names == ["home", "home/work", "home/work/ready", "home/work/results", *results]
+
+
+def test_it_starts_as_its_parent_does(image):
+    client = docker.from_env()
+    parent, made = (client.images.get(name).attrs for name in ("muster/default:latest", image["reference"]))
+    for key in ("Entrypoint", "Cmd", "Env", "Labels", "User", "WorkingDir", "ExposedPorts", "Volumes", "Healthcheck"):
+        assert (made["Config"].get(key) or None) == (parent["Config"].get(key) or None), key
+    assert made["RootFS"]["Layers"][:-1] == parent["RootFS"]["Layers"]
+
+
+def test_the_author_and_the_parent_are_recorded(node, image, session):
+    parent = docker.from_env().images.get("muster/default:latest").id
+    (shown,) = node.run("images", "show", IMAGE, "--json").json()
+    known = node.show(session)
+    assert shown["committed"] | {"created_at": None} == {
+        "reference": IMAGE,
+        "image_id": image["image_id"],
+        "author": "alice",
+        "public": False,
+        "message": "with results",
+        "parent": "muster/default:latest",
+        "parent_id": parent,
+        "session": {"id": known["id"], "name": session, "kernel": "main1"},
+        "agent": "localhost",
+        "architecture": docker.from_env().info()["Architecture"],
+        "size_bytes": image["size_bytes"],
+        "created_at": None,
+    }
+    text = node.run("images", "show", IMAGE).out
+    assert "alice" in text
+    assert "muster/default:latest" in text
+
+
+def test_its_author_starts_sessions_of_it_and_nobody_else(node, image):
+    with as_user(node, "bob"):
+        refused = node.run("submit", *SMALL, "--image", image["reference"], check=False)
+        assert refused.code == 2
+        assert f"image: there is no image '{IMAGE}' in the catalog for bob" in refused.err
+        assert IMAGE not in [f"{i['name']}:{i['version']}" for i in node.run("images", "--json").json()]
+        missing = node.run("images", "rm", IMAGE, check=False)
+        assert (missing.code, "alice's" in missing.err) == (1, True)
+    with as_user(node, "alice"):
+        again = node.start("--image", image["reference"], "-N", "2")
+        done = node.exec(again, "sh", "-ec", "cat results/deep/link results/hard; id -un; ssh sub1 hostname")
+        assert done.out.split() == ["42", "42", "work", "sub1"]
+        in_use = node.run("images", "rm", IMAGE, check=False)
+        assert (in_use.code, f"used by session {again}" in in_use.err) == (1, True)
+        node.run("terminate", again)
+        node.reaches(again, "TERMINATED")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("untagged", "NAME:TAG: 'untagged' has no tag; write NAME:TAG such as train:2"),
+        ("Upper:1", "NAME:TAG: 'Upper' is not a name; write lower-case letters"),
+        ("muster/default:latest", "NAME:TAG: agent localhost holds another image muster/default:latest"),
+        (IMAGE, f"NAME:TAG: there is an image {IMAGE} already"),
+    ],
+)
+@pytest.mark.usefixtures("image")
+def test_a_name_that_cannot_be_had_is_refused(node, session, name, problem):
+    refused = node.run("commit", session, name, check=False)
+    assert (refused.code, problem in refused.err) == (2, True), refused.err
+
+
+def test_it_is_refused_over_the_size_limit(node, session):
+    before = node.config.read_text()
+    node.config.write_text(before + "commit_max_size: 1M\n")
+    try:
+        refused = node.run("commit", session, "muster-e2e/large:1", check=False)
+    finally:
+        node.config.write_text(before)
+    assert refused.code == 1
+    assert "commit_max_size allows 1M; remove files" in refused.err
+    assert not [i for i in node.run("images", "--json").json() if i["name"] == "muster-e2e/large"]
+    assert not docker.from_env().images.list("muster-e2e/large")
+
+
+def test_one_that_is_removed_is_gone_from_catalog_and_agents(node, session):
+    with as_user(node, "alice"):
+        node.run("commit", f"{session}:sub1", "muster-e2e/short:1", "--public")
+        assert "removed, from 1 agents" in node.run("images", "rm", "muster-e2e/short:1").out
+        again = node.run("images", "rm", "muster-e2e/short:1", check=False)
+    assert again.code == 2
+    assert not docker.from_env().images.list("muster-e2e/short")

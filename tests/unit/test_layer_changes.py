@@ -1,0 +1,78 @@
+"""What of a container's layer goes into an image: everything of the user's, nothing of ours, no key, no mount."""
+
+import posixpath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.core.layer_changes import Entry, kept
+
+HOME = "/home/work"
+MOUNTS = ("/home/work/data", "/mnt/deep/data")
+OURS = (
+    "run/muster",
+    "etc/passwd",
+    "opt/muster",
+    "home/work/data",
+    "mnt/deep/data",
+    "home/work/.ssh",
+    "dev",
+    "etc/hosts",
+)
+THEIRS = ("home/work/results", "usr/local", "srv", "etc/muster.d", "home/work/database", "run/mustering")
+PARTS = st.lists(st.sampled_from(["a", "b.txt", "c"]), max_size=3).map("/".join)
+
+
+def tree(paths):
+    """Files with the directories above them, as an archive has them."""
+    directories = {parent for path in paths for parent in parents(path)}
+    return [Entry(f"{path}/", is_directory=True) for path in sorted(directories)] + [Entry(path) for path in paths]
+
+
+def parents(path):
+    while path := posixpath.dirname(path):
+        yield path
+
+
+def below(root):
+    return PARTS.map(lambda rest: posixpath.join(root, rest, "file"))
+
+
+@given(
+    ours=st.sets(st.sampled_from(OURS).flatmap(below), max_size=6),
+    theirs=st.sets(st.sampled_from(THEIRS).flatmap(below), max_size=6),
+)
+def test_files_of_the_users_stay_with_their_directories_and_no_other(ours, theirs):
+    names = kept(tree([*ours, *theirs]), MOUNTS, HOME)
+    assert {name for name in names if not name.endswith("/")} == theirs
+    assert {name.rstrip("/") for name in names if name.endswith("/")} == {p for path in theirs for p in parents(path)}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry("home/work/key", target="/run/muster/id_ed25519", is_symlink=True),
+        Entry("home/work/key", target="../../run/muster/secrets/token", is_symlink=True),
+        Entry("home/work/hard", target="home/work/.ssh/id_rsa"),
+        Entry("etc/.wh.passwd"),
+        Entry("./run/muster/"),
+        Entry("home/work/.ssh/id_rsa"),
+        Entry("usr/sbin/docker-init"),
+    ],
+)
+def test_what_leads_to_a_key_or_is_ours_is_left_out(entry):
+    assert kept([entry], MOUNTS, HOME) == set()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry("home/work/link", target="data/numbers.txt", is_symlink=True),
+        Entry("srv/.wh.old"),
+        Entry("srv/.wh..wh..opq"),
+        Entry("var/empty/", is_directory=True),
+    ],
+)
+def test_what_the_user_changed_stays(entry):
+    assert kept([entry], MOUNTS, HOME) == {entry.name}
