@@ -1,0 +1,120 @@
+"""What the entrypoint does between a kernel's release and its command."""
+
+import pytest
+
+from tests.modules.cluster_on_host import desired, key_files, log_of, log_with, session
+
+HUSH = "hush, a secret"
+
+
+def with_files(command=(), kernels=("main1",), **files):
+    """A session whose kernels have these start-up files: texts by name, `__` for `/`."""
+    own = {name.replace("__", "/"): content for name, content in files.items()}
+    modes = {"bootstrap": "0755", "secret_env": "0400", "secret_links": "0400"}
+    entries = {
+        name: {"content": content, "mode": "0400" if "/" in name else modes.get(name, "0444")}
+        for name, content in own.items()
+    }
+    return session(kernels, command=list(command), files={**key_files(kernels), **entries})
+
+
+def end_of(cluster, entry):
+    """The last words of main1, once its command has ended by itself."""
+    while any(kernel["state"] == "running" for kernel in cluster.report()["kernels"]):
+        continue
+    (words,) = cluster.converge(desired(entry, "stop"))["last_words"]
+    return words["exit_code"], log_of(words)
+
+
+def ran(cluster, entry):
+    cluster.converge(entry)
+    return end_of(cluster, entry)
+
+
+SHOW = ("sh", "-c", "pwd; cat; echo done")
+
+
+def test_a_command_begins_after_the_bootstrap_script_in_its_directory_with_its_input(cluster):
+    entry = with_files(
+        SHOW,
+        bootstrap="#!/bin/sh\necho first; cat; mkdir -p /home/work/a\\ b; exit 0\n",
+        workdir="/home/work/a b",
+        stdin="rows\n",
+    )
+    assert ran(cluster, entry) == (0, "first\n/home/work/a b\nrows\ndone\n")
+
+
+def test_a_bootstrap_script_without_a_first_line_is_run_by_sh(cluster):
+    entry = with_files(("sh", "-c", "cat made"), bootstrap="echo by sh > /home/work/made\n")
+    assert ran(cluster, entry) == (0, "by sh\n")
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "says"),
+    [
+        ({"bootstrap": "exit 9"}, 9, "muster: the bootstrap script ended with exit code 9"),
+        ({"workdir": "/nowhere"}, 125, "muster: the working directory /nowhere cannot be entered"),
+        (
+            {"secrets__token": HUSH, "secret_links": "token /etc/token\n"},
+            125,
+            "muster: secret token cannot be put at /etc/token",
+        ),
+        (
+            {"secrets__token": HUSH, "secret_links": "token /etc/passwd\n"},
+            125,
+            "muster: secret token is to be at /etc/passwd, but something is there already",
+        ),
+    ],
+)
+def test_what_cannot_begin_ends_the_kernel_with_one_clear_line(cluster, files, code, says):
+    ended, log = ran(cluster, with_files(("echo", "never"), **files))
+    assert ended == code
+    assert log.count("muster: ") == 1
+    assert says in log
+    assert "never" not in log
+    assert HUSH not in log
+
+
+def test_a_secret_is_a_file_a_variable_and_a_link_and_in_no_login_or_inspection(cluster):
+    entry = with_files(
+        ("sh", "-c", "echo $TOKEN; cat .config/token; exec sleep 60"),
+        secrets__token=f"{HUSH}\n",
+        secret_env="TOKEN token\n",
+        secret_links="token /home/work/.config/token\n",
+    )
+    cluster.converge(entry)
+    container = cluster.report()["kernels"][0]["container_id"]
+    assert HUSH not in str(cluster.engine.container(container))
+    assert "TOKEN" not in cluster.run_in(entry, "main1", "ssh", "main1", "env")
+    mode = "until [ -L .config/token ]; do sleep 0.1; done; cd /run/muster; stat -c '%a %u' secrets secrets/token"
+    assert cluster.run_in(entry, "main1", "sh", "-c", mode) == "700 1000\n400 1000"
+    assert log_with(cluster, container, f"{HUSH}\n{HUSH}\n".encode()).decode() == f"{HUSH}\n{HUSH}\n"
+    cluster.converge(desired(entry, "stop"))
+    assert cluster.key_directories() == []
+
+
+def test_a_kernel_without_a_command_runs_the_bootstrap_script_and_goes_on(cluster):
+    entry = with_files(kernels=("main1", "sub1"), bootstrap="echo here > /home/work/made\n")
+    cluster.converge(entry)
+    for kernel in ("main1", "sub1"):
+        there = "until [ -s /home/work/made ]; do sleep 0.1; done; cat /home/work/made"
+        assert cluster.run_in(entry, kernel, "sh", "-c", there) == "here"
+    assert [kernel["state"] for kernel in cluster.report()["kernels"]] == ["running", "running"]
+
+
+def test_a_kernel_is_stopped_at_once_while_its_bootstrap_script_runs(cluster):
+    entry = with_files(("echo", "never"), bootstrap="sleep 1000")
+    cluster.converge(entry)
+    (words,) = cluster.converge(desired(entry, "stop"), stop_grace_s=60)["last_words"]
+    assert words["exit_code"] == 143
+    assert "never" not in log_of(words)
+
+
+def test_secrets_of_an_earlier_launch_are_gone_in_the_next(cluster):
+    entry = with_files(("sleep", "60"), secrets__old=HUSH)
+    cluster.converge(entry)
+    later = with_files(("sleep", "60"), secrets__new=HUSH)
+    kernel = {**entry["kernels"][0], "files": later["kernels"][0]["files"]}
+    cluster.generation = 2
+    cluster.converge({**entry, "generation": 2, "kernels": [kernel]})
+    assert cluster.run_in(entry, "main1", "ls", "/run/muster/secrets") == "new"
