@@ -8,7 +8,16 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import account_files, agent_names, container_spec, fgpu_state, gpu_access, kernel_cgroup, key_directory
+from . import (
+    account_files,
+    agent_names,
+    container_spec,
+    fgpu_state,
+    gpu_access,
+    kernel_cgroup,
+    key_directory,
+    mounted_where,
+)
 from .engine_api import EngineApi, EngineError
 from .kernel_sshd import SshdWait
 from .launch_error import GivenUpError, LaunchError, first_failure
@@ -170,6 +179,7 @@ class GangLaunch:
     def _launch_kernel(self, kernel: Kernel, folders: dict[str, str]) -> None:
         manifest, session, user = self._manifest, self.session, kernel.spec["user"]
         access = kernel.spec["gpu_access"]
+        seen = [mounted_where.identity_of(folders[mount["folder"]]) for mount in kernel.spec["mounts"]]
         image = self._images.get(kernel.spec["image"])
         facts = self._images.facts(image, {user["home"]} | gpu_access.image_paths(access))
         shell = facts.login_shell(manifest.runtime_path)
@@ -195,7 +205,16 @@ class GangLaunch:
         self._network.result()
         give_up_at = time.monotonic() + manifest.start_timeout_s
         self._start(kernel, container_id, give_up_at)
+        self._check_mounts(kernel, container_id, seen)
         self._sshds.until_it_greets(kernel, container_id, give_up_at)
+
+    def _check_mounts(self, kernel: Kernel, container_id: str, seen: list[mounted_where.Identity | None]) -> None:
+        if seen:
+            pid = self._engine.container(container_id)["State"]["Pid"]
+            if not pid or (None not in seen and mounted_where.are_mounted(seen, pid)):
+                return
+            message = f"{kernel.name}: a folder was replaced while it was being mounted"
+            raise LaunchError(message, permanent=False)
 
     def _create(self, kernel: Kernel, name: str, body: dict[str, Any], give_up_at: float) -> str:
         while True:
