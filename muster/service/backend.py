@@ -70,9 +70,6 @@ class Why:
 class Backend(Protocol):
     """Each method raises what `Sessions` raises for the same, and NotFoundError for what its user may not see."""
 
-    @property
-    def user(self) -> str: ...
-
     def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> Submitted: ...
 
     def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRun: ...

@@ -1,0 +1,83 @@
+"""A control node's server in this process, and callers with tokens of each scope."""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from muster.core.token import Scope
+from muster.service.sessions import Sessions
+from muster.service.tokens import create_token
+from muster.settings import load_settings
+from muster.store.store import Store
+from muster.web.app import make_app
+from tests.command_line import write_settings
+
+Caller = Callable[..., TestClient]
+
+
+@pytest.fixture
+def service(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sessions]:
+    (tmp_path / "state").mkdir(mode=0o700)
+    shutil.copy(empty_database, tmp_path / "state" / "muster.db")
+    config = write_settings(tmp_path, {})
+    monkeypatch.setenv("MUSTER_CONFIG", str(config))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SUDO_USER", "ada")
+    settings = load_settings(config)
+    store = Store(settings.database_url)
+    yield Sessions(store, settings)
+    store.close()
+
+
+@pytest.fixture
+def app(service: Sessions) -> FastAPI:
+    return make_app(service)
+
+
+@pytest.fixture
+def secret_of(service: Sessions) -> Callable[..., str]:
+    """A token's secret for a user."""
+
+    def make(user: str, scope: Scope = Scope.USER) -> str:
+        name = f"{user}-{scope}"
+        return create_token(service.store, name, user, scope, None)[1]
+
+    return make
+
+
+@pytest.fixture
+def caller(app: FastAPI, secret_of: Callable[..., str]) -> Iterator[Caller]:
+    """Clients that carry a token of such a user."""
+    opened: list[TestClient] = []
+
+    def make(user: str, scope: Scope = Scope.USER) -> TestClient:
+        headers = {"Authorization": f"Bearer {secret_of(user, scope)}"}
+        client = TestClient(app, headers=headers, raise_server_exceptions=False)
+        opened.append(client.__enter__() if not opened else client)
+        return client
+
+    yield make
+    if opened:
+        opened[0].__exit__(None, None, None)
+
+
+@pytest.fixture
+def server(app: FastAPI) -> Iterator[str]:
+    """The URL of the server as it listens on a port of this machine."""
+    running = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not running.started:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{running.servers[0].sockets[0].getsockname()[1]}"
+    running.should_exit = True
+    thread.join(30)

@@ -1,0 +1,121 @@
+"""Live changes, numbers for Prometheus, and the dashboard that is made of them."""
+
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from muster.core.errors import BadInputError
+from muster.service.live import LiveChanges
+from muster.web.server import Listening
+from tests.strategies import make_agent
+from tests.unit.web.test_api import SESSIONS, SMALL
+
+ROOT = Path(__file__).parents[3]
+
+
+def events_of(lines):
+    """Each event as its number and what it tells."""
+    number = None
+    for line in lines:
+        if line.startswith("id: "):
+            number = int(line[4:])
+        if line.startswith("data: "):
+            yield number, json.loads(line[6:])
+
+
+@pytest.fixture
+def client(server, secret_of):
+    def make(user):
+        headers = {"Authorization": f"Bearer {secret_of(user)}"}
+        return httpx.Client(base_url=server, headers=headers, timeout=30)
+
+    return make
+
+
+def test_a_listener_hears_of_his_sessions_as_they_change_and_of_no_others(client):
+    ada, eve = client("ada"), client("eve")
+    with ada.stream("GET", "/api/v1/events") as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith(": since ")
+        eve.post(SESSIONS, json={**SMALL, "name": "hers"})
+        ada.post(SESSIONS, json={**SMALL, "name": "mine"})
+        ada.delete(f"{SESSIONS}/mine")
+        events = events_of(lines)
+        told = [next(events) for _ in range(2)]
+    assert [(event["session"]["name"], event["to"]) for _, event in told] == [
+        ("mine", "PENDING"),
+        ("mine", "CANCELLED"),
+    ]
+    with ada.stream("GET", "/api/v1/events", headers={"Last-Event-ID": str(told[0][0])}) as stream:
+        missed = next(events_of(stream.iter_lines()))
+    assert missed[0] == told[1][0]
+
+
+def test_nobody_reads_the_store_while_nobody_listens(service):
+    live = LiveChanges(service)
+    heard = []
+    with live.running():
+        service.submit(SMALL, "ada")
+        assert live.add(heard.append) == service.store.last_event()
+        live.remove(heard.append)
+    assert heard == []
+
+
+def measured(client):
+    text = client.get("/metrics").text
+    return dict(re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", text, re.MULTILINE))
+
+
+def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service):
+    service.store.save_agents([make_agent("a1")])
+    ada = caller("ada")
+    ada.post(SESSIONS, json={**SMALL, "name": "train"})
+    service.store.add_to_counters({"pass-le-0.1": 2, "pass-us": 150_000})
+    told = measured(ada)
+    assert told['muster_queue_length{group="default"}'] == "1.0"
+    assert float(told['muster_queue_oldest_wait_seconds{group="default"}']) >= 0
+    assert told['muster_sessions{state="PENDING"}'] == "1.0"
+    assert told['muster_agents{group="default",state="ALIVE"}'] == "1.0"
+    assert float(told['muster_slots{group="default",slot="cpu"}']) > 0
+    assert told['muster_slots_used{group="default",slot="cpu"}'] == "0.0"
+    assert told["muster_submitted_total"] == "1.0"
+    assert told["muster_pass_duration_seconds_count"] == "2.0"
+    assert told['muster_pass_duration_seconds_bucket{le="0.03"}'] == "0.0"
+    assert told["muster_pass_duration_seconds_sum"] == "0.15"
+    ada.delete(f"{SESSIONS}/train")
+    ada.post(SESSIONS, json={**SMALL, "name": "again"})
+    assert measured(ada)["muster_submitted_total"] == "2.0"
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(caller, service):
+    service.store.save_agents([make_agent("a1")])
+    named = {name.partition("{")[0] for name in measured(caller("ada"))}
+    dashboard = json.loads((ROOT / "docs" / "grafana" / "muster.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    asked = {name for query in queries for name in re.findall(r"\bmuster_[a-z_]+", query)}
+    assert asked
+    assert asked <= named
+
+
+@pytest.mark.parametrize(
+    ("listening", "message"),
+    [
+        (Listening("0.0.0.0", 80), "--host: 0.0.0.0 can be reached"),
+        (Listening("muster.example", 80), "--host: "),
+        (Listening("127.0.0.1", 80, tls_cert=ROOT / "README.md"), "--tls-cert: "),
+        (Listening("127.0.0.1", 80, ROOT / "nosuch", ROOT / "README.md"), "--tls-cert: .*nosuch is no file"),
+    ],
+)
+def test_it_does_not_listen_where_tokens_would_travel_unprotected(listening, message):
+    with pytest.raises(BadInputError, match=message):
+        listening.check()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_it_listens_on_this_machine_without_more(host):
+    Listening(host, 8080).check()
+    Listening("0.0.0.0", 8080, insecure=True).check()
+    Listening("0.0.0.0", 8080, ROOT / "README.md", ROOT / "README.md").check()

@@ -1,0 +1,93 @@
+"""Whose session it is: nobody sees or touches another's."""
+
+import pytest
+
+from muster.core.token import Scope
+from tests.strategies import make_agent, placed_on
+from tests.unit.web.test_api import SESSIONS, SMALL, submitted
+
+READS = ["", "/why", "/events", "/kernels/main1/log"]
+
+
+@pytest.fixture
+def hers(caller):
+    """Another user's session, with something in it that nobody else may read."""
+    return submitted(caller("eve"), name="private-work", env={"PASSWORD": "hush-hush"})
+
+
+@pytest.mark.parametrize("path", READS)
+@pytest.mark.parametrize("scope", [Scope.USER, Scope.READ])
+def test_another_users_session_is_not_there(caller, hers, path, scope):
+    ada = caller("ada", scope)
+    for reference in ("private-work", hers["id"], hers["id"][:8]):
+        answer = ada.get(f"{SESSIONS}/{reference}{path}")
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == f"there is no session {reference!r}; see `muster ls --all`"
+
+
+@pytest.mark.parametrize("action", ["terminate", "cancel", "hold", "release", "restart"])
+def test_another_users_session_is_not_changed(caller, hers, action):
+    ada = caller("ada")
+    assert ada.post(f"{SESSIONS}/{action}", json={"sessions": ["private-work"]}).status_code == 404
+    assert ada.delete(f"{SESSIONS}/{hers['id']}").status_code == 404
+    assert ada.post(f"{SESSIONS}/private-work/rename", json={"name": "mine"}).status_code == 404
+    assert caller("root", Scope.ADMIN).get(f"{SESSIONS}/private-work").json()["state"] == "PENDING"
+
+
+def test_lists_hold_ones_own_only_whatever_is_asked_for(caller, hers):
+    ada = caller("ada")
+    submitted(ada, name="mine")
+    for query in ({}, {"owner": "eve"}, {"ended": True}, {"state": "PENDING"}):
+        text = ada.get(SESSIONS, params=query).text
+        assert "private-work" not in text
+        assert "hush-hush" not in text
+    assert [one["name"] for one in ada.get("/api/v1/queue").json()["items"]] == ["mine"]
+    root = caller("root", Scope.ADMIN)
+    assert root.get(SESSIONS).json()["total"] == 2
+    assert root.get(SESSIONS, params={"owner": "eve"}).json()["items"][0]["id"] == hers["id"]
+
+
+@pytest.mark.usefixtures("hers")
+def test_a_name_means_ones_own_session_though_anothers_bears_it_now(caller):
+    ada, eve = caller("ada"), caller("eve", Scope.ADMIN)
+    eve.delete(f"{SESSIONS}/private-work")
+    mine = submitted(ada, name="private-work")
+    assert ada.get(f"{SESSIONS}/private-work").json()["id"] == mine["id"]
+    ada.delete(f"{SESSIONS}/private-work")
+    submitted(eve, name="private-work")
+    assert ada.get(f"{SESSIONS}/private-work").json()["id"] == mine["id"]
+
+
+@pytest.mark.usefixtures("hers")
+def test_agents_tell_nothing_of_others_sessions(caller, service):
+    service.store.save_agents([make_agent("a1")])
+    session = placed_on(service.store.find("private-work"), "a1")
+    assert session.agents == ("a1",)
+    for path in ("agents", "gpus"):
+        assert "private-work" not in caller("ada" if path == "agents" else "bob").get(f"/api/v1/{path}").text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", SESSIONS, SMALL),
+        ("POST", f"{SESSIONS}/dry-run", SMALL),
+        ("POST", f"{SESSIONS}/terminate", {"sessions": ["mine"]}),
+        ("POST", f"{SESSIONS}/hold", {"sessions": ["mine"]}),
+        ("DELETE", f"{SESSIONS}/mine", None),
+        ("POST", f"{SESSIONS}/mine/rename", {"name": "x"}),
+    ],
+)
+def test_a_token_that_reads_changes_nothing(caller, method, path, body):
+    submitted(caller("ada"), name="mine")
+    reader = caller("ada", Scope.READ)
+    answer = reader.request(method, path, json=body)
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:muster:scope")
+    assert reader.get(f"{SESSIONS}/mine").json()["state"] == "PENDING"
+
+
+def test_only_administrators_submit_for_others(caller):
+    answer = caller("ada").post(SESSIONS, json=SMALL, params={"owner": "eve"})
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:muster:scope")
+    made = caller("root", Scope.ADMIN).post(SESSIONS, json=SMALL, params={"owner": "eve"})
+    assert made.json()["items"][0]["owner"] == "eve"
