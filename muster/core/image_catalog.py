@@ -87,11 +87,11 @@ class CatalogImage(BaseModel):
                 raise invalid(f"{self.name}: {version!r} is not a version", "write letters, digits and _.-")
         if self.default and self.default not in self.versions:
             raise invalid(f"{self.name}: default {self.default!r} is no version of it", "name one of its versions")
-        for alias, version in self.aliases.items():
+        for alias, named in self.aliases.items():
             if not _WORD.fullmatch(alias):
                 raise invalid(f"{self.name}: {alias!r} is not an alias", "write letters, digits and _./- or NAME:TAG")
-            if version is not None and version not in self.versions:
-                raise invalid(f"{self.name}: alias {alias} names {version!r}, no version of it", "name one of them")
+            if named is not None and named not in self.versions:
+                raise invalid(f"{self.name}: alias {alias} names {named!r}, no version of it", "name one of them")
         return self
 
 

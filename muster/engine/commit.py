@@ -67,7 +67,7 @@ def commit(
     with engine_of(agent, answer_timeout_s=SILENCE_S) as client, container_of(agent, kernel) as found:
         container = client.containers.get(str(found.id))
         _check_size(client, container, new.reference, most_bytes)
-        raw = client.api.commit(container.id, pause=True)["Id"]
+        raw = str(client.api.commit(str(found.id), pause=True)["Id"])
         try:
             image_id = _cleaned(client, container, raw, new, spool, progressed)
         finally:
@@ -120,12 +120,11 @@ def _cleaned(
         digest = clean_layer(layer, cleaned, mounts)
         image_id = _write_image(archive, cleaned, _new_config(config, parent, digest, new), new.reference)
         archive.seek(0)
-        # A request takes a file, which the stub does not know.
-        client.images.load(archive)  # type: ignore[arg-type]
+        client.images.load(archive)
     return image_id
 
 
-def _read_image(stream: IO[bytes], config_hex: str, newest: str, layer: IO[bytes]) -> dict[str, Any]:
+def _read_image(stream: "_Stream", config_hex: str, newest: str, layer: IO[bytes]) -> dict[str, Any]:
     """The image's configuration; its newest layer goes to `layer`. Raises ImageError where the engine sends neither."""
     config: dict[str, Any] | None = None
     has_layer = False

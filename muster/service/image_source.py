@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from muster.core.agent import Agent, AgentState
+from muster.core.committed_image import CommittedImage
 from muster.core.errors import AgentUnreachableError, ImageError
 from muster.core.image_names import familiar
-from muster.engine.images import copy, pull
+from muster.engine.images import copy, image_id, pull
 from muster.store.store import Store
 
 
@@ -22,15 +23,20 @@ class ImageSource:
         if image is None:
             pull(agent, reference, progressed)
             return
+        try:
+            if image_id(agent, image.reference) == image.image_id:
+                return  # made there since it last reported
+            copy(self._holder(image), agent, image.reference, progressed)
+        except AgentUnreachableError as error:
+            raise ImageError(f"image {reference} cannot be copied: {error}", permanent=False) from None
+
+    def _holder(self, image: CommittedImage) -> Agent:
+        """The agent where it was made, or another that holds it. Raises ImageError."""
         holding = [
             other
             for other in self._store.agents()
             if other.state is AgentState.ALIVE and (image.image_id in other.images or other.id == image.agent_id)
         ]
         if not holding:
-            raise ImageError(f"image {reference}: no agent that answers holds it", permanent=False)
-        source = min(holding, key=lambda other: other.id != image.agent_id)
-        try:
-            copy(source, agent, image.reference, progressed)
-        except AgentUnreachableError as error:
-            raise ImageError(f"image {reference} cannot be copied: {error}", permanent=False) from None
+            raise ImageError(f"image {image.reference}: no agent that answers holds it", permanent=False)
+        return min(holding, key=lambda other: other.id != image.agent_id)

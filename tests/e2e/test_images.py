@@ -91,7 +91,7 @@ def test_the_catalog_tells_who_holds_what(node):
             "framwork",
             "image: there is no image 'framwork' in the catalog for root in project default; did you mean framew",
         ),
-        ("framework:9", "did you mean framework:2.0 or framework:1.7?"),
+        ("framework:9", "did you mean framework:1.7 or framework:2.0?"),
         (
             "hers",
             "image: there is no image 'hers' in the catalog for root in project default; choose one of `muster im",

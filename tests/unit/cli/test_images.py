@@ -67,3 +67,66 @@ def test_an_engine_that_cannot_be_reached_is_one_line(store):
     assert answer.errors == [
         "muster: agent a1: it cannot be logged in to (ssh: connect to host 127.0.0.1 port 1: Connection refused)"
     ]
+
+
+SHARED = {
+    "name": "torch",
+    "versions": {1.7: "lab/torch:1.7", 2.9: "docker.io/muster/default"},
+    "default": 2.9,
+    "aliases": ["pytorch"],
+    "labels": {"kind": "framework"},
+    "minimum": {"cpu": 2, "mem": "4G"},
+    "projects": ["vision"],
+}
+HERS = {"name": "hers", "reference": "lab/hers:1", "users": ["ann"], "labels": {"kind": "hers"}}
+
+
+@pytest.fixture
+def large_catalog(tmp_path):
+    (tmp_path / "images.yml").write_text(yaml.safe_dump({"images": [SHARED, HERS]}), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("large_catalog")
+def test_each_version_has_a_line(store):
+    store.save_agents([holding("a1", OLD), holding("a2")])
+    lines = [line.split() for line in muster("images", "--label", "kind=framework").out.splitlines()[1:]]
+    assert lines == [
+        ["torch", "1.7", "pytorch:1.7", "any", "cpu", "2,", "mem", "4G", "0/2", "-"],
+        ["torch", "2.9*", "pytorch,pytorch:2.9", "any", "cpu", "2,", "mem", "4G", "1/2", "-"],
+    ]
+
+
+@pytest.mark.usefixtures("large_catalog")
+def test_an_image_is_shown_by_any_of_its_names(store):
+    store.save_agents([holding("a1", OLD)])
+    (shown,) = muster("images", "show", "pytorch", "--json").json
+    assert (shown["reference"], shown["agents"], shown["projects"]) == ("docker.io/muster/default", ["a1"], ["vision"])
+    assert len(muster("images", "show", "torch", "--json").json) == 2
+    assert "agents:      a1 (111111111111)" in muster("images", "show", "torch:2.9").out
+
+
+@pytest.mark.usefixtures("large_catalog", "store")
+def test_what_is_for_others_is_not_listed(monkeypatch):
+    monkeypatch.setenv("SUDO_USER", "nobody-of-ours")
+    assert {image["name"] for image in muster("images", "--json").json} == {"torch"}
+    monkeypatch.setenv("SUDO_USER", "ann")
+    assert {image["name"] for image in muster("images", "--json").json} == {"torch", "hers"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["images", "--label", "framework"], "--label: 'framework' has no =; write NAME=VALUE"),
+        (["images", "show", "nosuch"], "NAME: there is no image 'nosuch' in the catalog; see `muster images`"),
+        (["images", "rm", "torch"], "NAME:TAG: 'torch' has no tag; write NAME:TAG"),
+        (["images", "rm", "torch:1"], "NAME:TAG: no image torch:1 was made by `muster commit`"),
+        (["commit", "nosuch", "a:1"], "nosuch"),
+        (["commit", "nosuch", "A"], "NAME:TAG: 'A' has no tag"),
+        (["commit", "nosuch", "a:1", "-m", "two\nlines"], "--message: it holds a line break"),
+    ],
+)
+@pytest.mark.usefixtures("large_catalog", "store")
+def test_bad_input_is_one_line(arguments, problem):
+    answer = muster(*arguments)
+    assert (answer.code, len(answer.errors)) == (2, 1), answer.err
+    assert problem in answer.err
