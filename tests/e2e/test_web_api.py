@@ -1,0 +1,109 @@
+"""The server beside the daemon on a real engine: a program's way, and the command line's from elsewhere."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.control_node import SCRIPTS, ControlNode
+from tests.forked_cli import Done, run_forked
+
+SMALL = {"cpu": 0.05, "mem": "64M", "shm": "16M"}
+
+
+@dataclass
+class Server:
+    url: str
+    directory: Path
+    node: ControlNode
+
+    def token(self, user: str, scope: str = "user") -> str:
+        made = self.node.run("token", "create", f"{user}-{scope}", "--user", user, "--scope", scope, "--quiet")
+        return made.out.strip()
+
+    def client(self, token: str) -> httpx.Client:
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=120)
+
+    def remote(self, token: str, *arguments: str) -> Done:
+        """A command on a machine that has neither settings nor a database, but a token."""
+        file = self.directory / "token"
+        file.write_text(token)
+        environment = {**os.environ, "MUSTER_CONFIG": str(self.directory / "nosuch.yml"), "MUSTER_SERVER": self.url}
+        return run_forked(("--token-file", str(file), *arguments), environment, "", 240)
+
+
+@pytest.fixture(scope="module")
+def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("web")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (directory / "web.log").open("wb") as log:
+        process = subprocess.Popen(
+            [SCRIPTS / "muster", "web", "--port", str(port)], env=node.environment, stdout=log, stderr=log
+        )
+    made = Server(f"http://127.0.0.1:{port}", directory, node)
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            assert httpx.get(f"{made.url}/readyz").status_code == 200
+            break
+        except httpx.TransportError:
+            assert process.poll() is None, (directory / "web.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    yield made
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0, (directory / "web.log").read_text()
+
+
+def test_a_program_submits_watches_reads_and_ends_a_session(server):
+    with server.client(server.token("ada")) as ada, ada.stream("GET", "/events") as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith(": since ")
+        spec = {**SMALL, "name": "by-api", "cluster_size": 2, "command": "echo it runs; sleep 1000"}
+        answer = ada.post("/sessions", json=spec, headers={"Idempotency-Key": "once"})
+        assert answer.status_code == 201, answer.text
+        assert ada.post("/sessions", json=spec, headers={"Idempotency-Key": "once"}).json()["again"] is True
+        states = []
+        for line in lines:
+            if line.startswith("data: "):
+                states.append(httpx.Response(200, text=line[6:]).json()["to"])
+            if "RUNNING" in states:
+                break
+        assert states[0] == "PENDING"
+        with ada.stream("GET", "/sessions/by-api/kernels/main1/log", params={"follow": True}) as log:
+            assert next(log.iter_lines()) == "it runs"
+        assert ada.get("/sessions/by-api/kernels/sub1/log").status_code == 200
+        with server.client(server.token("eve")) as eve:
+            for path in ("", "/why", "/kernels/main1/log"):
+                assert eve.get(f"/sessions/by-api{path}").status_code == 404
+            assert eve.delete("/sessions/by-api").status_code == 404
+        metrics = httpx.get(f"{server.url}/metrics").text
+        assert 'muster_sessions{state="RUNNING"}' in metrics
+        assert "muster_pass_duration_seconds_count" in metrics
+        assert ada.delete("/sessions/by-api").json()["items"][0]["state"] == "TERMINATING"
+        assert server.node.reaches("by-api", "TERMINATED")["owner"] == "ada"
+
+
+def test_the_command_line_works_from_a_machine_that_is_no_control_node(server):
+    token = server.token("bob")
+    small = ("--cpu", "0.05", "--mem", "64M", "--shm", "16M")
+    done = server.remote(token, "submit", *small, "--name", "from-afar", "--wait", "--command", "echo hello; exit 3")
+    assert done.code == 3, done.err
+    assert server.remote(token, "logs", "from-afar").out == "hello\n"
+    shown = server.remote(token, "show", "from-afar", "--json").json()
+    assert (shown["owner"], shown["result"], shown["exit_code"]) == ("bob", "FAILURE", 3)
+    assert shown == server.node.show("from-afar")
+    assert [agent["state"] for agent in server.remote(token, "agents", "--json").json()] == ["ALIVE"]
+    refused = server.remote(token, "pass")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    server.node.run("token", "revoke", "bob-user")
+    assert server.remote(token, "ls").code == 1
