@@ -88,7 +88,7 @@ def test_a_warning_is_read_in_the_kernel_and_at_a_login(watching, burner):
     while (read := watching.exec(burner, "cat", "/run/muster/notice", check=False)).code:
         assert time.monotonic() < deadline
     notice = watching.show(burner)["notice"]
-    assert f"session {burner}: its time limit of 1h is reached at" in notice
+    assert f"session {burner}: its time limit of 1h2s is reached at" in notice
     assert read.out == notice
     assert notice in watching.run("ssh", burner, "true").err
     assert any(line["reason"] in notice for line in watching.show(burner)["story"])
