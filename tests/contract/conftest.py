@@ -70,5 +70,11 @@ def store(url: str, open_store: Callable[[str], Store]) -> Store:
 
 def emptied(server: PostgresqlServer, database: str) -> str:
     """The database's url. Making one anew would be most of a small test's time."""
-    server.run_in(database, *(f"DELETE FROM {table}" for table in ("sessions", "waits", "agents", "counters", "secrets", "tokens", "submissions", "images")))
+    server.run_in(
+        database,
+        *(
+            f"DELETE FROM {table}"
+            for table in ("sessions", "waits", "agents", "counters", "secrets", "tokens", "submissions", "images")
+        ),
+    )
     return server.url(database)
