@@ -45,6 +45,9 @@ def ssh(reference: str, command: tuple[str, ...], print_only: bool) -> NoReturn:
             click.echo(shlex.join([*plain_ssh_command(service.settings, session, kernel, agent), *command]))
             raise click.exceptions.Exit(0)
         config = ssh_config(service.settings, session, agent)
+    if session.notice:
+        # The login's banner says the same, but ssh keeps that to itself at our log level.
+        click.echo(f"muster: {session.notice.strip()}", err=True)
     try:
         os.execvp("ssh", ["ssh", "-F", str(config), kernel.name, *command])  # noqa: S606 - no shell is wanted
     except FileNotFoundError:
