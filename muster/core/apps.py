@@ -36,7 +36,7 @@ class AppKind:
 
 KINDS: Mapping[str, AppKind] = {
     "jupyterlab": AppKind(
-        'JUPYTER_TOKEN="$MUSTER_APP_TOKEN" exec jupyter lab --no-browser --ServerApp.ip=127.0.0.1'
+        'JUPYTER_TOKEN="$MUSTER_APP_TOKEN" exec jupyter-lab --no-browser --ServerApp.ip=127.0.0.1'
         ' --ServerApp.port="$MUSTER_APP_PORT" --ServerApp.port_retries=0',
         port=8888,
         health="/api",
