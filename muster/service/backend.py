@@ -92,9 +92,7 @@ class Backend(Protocol):
 
     def release(self, references: Iterable[str]) -> list[Session]: ...
 
-    def log(
-        self, reference: str, kernel: str | None, wanted: LogWanted
-    ) -> AbstractContextManager[Iterable[bytes]]: ...
+    def log(self, reference: str, kernel: str | None, wanted: LogWanted) -> AbstractContextManager[Iterable[bytes]]: ...
 
     def wait_for(
         self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None

@@ -67,11 +67,15 @@ class _Listener:
     def end(self) -> None:
         self._live.remove(self._hear)
 
+    def stop(self) -> None:
+        """From any thread, and from signal handlers: its stream ends."""
+        self._loop.call_soon_threadsafe(self._put_end)
+
     def missed(self, number: int, until: int) -> list[LiveChange]:
         return self._mine(self._live.after(number, until))
 
     async def get(self, timeout_s: float) -> Sequence[LiveChange] | None:
-        """None where this reader was too slow. Raises TimeoutError."""
+        """None where this reader was too slow, or the server ends. Raises TimeoutError."""
         return await asyncio.wait_for(self._told.get(), timeout_s)
 
     async def may_go_on(self) -> bool:
@@ -88,10 +92,14 @@ class _Listener:
 
     def _put(self, changes: Sequence[LiveChange]) -> None:
         if self._told.qsize() >= _WAITING - 1:
-            self.end()
-            self._told.put_nowait(None)
+            self._put_end()
         else:
             self._told.put_nowait(changes)
+
+    def _put_end(self) -> None:
+        self.end()
+        if not self._told.full():
+            self._told.put_nowait(None)
 
 
 async def _stream(

@@ -53,12 +53,21 @@ class _Stream:
     async def get(self) -> bytes | Exception | None:
         return await self._pieces.get()
 
+    def stop(self) -> None:
+        """From any thread, and from signal handlers: its reader gets no more."""
+        self._loop.call_soon_threadsafe(self._end)
+
     def close(self) -> None:
         self._gone.set()
         if hasattr(self._source, "close"):
             # A generator cannot be closed while its thread is in it; then that ends with the next piece.
             with suppress(ValueError, OSError):
                 self._source.close()
+
+    def _end(self) -> None:
+        self.close()
+        if not self._pieces.full():
+            self._pieces.put_nowait(None)
 
     def _run(self, read: Callable[["_Stream"], None]) -> None:
         try:

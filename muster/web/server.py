@@ -1,11 +1,16 @@
 """The server's process: where it listens, and what it must not do without being told."""
 
 import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from muster.core.errors import BadInputError
 from muster.service.sessions import Sessions
@@ -48,8 +53,9 @@ def serve(service: Sessions, listening: Listening) -> None:
     """Until SIGTERM or SIGINT. Raises BadInputError."""
     listening.check()
     logging.getLogger("uvicorn.access").disabled = True
+    app = make_app(service, secure=listening.secure)
     config = uvicorn.Config(
-        make_app(service, secure=listening.secure),
+        app,
         host=listening.host,
         port=listening.port,
         ssl_certfile=listening.tls_cert,
@@ -62,11 +68,31 @@ def serve(service: Sessions, listening: Listening) -> None:
         log_config=None,
     )
     try:
-        uvicorn.Server(config).run()
+        _Server(config, app).run()
     except OSError as error:  # of the certificate; uvicorn itself tells of a port that is taken
         raise BadInputError(
             f"--tls-cert: it cannot be used: {error}; give a certificate and its key in PEM form"
         ) from None
+
+
+class _Server(uvicorn.Server):
+    """Ends well when it is told to end, where uvicorn's would die of the signal in the end."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._streams = app.state
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # What would go on for ever is not cut off in the middle.
+        for stream in (*self._streams.listeners, *self._streams.streams):
+            stream.stop()
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.handle_exit)
+        yield
 
 
 def _is_local(host: str) -> bool:
