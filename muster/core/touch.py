@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from muster.core.agent import Agent
+from muster.core.agent import Agent, AgentState
 from muster.core.notices import undelivered
 from muster.core.session import LaunchStep, Session, SessionState
 from muster.core.snapshot import Snapshot
@@ -47,6 +47,18 @@ def touches(
             others.update(agent_id for agent_id in session.agents if agent_id not in heard.get(session.id, ()))
     others.update(a.id for a in snapshot.agents if a.id not in resisting and leftovers(a, snapshot))
     return Touched(tuple(launches), frozenset(launching | (others & available)))
+
+
+def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: Collection[str]) -> frozenset[str]:
+    """Agents that are not to be sent for now, since a gang that could be launched waits for others of its agents.
+
+    Were they observed in the meantime, the gang would find another of its agents away each time. Who waits for an agent
+    that does not answer keeps none: there an observation must find out what is so.
+    """
+    alive = {agent.id for agent in snapshot.agents if agent.state is AgentState.ALIVE and agent.id not in snapshot.slow}
+    gangs = (_needed(session, snapshot) for session in snapshot.placed if session.id in launchable)
+    waiting = [needed for needed in gangs if len(needed) > 1 and needed <= alive and needed & set(in_flight)]
+    return frozenset().union(*waiting) - set(in_flight)
 
 
 def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """What an app of a running session has written: main1 keeps it in memory, beside the kernel's own log."""
 
 from collections.abc import Iterator
+from typing import cast
 
 from docker.models.containers import Container
 
@@ -17,4 +18,4 @@ def app_log(container: Container, runtime_path: str, app: str, *, tail: int | No
     script = _FOLLOW if follow else _ALL if tail is None else _LAST
     lines = "+1" if tail is None else str(tail)
     done = container.exec_run([busybox, "sh", "-c", script, "sh", busybox, app, lines], stream=True, stderr=False)
-    yield from done.output
+    yield from cast("Iterator[bytes]", done.output)

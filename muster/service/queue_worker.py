@@ -23,7 +23,7 @@ from muster.core.plan import Waits
 from muster.core.schedule import schedule
 from muster.core.session import LaunchStep, Session, SessionState
 from muster.core.snapshot import Snapshot
-from muster.core.touch import leftovers, touches
+from muster.core.touch import kept_for_gangs, leftovers, touches
 from muster.service.pulls import PullImage, PullOver, PullProgress, Pulls
 from muster.service.secrets import Secrets, with_secrets
 from muster.service.session_ends import SessionEnds
@@ -322,13 +322,17 @@ class QueueWorker:
                 self._shell.store.save_progress(session.id, progress)
 
     def _observe(self, snapshot: Snapshot) -> None:
+        agents = {agent.id: agent for agent in snapshot.agents}
+        in_flight = self.visits.in_flight
+        launchable = {session.id for session in snapshot.placed if self._may_launch(session, agents)}
+        kept = kept_for_gangs(snapshot, launchable, in_flight)
         if self._look_everywhere:
             self._look_everywhere = False
-            known = {agent.id for agent in snapshot.agents}
-            if not known or known - self.visits.in_flight:
-                self.visits.observe_everywhere(known)
-        self._look &= {agent.id for agent in snapshot.agents}
-        free = self._look - self.visits.in_flight
+            self._look |= kept
+            if agents.keys() - in_flight - kept or not (agents or self.visits.is_everywhere):
+                self.visits.observe_everywhere(agents.keys(), without=in_flight | kept)
+        self._look &= agents.keys()
+        free = self._look - self.visits.in_flight - kept
         if free:
             self._look -= free
             self.visits.observe(free)

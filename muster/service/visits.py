@@ -91,11 +91,15 @@ class Visits:
         visit = self._opened(agent_ids)
         self._begin(visit, partial(self._gateway.observe, sorted(agent_ids)))
 
-    def observe_everywhere(self, known: Collection[str]) -> None:
-        """All that the inventory names but the agents in flight; `known` are those that are expected to answer."""
-        away = self.in_flight
-        visit = self._opened(set(known) - away, everywhere=True)
-        self._begin(visit, partial(self._gateway.observe, (), without=sorted(away)))
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether an observation of all that the inventory names goes on."""
+        return any(visit.everywhere for visit in self._open)
+
+    def observe_everywhere(self, known: Collection[str], without: Collection[str]) -> None:
+        """All that the inventory names but `without`; `known` are those that are expected to answer."""
+        visit = self._opened(set(known) - set(without), everywhere=True)
+        self._begin(visit, partial(self._gateway.observe, (), without=sorted(without)))
 
     def converge(self, manifests: Mapping[str, Mapping[str, Any]], steps: Mapping[str, str]) -> None:
         visit = self._opened(manifests)

@@ -132,3 +132,37 @@ def test_a_stream_of_small_sessions_does_not_starve_a_gang_over_agents(node, age
         if entry["desired"] == "launch"
     ]
     assert launched[0] == large.id
+
+
+def test_observations_do_not_keep_a_gang_waiting(node, agents):
+    """Each time one of its agents is free the other is being observed, unless it is kept for the gang."""
+    hang(node, agents[0])
+    large = gang(node, 6)
+    node.go_on()
+    assert node.state(large) is S.SCHEDULED
+    node.worker.look_everywhere()
+    node.go_on()
+    assert node.worker.visits.in_flight == {"a1"}
+    let_go(node)
+    assert node.state(large) is S.RUNNING
+
+
+def test_a_gang_that_waits_for_a_slow_agent_keeps_no_other_from_being_observed(node, agents):
+    hang(node, agents[0])
+    gang(node, 6)
+    node.go_on()
+    node.now += SLOW_AFTER_S + 1
+    visits = agents[1].visits
+    node.worker.look_everywhere()
+    node.go_on_until(lambda: agents[1].visits > visits)
+
+
+def test_while_no_agent_is_known_one_look_at_the_inventory_goes_on_at_a_time(control_node):
+    node = control_node(an_agent("a1"))
+    node.gateway.agents["a1"].hangs = True
+    for _ in range(3):
+        node.worker.look_everywhere()
+        node.go_on()
+    assert len(node.worker.visits.numbers) == 1
+    node.gateway.let_go.set()
+    node.go_on_until(lambda: node.worker.idle)
