@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 
 import muster.cli.access
 import muster.cli.agent
+import muster.cli.commit
 import muster.cli.copying
 import muster.cli.day_two
-import muster.cli.commit
 import muster.cli.doctor
 import muster.cli.ending
-import muster.cli.images
 import muster.cli.folder
+import muster.cli.images
 import muster.cli.listing
 import muster.cli.open
 import muster.cli.operate

@@ -2,22 +2,19 @@
 
 import json
 import shlex
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import docker
 import pytest
 
 from tests.control_node import SMALL, ControlNode
+from tests.opened_app import get, opened
 
 # An app of the site's own: it serves its user's name to whoever knows its token, and anyone its health.
 GUARDED = """
@@ -79,32 +76,6 @@ def until(node: ControlNode, session: str, states: dict[str, str]) -> dict[str, 
             return apps
         assert time.monotonic() < deadline, apps
         node.run("pass")
-
-
-@contextmanager
-def opened(node: ControlNode, *arguments: str) -> Iterator[str]:
-    """The URL that `muster open` prints, while it serves."""
-    command = [sys.executable, "-c", "from muster.cli.main import main; main()", "open", *arguments]
-    # What is left of a killed process's temporary directory goes with the test's.
-    environment = {**node.environment, "TMPDIR": str(node.directory)}
-    serving = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert serving.stdout is not None
-        url = serving.stdout.readline().strip()
-        assert url, serving.communicate()[1]
-        yield url
-    finally:
-        serving.send_signal(signal.SIGINT)
-        serving.communicate(timeout=60)
-    assert serving.returncode == 130
-
-
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, ""
 
 
 def test_an_app_runs_in_main1_alone_and_show_tells_how_it_fares(apps_node, lab):

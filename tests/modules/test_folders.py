@@ -165,9 +165,7 @@ def test_a_launch_makes_the_folders_that_it_mounts(cluster):
     assert cluster.converge(entry)["changed"] is False
 
 
-def test_a_directory_replaced_while_it_is_being_mounted_fails_the_launch(
-    cluster, monkeypatch, tmp_path_factory
-):
+def test_a_directory_replaced_while_it_is_being_mounted_fails_the_launch(cluster, monkeypatch, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     place = Path(cluster.folders_root) / "plain" / "data"
     place.mkdir(parents=True)

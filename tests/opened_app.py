@@ -1,0 +1,37 @@
+"""Apps as a person opens them: `muster open` serves, and a browser asks."""
+
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.control_node import ControlNode
+
+
+@contextmanager
+def opened(node: ControlNode, *arguments: str) -> Iterator[str]:
+    """The URL that `muster open` prints, while it serves."""
+    command = [sys.executable, "-c", "from muster.cli.main import main; main()", "open", *arguments]
+    # What is left of a killed process's temporary directory goes with the test's.
+    environment = {**node.environment, "TMPDIR": str(node.directory)}
+    serving = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert serving.stdout is not None
+        url = serving.stdout.readline().strip()
+        assert url, serving.communicate()[1]
+        yield url
+    finally:
+        serving.send_signal(signal.SIGINT)
+        serving.communicate(timeout=60)
+    assert serving.returncode == 130
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
