@@ -46,7 +46,7 @@ def test_the_tour_goes_as_written(toured):
         "main1\nsub1\n",
         "giant is PENDING: never fits",
         "exit code 2",
-        "\n18\n# Muster\n",
+        "\n17\n# Muster\n",
         "ssh -N -L 127.0.0.1:8000:127.0.0.1:8000 ",
         "the same\n",
         "ok    agent localhost: Docker",
