@@ -53,7 +53,7 @@ class SecretSpec(SpecModel):
         if self.env is not None and _RESERVED_VARIABLES.fullmatch(self.env):
             raise invalid(f"{self.env} is a variable that Muster sets", "choose another, as in token=API_TOKEN")
         if self.path is not None:
-            _check_path(self.path, "write a path such as token:/home/work/.token")
+            _check_path(self.path, "write a path such as token:/data/.token")
         return self
 
 
@@ -105,7 +105,7 @@ class StartupFields(SpecModel):
     @field_validator("workdir")
     @classmethod
     def _absolute(cls, value: str | None) -> str | None:
-        return None if value is None else _check_path(value, "write an absolute path such as /home/work/project")
+        return None if value is None else _check_path(value, "write an absolute path such as /data/project")
 
     @field_validator("secrets")
     @classmethod
