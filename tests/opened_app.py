@@ -10,11 +10,19 @@ from contextlib import contextmanager
 
 from tests.control_node import ControlNode
 
+# What a shell has started in the background ignores Ctrl-C, and so would its children.
+_OPEN = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from muster.cli.main import main
+main()
+"""
+
 
 @contextmanager
 def opened(node: ControlNode, *arguments: str) -> Iterator[str]:
     """The URL that `muster open` prints, while it serves."""
-    command = [sys.executable, "-c", "from muster.cli.main import main; main()", "open", *arguments]
+    command = [sys.executable, "-c", _OPEN, "open", *arguments]
     # What is left of a killed process's temporary directory goes with the test's.
     environment = {**node.environment, "TMPDIR": str(node.directory)}
     serving = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

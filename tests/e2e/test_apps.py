@@ -164,8 +164,8 @@ def test_a_missing_app_cannot_be_opened(apps_node, lab):
 
 def test_apps_of_a_batch_session_end_with_its_command_and_no_other_sessions_reach_them(apps_node, lab):
     until(apps_node, lab, {"open": "healthy"})
-    assert apps_node.exec(f"{lab}:sub1", "wget", "-q", "-T", "30", "-O", "-", "http://main1:18083/").code == 0
     address = apps_node.show(lab)["kernels"][0]["address"]
+    assert apps_node.exec(f"{lab}:sub1", "wget", "-q", "-T", "30", "-O", "-", f"http://{address}:18083/").code == 0
     until_it_serves = "until wget -q -O /dev/null http://127.0.0.1:18080/health 2>/dev/null; do sleep 0.2; done"
     strangers = f"wget -q -T 3 -O /dev/null http://{address}:18083/ 2>/dev/null && echo reached || echo refused"
     command = f"{until_it_serves}; echo it was there; {strangers}"
