@@ -38,6 +38,7 @@ APPS = {
     }
 }
 SERVE = "mkdir -p www && echo mine >www/index.html && exec python3 -m http.server -d www 18081"
+REACH = "import socket, sys; socket.create_connection((sys.argv[1], 18083), float(sys.argv[2]))"
 UNTIL_S = 120
 
 
@@ -132,7 +133,7 @@ def test_a_published_port_is_opened_once_its_program_serves(apps_node, lab):
     until(apps_node, lab, {"web": "healthy"})
     with opened(apps_node, lab, "web", "--port", str(free_port())) as url:
         assert get(url) == (200, "mine\n")
-    apps_node.exec(lab, "pkill", "-f", "[h]ttp.server")
+    apps_node.exec(lab, "pkill", "-f", "[w]ww 18081")
     serving.join(60)
     until(apps_node, lab, {"web": "starting"})
 
@@ -165,9 +166,9 @@ def test_a_missing_app_cannot_be_opened(apps_node, lab):
 def test_apps_of_a_batch_session_end_with_its_command_and_no_other_sessions_reach_them(apps_node, lab):
     until(apps_node, lab, {"open": "healthy"})
     address = apps_node.show(lab)["kernels"][0]["address"]
-    assert apps_node.exec(f"{lab}:sub1", "wget", "-q", "-T", "30", "-O", "-", f"http://{address}:18083/").code == 0
+    apps_node.exec(f"{lab}:sub1", "python3", "-c", REACH, "main1", "60")
     until_it_serves = "until wget -q -O /dev/null http://127.0.0.1:18080/health 2>/dev/null; do sleep 0.2; done"
-    strangers = f"wget -q -T 3 -O /dev/null http://{address}:18083/ 2>/dev/null && echo reached || echo refused"
+    strangers = f"python3 -c {shlex.quote(REACH)} {address} 3 2>/dev/null && echo reached || echo refused"
     command = f"{until_it_serves}; echo it was there; {strangers}"
     name = apps_node.submit(*SMALL, "--app", "guarded", "-c", command)
     deadline = time.monotonic() + UNTIL_S

@@ -1,6 +1,7 @@
 """Apps in main1, on the real engine: started once the gang is released, and asked after from outside."""
 
 import json
+import socket
 import subprocess
 import time
 
@@ -81,22 +82,12 @@ def test_the_report_tells_how_each_app_fares(cluster, lab):
     assert apps_of(cluster.report(), "sub1") == {}
     assert cluster.converge(lab)["changed"] is False
 
-    # What it listens on is main1's own: neither its host nor its peers get there.
+    # What it listens on is main1's own: nobody else gets there.
     assert cluster.run_in(lab, "main1", "wget", "-q", "-O", "-", "http://127.0.0.1:8000/name") == "serves"
-    containers = cluster.containers()
-    main1, sub1 = (
-        next(entry for container, entry in containers.items() if container.endswith(kernel))
-        for kernel in ("main1", "sub1")
-    )
+    main1 = next(entry for container, entry in cluster.containers().items() if container.endswith("main1"))
     (network,) = cluster.engine.container(main1["Id"])["NetworkSettings"]["Networks"].values()
-    url = f"http://{network['IPAddress']}:8000/name"
-    done = subprocess.run(
-        ["docker", "exec", sub1["Id"], f"{RUNTIME}/bin/wget", "-q", "-T", "30", "-O", "-", url],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "Connection refused" in done.stderr
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((network["IPAddress"], 8000), timeout=30)
     assert "httpd" not in cluster.run_in(lab, "sub1", "ls", "/run/muster")
     assert "app-serves" not in cluster.run_in(lab, "sub1", "ls", "/run/muster")
 
