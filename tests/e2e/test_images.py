@@ -1,5 +1,6 @@
 """The recipes of `images/`, and sessions that pick images from the catalog."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,6 +68,20 @@ def test_two_versions_run_side_by_side_each_picked_by_an_alias(node):
     kernels = [node.show(name)["kernels"][0]["image"] for name in (old, new)]
     assert kernels == ["muster/python:latest", "muster/base:latest"]
     node.run("terminate", old, new)
+
+
+@pytest.mark.usefixtures("built")
+def test_rsync_takes_the_printed_command(node, tmp_path):
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "mine"], check=True)
+    name = node.start("--image", "frame", "--ssh-key", str(tmp_path / "mine.pub"))
+    *command, target = shlex.split(node.run("ssh", name, "--print").out)
+    options = ("-i", tmp_path / "mine", "-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={tmp_path}/known")
+    remote = shlex.join(map(str, (*command, *options)))
+    (tmp_path / "sent").write_text("by rsync\n")
+    subprocess.run(["rsync", "-e", remote, tmp_path / "sent", f"{target}:synced"], check=True)
+    subprocess.run(["rsync", "-e", remote, f"{target}:synced", tmp_path / "back"], check=True)
+    assert (tmp_path / "back").read_text() == "by rsync\n"
+    node.run("terminate", name, "--wait")
 
 
 @pytest.mark.usefixtures("built")

@@ -3,7 +3,6 @@
 import io
 import os
 import shlex
-import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -172,7 +171,7 @@ def test_a_copy_that_the_user_may_not_make_fails_with_the_reason(node, gang):
     assert (done.code, "ermission denied" in done.err) == (1, True)
 
 
-def test_scp_and_rsync_take_the_printed_command(node, gang, files, tmp_path):
+def test_scp_takes_the_printed_command(node, gang, files, tmp_path):
     printed = shlex.split(node.run("ssh", gang, "--print").out)
     port, target = printed[printed.index("-p") + 1], printed[-1]
     options = [
@@ -185,7 +184,3 @@ def test_scp_and_rsync_take_the_printed_command(node, gang, files, tmp_path):
     subprocess.run([*scp, tmp_path / "sent", f"{target}:sent"], check=True)
     subprocess.run([*scp, f"{target}:sent", tmp_path / "back"], check=True)
     assert (tmp_path / "back").read_text() == "by scp\n"
-    if shutil.which("rsync") and node.exec(gang, "sh", "-c", "command -v rsync", check=False).code == 0:
-        remote = shlex.join(map(str, ["ssh", *options, "-p", port]))
-        subprocess.run(["rsync", "-e", remote, tmp_path / "sent", f"{target}:synced"], check=True)
-        assert in_kernel(node, gang, "cat synced") == "by scp\n"
