@@ -12,7 +12,10 @@ from tests.opened_app import get, opened
 
 pytestmark = pytest.mark.timeout(900)
 KERNELS = ("main1", "sub1", "sub2")
-ONE_TO_A_HOST = ("--cluster-size", "3", "--cluster-mode", "multi-node", "--mem", "14G")
+GANG = ("--cluster-size", "3", "--cluster-mode", "multi-node")
+# Of the 24 GiB that each host can promise.
+ONE_TO_A_HOST = (*GANG, "--mem", "14G")
+BESIDE = (*GANG, "--mem", "9G")
 SERVES = """
 import http.server, os
 address = ("127.0.0.1", int(os.environ["MUSTER_APP_PORT"]))
@@ -61,7 +64,7 @@ def test_an_app_is_asked_after_and_opened_on_the_host_of_main1(node: LabControlN
 
 def test_a_folder_is_at_the_same_path_on_every_host_and_goes_from_all(lab: Lab, node: LabControlNode) -> None:
     node.run("folder", "create", "scratch", "--owner", "ada")
-    name = node.start(*ONE_TO_A_HOST, "--owner", "ada", "-v", "scratch:/data")
+    name = node.start(*BESIDE, "--owner", "ada", "-v", "scratch:/data")
     for kernel in KERNELS:
         node.exec(f"{name}:{kernel}", "touch", "/data/here")
     path = node.run("folder", "show", "scratch", "--owner", "ada", "--json").json()["path"]
@@ -91,7 +94,7 @@ def test_an_image_made_of_a_kernel_is_on_all_hosts_at_once(lab: Lab, node: LabCo
     node.exec(name, "sh", "-c", "echo mine > /home/work/installed")
     node.run("commit", name, "lab-made:1", "--sync")
     node.run("terminate", name, "--wait")
-    made = node.start(*ONE_TO_A_HOST, "--owner", "ada", "--image", "lab-made:1")
+    made = node.start(*BESIDE, "--owner", "ada", "--image", "lab-made:1")
     for kernel in KERNELS:
         assert node.exec(f"{made}:{kernel}", "cat", "/home/work/installed").out == "mine\n"
     node.run("terminate", made, "--wait")
@@ -102,7 +105,7 @@ def test_an_image_made_of_a_kernel_is_on_all_hosts_at_once(lab: Lab, node: LabCo
 
 def test_what_kernels_used_is_recorded_on_every_host(node: LabControlNode) -> None:
     burn = "import time\nwhile time.process_time() < 2: pass"
-    name = node.submit(*ONE_TO_A_HOST, "--cpu", "0.5", "--on", "all", "-c", f"python3 -c {shlex.quote(burn)}")
+    name = node.submit(*BESIDE, "--cpu", "0.5", "--on", "all", "-c", f"python3 -c {shlex.quote(burn)}")
     used = [use["cpu_seconds"] for use in node.reaches(name, "TERMINATED")["use"]]
     assert len(used) == 3
     assert all(seconds >= 2 for seconds in used)
