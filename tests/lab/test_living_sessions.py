@@ -90,11 +90,11 @@ def test_a_restart_leaves_every_kernel_on_its_host(node: LabControlNode, gang: s
 
 
 def test_an_image_made_of_a_kernel_is_on_all_hosts_at_once(lab: Lab, node: LabControlNode) -> None:
-    name = node.start("--owner", "ada")
+    name = node.start()
     node.exec(name, "sh", "-c", "echo mine > /home/work/installed")
     node.run("commit", name, "lab-made:1", "--sync")
     node.run("terminate", name, "--wait")
-    made = node.start(*BESIDE, "--owner", "ada", "--image", "lab-made:1")
+    made = node.start(*BESIDE, "--image", "lab-made:1")
     for kernel in KERNELS:
         assert node.exec(f"{made}:{kernel}", "cat", "/home/work/installed").out == "mine\n"
     node.run("terminate", made, "--wait")
