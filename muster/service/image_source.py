@@ -20,15 +20,16 @@ class ImageSource:
         """Raises ImageError."""
         name, _, tag = familiar(reference).rpartition(":")
         image = self._store.images.find(name, tag)
-        if image is None:
-            pull(agent, reference, progressed)
-            return
         try:
-            if image_id(agent, image.reference) == image.image_id:
-                return  # made there since it last reported
-            copy(self._holder(image), agent, image.reference, progressed)
+            held = image_id(agent, familiar(reference))
+            if image is None:
+                # It may have come there since the agent last reported.
+                if held is None:
+                    pull(agent, reference, progressed)
+            elif held != image.image_id:
+                copy(self._holder(image), agent, image.reference, progressed)
         except AgentUnreachableError as error:
-            raise ImageError(f"image {reference} cannot be copied: {error}", permanent=False) from None
+            raise ImageError(f"image {reference} cannot be brought there: {error}", permanent=False) from None
 
     def _holder(self, image: CommittedImage) -> Agent:
         """The agent where it was made, or another that holds it. Raises ImageError."""

@@ -70,6 +70,15 @@ def test_two_versions_run_side_by_side_each_picked_by_an_alias(node):
     node.run("terminate", old, new)
 
 
+def test_an_image_that_came_to_the_agent_a_moment_ago_is_not_asked_of_a_registry(node):
+    client = docker.from_env()
+    client.images.get("muster/default:latest").tag("muster-e2e/just-now", "1")
+    try:
+        node.run("terminate", node.start("--image", "muster-e2e/just-now:1"), "--wait")
+    finally:
+        client.images.remove("muster-e2e/just-now:1")
+
+
 @pytest.mark.usefixtures("built")
 def test_rsync_takes_the_printed_command(node, tmp_path):
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "mine"], check=True)

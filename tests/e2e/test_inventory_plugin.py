@@ -43,11 +43,11 @@ def answers(done: Done) -> dict[str, str]:
 
 def test_ansible_reaches_the_kernels_of_a_session_and_no_others(node, sessions):
     first, second, _ = sessions
-    group = f"session_{first}".replace("-", "_")
-    done = ansible(node, group, "ansible.builtin.command", "hostname")
+    groups = [f"session_{name}".replace("-", "_") for name in (first, second)]
+    done = ansible(node, groups[0], "ansible.builtin.command", "hostname")
     assert answers(done) == {f"{first}-main1": "main1", f"{first}-sub1": "sub1"}
     # Both have a sub1: each answers for itself, although Ansible keeps its connections.
-    done = ansible(node, "role_sub", "ansible.builtin.command", "printenv BACKENDAI_SESSION_NAME")
+    done = ansible(node, f"{':'.join(groups)}:&role_sub", "ansible.builtin.command", "printenv BACKENDAI_SESSION_NAME")
     assert answers(done) == {f"{first}-sub1": first, f"{second}-sub1": second}
 
 

@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import docker
@@ -30,16 +31,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def gang(node: ControlNode, files: Path) -> str:
+def gang(node: ControlNode, files: Path) -> Iterator[str]:
     """Two kernels that run, with a bootstrap script, a secret and a key that may log in."""
     node.run("secret", "set", "token", stdin=f"{TOKEN}\n")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", files / "mine"], check=True)
-    return node.start(
+    name = node.start(
         *("--cluster-size", "2", "--bootstrap", str(files / "bootstrap.sh"), "--workdir", "/home/work/project"),
         *("--secret", "token=API_TOKEN", "--secret", "token:/home/work/.config/app/token"),
         *("--on", "all", "--ssh-key", str(files / "mine.pub")),
-        *("-c", "pwd > /home/work/where; echo $API_TOKEN > /tmp/seen; exec sleep 600"),
+        *("-c", "pwd > /home/work/where; echo $API_TOKEN > /tmp/seen; exec sleep 7200"),
     )
+    yield name
+    node.run("terminate", name)
 
 
 def in_kernel(node: ControlNode, reference: str, script: str) -> str:
