@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import docker
 import pytest
 
+from muster.core.spec import HOME
 from tests.control_node import SMALL
 
 IMAGE = "muster-e2e/committed:1"
@@ -77,9 +78,10 @@ def test_no_layer_of_it_holds_keys_mounts_or_logs(image):
             assert text.encode() not in content, f"{text} is in {name}"
     with tarfile.open(fileobj=io.BytesIO(layers[-1])) as newest:
         names = sorted(newest.getnames())
+    home = HOME.lstrip("/")
     deep = ("deep", "deep/answer", "deep/link", "hard")
-    results = [f"home/work/results/{name}" for name in deep]
-    assert names == ["home", "home/work", "home/work/ready", "home/work/results", *results]
+    results = [f"{home}/results/{name}" for name in deep]
+    assert names == ["home", home, f"{home}/ready", f"{home}/results", *results]
 
 
 def test_it_starts_as_its_parent_does(image):

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from muster.core.spec import HOME
 from tests.control_node import SMALL, ControlNode
 
 ADA, BOB = ("--owner", "ada"), ("--owner", "bob")
@@ -65,9 +66,9 @@ def test_folders_are_shared_read_write_and_read_only_between_users_of_different_
 def test_a_folder_with_a_dot_is_in_every_session_of_its_owner_unless_they_do_without(quiet_node, sessions):
     node = quiet_node
     node.exec(f"{sessions['hers']}:sub1", "sh", "-c", "mkdir -p .local/bin; echo hers > .local/bin/tool")
-    assert node.exec(sessions["hers"], "cat", "/home/work/.local/bin/tool").out == "hers\n"
+    assert node.exec(sessions["hers"], "cat", f"{HOME}/.local/bin/tool").out == "hers\n"
     for key in ("bare", "his"):
-        assert node.exec(sessions[key], "test", "-e", "/home/work/.local", check=False).code == 1
+        assert node.exec(sessions[key], "test", "-e", f"{HOME}/.local", check=False).code == 1
 
 
 def test_a_link_in_a_plain_directory_leads_into_nobodys_folder(quiet_node, sessions):

@@ -11,6 +11,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from muster.core.spec import HOME
 from tests.control_node import SMALL, ControlNode
 
 TOKEN = "hush-5ac1e0f7-nobody-may-read-this"
@@ -36,10 +37,10 @@ def gang(node: ControlNode, files: Path) -> Iterator[str]:
     node.run("secret", "set", "token", stdin=f"{TOKEN}\n")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", files / "mine"], check=True)
     name = node.start(
-        *("--cluster-size", "2", "--bootstrap", str(files / "bootstrap.sh"), "--workdir", "/home/work/project"),
-        *("--secret", "token=API_TOKEN", "--secret", "token:/home/work/.config/app/token"),
+        *("--cluster-size", "2", "--bootstrap", str(files / "bootstrap.sh"), "--workdir", f"{HOME}/project"),
+        *("--secret", "token=API_TOKEN", "--secret", f"token:{HOME}/.config/app/token"),
         *("--on", "all", "--ssh-key", str(files / "mine.pub")),
-        *("-c", "pwd > /home/work/where; echo $API_TOKEN > /tmp/seen; exec sleep 7200"),
+        *("-c", "pwd > ~/where; echo $API_TOKEN > /tmp/seen; exec sleep 7200"),
     )
     yield name
     node.run("terminate", name)
@@ -50,16 +51,16 @@ def in_kernel(node: ControlNode, reference: str, script: str) -> str:
 
 
 def test_every_kernel_runs_the_bootstrap_script_first_and_its_command_in_the_working_directory(node, gang):
-    wait = "until [ -s /tmp/seen ]; do sleep 0.1; done; cat /home/work/begun /home/work/where"
+    wait = "until [ -s /tmp/seen ]; do sleep 0.1; done; cat ~/begun ~/where"
     for kernel in ("main1", "sub1"):
         said = in_kernel(node, f"{gang}:{kernel}", wait)
-        assert said == f"bootstrap in {kernel} with {TOKEN}\n/home/work/project\n"
+        assert said == f"bootstrap in {kernel} with {TOKEN}\n{HOME}/project\n"
 
 
 def test_a_secret_is_a_file_of_the_user_alone_and_where_it_was_asked_for(node, gang):
     there = "until [ -s /tmp/seen ]; do sleep 0.1; done; stat -c '%a %u' /run/muster/secrets/token"
     assert in_kernel(node, gang, there) == "400 1000\n"
-    assert in_kernel(node, gang, "cat /home/work/.config/app/token /tmp/seen") == f"{TOKEN}{TOKEN}\n"
+    assert in_kernel(node, gang, "cat ~/.config/app/token /tmp/seen") == f"{TOKEN}{TOKEN}\n"
     assert node.exec(gang, "sh", "-c", "echo -n $API_TOKEN").out == ""
 
 
