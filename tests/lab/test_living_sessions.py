@@ -91,12 +91,12 @@ def test_a_restart_leaves_every_kernel_on_its_host(node: LabControlNode, gang: s
 
 def test_an_image_made_of_a_kernel_is_on_all_hosts_at_once(lab: Lab, node: LabControlNode) -> None:
     name = node.start()
-    node.exec(name, "sh", "-c", "echo mine > /home/work/installed")
+    node.exec(name, "sh", "-c", "echo mine > installed")
     node.run("commit", name, "lab-made:1", "--sync")
     node.run("terminate", name, "--wait")
     made = node.start(*BESIDE, "--image", "lab-made:1")
     for kernel in KERNELS:
-        assert node.exec(f"{made}:{kernel}", "cat", "/home/work/installed").out == "mine\n"
+        assert node.exec(f"{made}:{kernel}", "cat", "installed").out == "mine\n"
     node.run("terminate", made, "--wait")
     node.run("images", "rm", "lab-made:1")
     for host in lab.hosts:

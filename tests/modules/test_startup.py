@@ -2,6 +2,7 @@
 
 import pytest
 
+from muster.core.spec import HOME
 from tests.modules.cluster_on_host import desired, key_files, log_of, log_with, session
 
 HUSH = "hush, a secret"
@@ -37,11 +38,11 @@ SHOW = ("sh", "-c", "pwd; cat; echo done")
 def test_a_command_begins_after_the_bootstrap_script_in_its_directory_with_its_input(cluster):
     entry = with_files(
         SHOW,
-        bootstrap="#!/bin/sh\necho first; cat; mkdir -p /home/work/a\\ b; exit 0\n",
-        workdir="/home/work/a b",
+        bootstrap="#!/bin/sh\necho first; cat; mkdir -p ~/a\\ b; exit 0\n",
+        workdir=f"{HOME}/a b",
         stdin="rows\n",
     )
-    assert ran(cluster, entry) == (0, "first\n/home/work/a b\nrows\ndone\n")
+    assert ran(cluster, entry) == (0, f"first\n{HOME}/a b\nrows\ndone\n")
 
 
 def test_a_bootstrap_script_without_a_first_line_is_run_by_sh(cluster):
