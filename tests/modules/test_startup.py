@@ -46,7 +46,7 @@ def test_a_command_begins_after_the_bootstrap_script_in_its_directory_with_its_i
 
 
 def test_a_bootstrap_script_without_a_first_line_is_run_by_sh(cluster):
-    entry = with_files(("sh", "-c", "cat made"), bootstrap="echo by sh > /home/work/made\n")
+    entry = with_files(("sh", "-c", "cat made"), bootstrap="echo by sh > ~/made\n")
     assert ran(cluster, entry) == (0, "by sh\n")
 
 
@@ -81,7 +81,7 @@ def test_a_secret_is_a_file_a_variable_and_a_link_and_in_no_login_or_inspection(
         ("sh", "-c", "echo $TOKEN; cat .config/token; exec sleep 60"),
         secrets__token=f"{HUSH}\n",
         secret_env="TOKEN token\n",
-        secret_links="token /home/work/.config/token\n",
+        secret_links=f"token {HOME}/.config/token\n",
     )
     cluster.converge(entry)
     container = cluster.report()["kernels"][0]["container_id"]
@@ -95,10 +95,10 @@ def test_a_secret_is_a_file_a_variable_and_a_link_and_in_no_login_or_inspection(
 
 
 def test_a_kernel_without_a_command_runs_the_bootstrap_script_and_goes_on(cluster):
-    entry = with_files(kernels=("main1", "sub1"), bootstrap="echo here > /home/work/made\n")
+    entry = with_files(kernels=("main1", "sub1"), bootstrap="echo here > ~/made\n")
     cluster.converge(entry)
     for kernel in ("main1", "sub1"):
-        there = "until [ -s /home/work/made ]; do sleep 0.1; done; cat /home/work/made"
+        there = "until [ -s ~/made ]; do sleep 0.1; done; cat ~/made"
         assert cluster.run_in(entry, kernel, "sh", "-c", there) == "here"
     assert [kernel["state"] for kernel in cluster.report()["kernels"]] == ["running", "running"]
 
