@@ -18,7 +18,7 @@ from muster.core.folders import (
     mounted_folders,
 )
 from muster.core.manifest_folders import folders_to_make, groups, mounts
-from muster.core.spec import SessionSpec
+from muster.core.spec import HOME, SessionSpec
 from tests.modules.agent_code import made_folders
 from tests.strategies import NOW, make_session
 
@@ -70,7 +70,7 @@ def test_nobody_mounts_what_is_not_his_or_shared_and_nobody_writes_to_what_is_re
 def test_without_a_mode_the_share_decides():
     known = [made("data", "ada", Share("bob", read_only=True)), made("x", "ada", Share("bob", read_only=False))]
     found = mounted_folders(mounting("data", "ada/x:/x"), "bob", known)
-    assert [(m.name, m.target, m.read_only) for m in found] == [("data", "/home/work/data", True), ("x", "/x", False)]
+    assert [(m.name, m.target, m.read_only) for m in found] == [("data", f"{HOME}/data", True), ("x", "/x", False)]
     with pytest.raises(SpecError, match=r"mounts\[0\].folder: folder ada/data is shared with bob read-only; .*:ro"):
         mounted_folders(mounting("data:rw"), "bob", known)
 
@@ -102,7 +102,7 @@ def test_nobody_spells_the_path_of_a_folder(reference):
 
 def test_a_folder_with_a_dot_is_in_its_owners_sessions_but_where_the_spec_has_something_else():
     known = [made(".local"), made(".cache", "ada", Share("bob", read_only=False))]
-    assert [m.target for m in mounted_folders(mounting(), "ada", known)] == ["/home/work/.cache", "/home/work/.local"]
+    assert [m.target for m in mounted_folders(mounting(), "ada", known)] == [f"{HOME}/.cache", f"{HOME}/.local"]
     assert mounted_folders(mounting(), "bob", known) == ()
     assert mounted_folders(mounting(dot_folders=False), "ada", known) == ()
     (mine, cache) = mounted_folders(mounting(".local:ro", "sets:/data"), "ada", known)

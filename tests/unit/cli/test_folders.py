@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.agent import AgentState
+from muster.core.spec import HOME
 from muster.settings import load_settings
 from muster.store.store import Store
 from tests.command_line import muster, submitted
@@ -24,8 +25,8 @@ def test_a_folder_is_made_listed_mounted_and_removed():
     muster("folder", "share", "data", "@vision")
     session = submitted("--name", "uses", "-v", "data")
     (mounted,) = session["folders"]
-    assert (mounted["name"], mounted["target"], mounted["read_only"]) == ("data", "/home/work/data", False)
-    assert "Folders:    ada/data:/home/work/data\n" in muster("show", "uses").out
+    assert (mounted["name"], mounted["target"], mounted["read_only"]) == ("data", f"{HOME}/data", False)
+    assert f"Folders:    ada/data:{HOME}/data\n" in muster("show", "uses").out
     assert muster("folder", "ls").out.splitlines() == [
         "NAME  OWNER  STATE  SIZE  QUOTA  USED BY  SHARED WITH",
         "data  ada    ready  n/a   1.5G   uses     @vision:ro,bob:rw",
