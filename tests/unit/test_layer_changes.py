@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from muster.core.layer_changes import Entry, kept
 
-HOME = "/home/work"
-MOUNTS = ("/home/work/data", "/mnt/deep/data")
+HOME = "/home/ada"
+MOUNTS = ("/home/ada/data", "/mnt/deep/data")
 OURS = (
     "run/muster",
     "etc/passwd",
     "opt/muster",
-    "home/work/data",
+    "home/ada/data",
     "mnt/deep/data",
-    "home/work/.ssh",
+    "home/ada/.ssh",
     "dev",
     "etc/hosts",
 )
-THEIRS = ("home/work/results", "usr/local", "srv", "etc/muster.d", "home/work/database", "run/mustering")
+THEIRS = ("home/ada/results", "usr/local", "srv", "etc/muster.d", "home/ada/database", "run/mustering")
 PARTS = st.lists(st.sampled_from(["a", "b.txt", "c"]), max_size=3).map("/".join)
 
 
@@ -52,12 +52,12 @@ def test_files_of_the_users_stay_with_their_directories_and_no_other(ours, their
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry("home/work/key", target="/run/muster/id_ed25519", is_symlink=True),
-        Entry("home/work/key", target="../../run/muster/secrets/token", is_symlink=True),
-        Entry("home/work/hard", target="home/work/.ssh/id_rsa"),
+        Entry("home/ada/key", target="/run/muster/id_ed25519", is_symlink=True),
+        Entry("home/ada/key", target="../../run/muster/secrets/token", is_symlink=True),
+        Entry("home/ada/hard", target="home/ada/.ssh/id_rsa"),
         Entry("etc/.wh.passwd"),
         Entry("./run/muster/"),
-        Entry("home/work/.ssh/id_rsa"),
+        Entry("home/ada/.ssh/id_rsa"),
         Entry("usr/sbin/docker-init"),
     ],
 )
@@ -68,7 +68,7 @@ def test_what_leads_to_a_key_or_is_ours_is_left_out(entry):
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry("home/work/link", target="data/numbers.txt", is_symlink=True),
+        Entry("home/ada/link", target="data/numbers.txt", is_symlink=True),
         Entry("srv/.wh.old"),
         Entry("srv/.wh..wh..opq"),
         Entry("var/empty/", is_directory=True),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.errors import SpecError
-from muster.core.spec import SessionSpec
+from muster.core.spec import HOME, SessionSpec
 from muster.core.spec_errors import validated
 from muster.core.spec_startup import MAX_BOOTSTRAP_BYTES, MAX_INPUT_BYTES
 from muster.core.startup_files import startup_files
@@ -20,7 +20,7 @@ def errors(**fields):
 
 @pytest.mark.parametrize(
     ("short", "env", "path"),
-    [("token", None, None), ("token=API_TOKEN", "API_TOKEN", None), ("token:/home/work/.t", None, "/home/work/.t")],
+    [("token", None, None), ("token=API_TOKEN", "API_TOKEN", None), (f"token:{HOME}/.t", None, f"{HOME}/.t")],
 )
 def test_a_secret_has_a_short_form(short, env, path):
     (secret,) = validated(SessionSpec, {"secrets": [short]}).secrets
@@ -78,7 +78,7 @@ def test_every_kernel_gets_the_bootstrap_script_and_the_secrets_and_those_with_t
         input="rows",
         bootstrap="true",
         workdir="/data//x/",
-        secrets=["token=API", "token:/home/work/.t", "other"],
+        secrets=["token=API", f"token:{HOME}/.t", "other"],
     )
     values = {"token": "T", "other": "O", "not asked for": "N"}
     made = {kernel.name: startup_files(session, kernel, values) for kernel in session.kernels}
@@ -91,7 +91,7 @@ def test_every_kernel_gets_the_bootstrap_script_and_the_secrets_and_those_with_t
             "secrets/token": "T",
             "secrets/other": "O",
             "secret_env": "API token\n",
-            "secret_links": "token /home/work/.t\n",
+            "secret_links": f"token {HOME}/.t\n",
         }
         assert {file["mode"] for name, file in files.items() if name.startswith("secret")} == {"0400"}
 
