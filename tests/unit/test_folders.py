@@ -106,7 +106,7 @@ def test_a_folder_with_a_dot_is_in_its_owners_sessions_but_where_the_spec_has_so
     assert mounted_folders(mounting(), "bob", known) == ()
     assert mounted_folders(mounting(dot_folders=False), "ada", known) == ()
     (mine, cache) = mounted_folders(mounting(".local:ro", "sets:/data"), "ada", known)
-    assert (mine.target, mine.read_only, cache.name) == ("/home/work/.local", True, ".cache")
+    assert (mine.target, mine.read_only, cache.name) == (f"{HOME}/.local", True, ".cache")
 
 
 @given(NAMES, st.uuids())
@@ -147,8 +147,8 @@ def test_a_manifest_has_folders_at_their_places_made_for_their_owners():
     bobs, local = known
     assert mounts(session) == [
         {"folder": "sets/mnist", "target": "/sets", "read_only": True, "owned": False},
-        {"folder": bobs.path, "target": "/home/work/data", "read_only": True, "owned": True},
-        {"folder": local.path, "target": "/home/work/.local", "read_only": False, "owned": True},
+        {"folder": bobs.path, "target": f"{HOME}/data", "read_only": True, "owned": True},
+        {"folder": local.path, "target": f"{HOME}/.local", "read_only": False, "owned": True},
     ]
     assert folders_to_make(session, uid_of) == [
         {"path": bobs.path, "uid": 4712, "number": bobs.number, "quota_bytes": 1 << 30},
