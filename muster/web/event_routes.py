@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
@@ -42,15 +43,15 @@ async def events(
     if len(listeners) >= MOST_LISTENERS:
         raise TooManyError(f"{MOST_LISTENERS} listen already; try again later")
     listener = _Listener(asked, request.app.state.live)
-    listeners.add(listener)
-    try:
+    with ExitStack() as stack:
+        listeners.add(listener)
+        stack.callback(listeners.discard, listener)
+        stack.callback(listener.end)
         now = await run_in_threadpool(listener.begin)
         missed = [] if last_event_id is None else await run_in_threadpool(listener.missed, last_event_id, now)
-    except BaseException:
-        listener.end()
-        listeners.discard(listener)
-        raise
-    return StreamingResponse(_stream(listener, listeners, now, missed), media_type="text/event-stream")
+        # From here on the stream ends it.
+        ending = stack.pop_all()
+    return StreamingResponse(_stream(listener, ending, now, missed), media_type="text/event-stream")
 
 
 class _Listener:
@@ -102,10 +103,9 @@ class _Listener:
             self._told.put_nowait(None)
 
 
-async def _stream(
-    listener: _Listener, listeners: set[_Listener], now: int, missed: Sequence[LiveChange]
-) -> AsyncIterator[str]:
-    try:
+async def _stream(listener: _Listener, ending: ExitStack, now: int, missed: Sequence[LiveChange]) -> AsyncIterator[str]:
+    # Where its token or the database cannot be asked after, its reader is cut off, and comes back.
+    with ending, suppress(MusterError):
         yield f": since {now}\n\n" + "".join(map(_event, missed))
         while True:
             try:
@@ -118,11 +118,6 @@ async def _stream(
             if changes is None:
                 return
             yield "".join(map(_event, changes))
-    except MusterError:
-        return
-    finally:
-        listener.end()
-        listeners.discard(listener)
 
 
 def _event(live: LiveChange) -> str:
