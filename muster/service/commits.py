@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from muster.core.agent import Agent
 from muster.core.committed_image import CommittedImage, parse_name
 from muster.core.errors import BadInputError, NameTakenError, NotPossibleInStateError
-from muster.core.session import Kernel, Session, SessionState
+from muster.core.session import Kernel, SessionState
 from muster.engine.commit import CommittedAs, commit, parent_id
 from muster.service.administrators import is_administrator
 from muster.service.catalog import load_catalog
+from muster.service.session_logs import agent_of
 from muster.service.sessions import Sessions, kernel_named
 from muster.service.wake import AGENTS, wake
 
@@ -38,7 +39,9 @@ def planned_commit(
     kernel = kernel_named(session, kernel_name)
     if by != session.owner and not is_administrator(service.settings, by):
         raise NotPossibleInStateError(f"session {session.name} is {session.owner}'s; only its owner can commit it")
-    agent = _agent(service, session, kernel)
+    if session.state is not SessionState.RUNNING:
+        raise NotPossibleInStateError(f"session {session.name} is {session.state}; only a RUNNING one can be committed")
+    agent = agent_of(service, session, kernel)
     _check_free(service, f"{repository}:{tag}")
     image = CommittedImage(
         name=repository,
@@ -93,12 +96,3 @@ def _check_free(service: Sessions, reference: str) -> None:
     holding = sorted(agent.id for agent in service.store.agents() if reference in agent.images)
     if holding:
         raise NameTakenError(f"NAME:TAG: agent {holding[0]} holds another image {reference}; choose another tag")
-
-
-def _agent(service: Sessions, session: Session, kernel: Kernel) -> Agent:
-    if session.state is not SessionState.RUNNING or kernel.allocation is None:
-        raise NotPossibleInStateError(f"session {session.name} is {session.state}; only a RUNNING one can be committed")
-    for agent in service.store.agents():
-        if agent.id == kernel.allocation.agent_id:
-            return agent
-    raise NotPossibleInStateError(f"agent {kernel.allocation.agent_id} of session {session.name} is not known any more")
