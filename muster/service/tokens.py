@@ -1,6 +1,7 @@
 """Tokens for the API: made, shown once, recognised, revoked."""
 
 import hashlib
+import math
 import secrets
 import time
 from typing import Any
@@ -16,6 +17,7 @@ PREFIX = "muster_"
 _RANDOM_BYTES = 32
 _LONGEST_USER = 255
 _LONGEST_S = 3650 * 86400
+_SIGN_IN_S = 7 * 86400.0
 
 
 class NoTokenError(MusterError):
@@ -53,6 +55,29 @@ def token_of(store: Store, secret: str) -> Token:
         raise NoTokenError(f"token {token.name} expired at {timestamp(token.expires_at)}; ask for another")
     store.tokens.note_use(token, now)
     return token
+
+
+def sign_in(store: Store, token: Token) -> tuple[str, float]:
+    """A browser's own secret, so that it need not keep the token, and how many seconds it is good for."""
+    now = time.time()
+    lifetime_s = min(_SIGN_IN_S, math.inf if token.expires_at is None else token.expires_at - now)
+    secret = secrets.token_urlsafe(_RANDOM_BYTES)
+    store.sign_ins.add(_hash(secret), token, now + lifetime_s, now)
+    return secret, lifetime_s
+
+
+def signed_in(store: Store, secret: str) -> Token:
+    """By whose token that browser signed in. Raises NoTokenError."""
+    now = time.time()
+    token = store.sign_ins.token_of(_hash(secret), now)
+    if token is None or token.is_expired(now):
+        raise NoTokenError("you are not signed in any more; sign in with your token")
+    store.tokens.note_use(token, now)
+    return token
+
+
+def sign_out(store: Store, secret: str) -> None:
+    store.sign_ins.remove(_hash(secret))
 
 
 def token_json(token: Token) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from muster.store.reservations import Reservations, reservations_after
 from muster.store.rows import agent_row, columns, kernel_rows, session_row
 from muster.store.secrets import SecretRows
 from muster.store.session_reader import SELECT, SessionReader
+from muster.store.sign_ins import SignIns
 from muster.store.submissions import Submission, Submissions, claim
 from muster.store.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.tokens import Tokens
@@ -64,6 +65,7 @@ class Store:
         self.secrets = SecretRows(self._engine)
         self.deliveries = Deliveries(self._engine)
         self.tokens = Tokens(self._engine)
+        self.sign_ins = SignIns(self._engine)
         self.submissions = Submissions(self._engine)
         self.changes = Changes(self._engine)
         self.images = CommittedImages(self._engine)

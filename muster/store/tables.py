@@ -205,6 +205,14 @@ tokens = Table(
     Index("tokens_by_hash", "hash", unique=True),
 )
 
+sign_ins = Table(
+    "sign_ins",
+    metadata,
+    Column("hash", String(64), primary_key=True),
+    Column("token_name", String(63), ForeignKey("tokens.name", ondelete="CASCADE"), nullable=False, index=True),
+    Column("expires_at", Float, nullable=False),
+)
+
 submissions = Table(
     "submissions",
     metadata,

@@ -40,19 +40,19 @@ class Tokens:
             if row is None:
                 raise NotFoundError(f"there is no token {name!r}; see `muster token ls`")
             connection.execute(sa.delete(tokens).where(this))
-        return _token(row)
+        return token_from_row(row)
 
     def all(self) -> tuple[Token, ...]:
         """Those that have expired too, by name."""
         with reading(self._engine) as connection:
             rows = connection.execute(sa.select(*_SHOWN)).mappings()
-            return tuple(sorted(map(_token, rows), key=lambda token: token.name))
+            return tuple(sorted(map(token_from_row, rows), key=lambda token: token.name))
 
     def of_hash(self, secret_hash: str) -> Token | None:
         with reading(self._engine) as connection:
             row = connection.execute(sa.select(tokens).where(tokens.c.hash == secret_hash)).mappings().first()
         # The hash of a random secret tells nobody who measures the comparison anything; compared so all the same.
-        return _token(row) if row is not None and hmac.compare_digest(row["hash"], secret_hash) else None
+        return token_from_row(row) if row is not None and hmac.compare_digest(row["hash"], secret_hash) else None
 
     def note_use(self, token: Token, now: float) -> None:
         """Written once a minute at the most: a client that asks often should not make the database write often."""
@@ -62,6 +62,6 @@ class Tokens:
             connection.execute(sa.update(tokens).where(tokens.c.name == token.name).values(last_used_at=now))
 
 
-def _token(row: sa.RowMapping) -> Token:
+def token_from_row(row: sa.RowMapping) -> Token:
     fields: dict[str, Any] = {name: row[name] for name in Token.__dataclass_fields__}
     return Token(**{**fields, "scope": Scope(fields["scope"])})

@@ -7,7 +7,7 @@ import pytest
 
 from muster.core.errors import BadInputError, NameTakenError, NotFoundError
 from muster.core.token import Scope, Token
-from muster.service.tokens import PREFIX, NoTokenError, create_token, token_of
+from muster.service.tokens import PREFIX, NoTokenError, create_token, sign_in, sign_out, signed_in, token_of
 from muster.store.submissions import KEPT_S, Submission, SubmittedBeforeError
 from tests.strategies import NOW, make_session
 
@@ -133,3 +133,27 @@ def test_amounts_are_added_to_counters(store):
     store.add_to_counters({"pass-us": 250, "pass-le-0.1": 1})
     store.add_to_counters({"pass-us": 50})
     assert store.counters(["pass-us", "pass-le-0.1", "never"]) == {"pass-us": 300, "pass-le-0.1": 1, "never": 0}
+
+
+def test_a_browser_is_signed_in_until_it_signs_out_or_its_token_is_revoked(store):
+    token, _ = create_token(store, "laptop", "ada", Scope.USER, "30d")
+    first, lifetime_s = sign_in(store, token)
+    second, _ = sign_in(store, token)
+    assert lifetime_s == 7 * 86400
+    assert signed_in(store, first).user == signed_in(store, second).user == "ada"
+    sign_out(store, first)
+    with pytest.raises(NoTokenError, match="sign in with your token"):
+        signed_in(store, first)
+    store.tokens.remove("laptop")
+    create_token(store, "laptop", "eve", Scope.USER, None)
+    with pytest.raises(NoTokenError):
+        signed_in(store, second)
+
+
+def test_a_browser_is_signed_in_no_longer_than_its_token_lasts(store):
+    token, _ = create_token(store, "brief", "ada", Scope.USER, "1h")
+    secret, lifetime_s = sign_in(store, token)
+    assert 3590 < lifetime_s <= 3600
+    store.sign_ins.add("old", token, 1.0, 0.0)
+    assert store.sign_ins.token_of("old", 2.0) is None
+    assert signed_in(store, secret).name == "brief"

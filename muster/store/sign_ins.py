@@ -1,0 +1,35 @@
+"""Who is signed in to the pages: a hash of each browser's secret, and the token that it was given for."""
+
+import sqlalchemy as sa
+
+from muster.core.token import Token
+from muster.store.connection import reading, writing
+from muster.store.tables import sign_ins, tokens
+from muster.store.tokens import token_from_row
+
+
+class SignIns:
+    """They end with their token, by signing out, or with time."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def add(self, secret_hash: str, token: Token, expires_at: float, now: float) -> None:
+        """Also forgets those that have expired."""
+        with writing(self._engine) as connection:
+            connection.execute(sa.delete(sign_ins).where(sign_ins.c.expires_at <= now))
+            connection.execute(
+                sa.insert(sign_ins).values(hash=secret_hash, token_name=token.name, expires_at=expires_at)
+            )
+
+    def token_of(self, secret_hash: str, now: float) -> Token | None:
+        """The token by which that browser signed in; it may have expired itself."""
+        query = sa.select(tokens).join(sign_ins, sign_ins.c.token_name == tokens.c.name)
+        query = query.where(sign_ins.c.hash == secret_hash, sign_ins.c.expires_at > now)
+        with reading(self._engine) as connection:
+            row = connection.execute(query).mappings().first()
+        return None if row is None else token_from_row(row)
+
+    def remove(self, secret_hash: str) -> None:
+        with writing(self._engine) as connection:
+            connection.execute(sa.delete(sign_ins).where(sign_ins.c.hash == secret_hash))
