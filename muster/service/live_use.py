@@ -60,6 +60,10 @@ class LiveUses:
     def stop(self) -> None:
         self._stopped.set()
 
+    def know(self, agents: Mapping[str, Agent]) -> None:
+        """These agents' newer reports; for who looks for longer."""
+        self._agents = {**self._agents, **agents}
+
     def all(self, timeout_s: float, *, rounds: int = 1) -> list[KernelNow]:
         """Once every agent has answered so many times, or the time is over, by session and rank."""
         deadline = time.monotonic() + timeout_s
@@ -90,7 +94,7 @@ class LiveUses:
         return ((session, kernel) for session, kernel in self._kernels if _agent_of(kernel) == agent_id)
 
     def _take(self, agent: Agent, uses: Mapping[str, LiveUse], at: float) -> None:
-        entries = {entry["kernel_id"]: entry for entry in agent.report.get("kernels", ())}
+        entries = {entry["kernel_id"]: entry for entry in self._agents[agent.id].report.get("kernels", ())}
         seen = {}
         for session, kernel in self._on(agent.id):
             use = uses.get(kernel.container_id or "")

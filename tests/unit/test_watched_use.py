@@ -1,0 +1,170 @@
+"""Live use of sessions: one poller for all who watch one, and none for nobody."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from muster.core.session import SessionState
+from muster.engine.container_usage import LiveUse
+from muster.service import live_use
+from muster.service.live_use import KernelNow, LiveUses
+from muster.service.watched_use import LINGER_S, MOST_OF_ONE_OWNER, MOST_SESSIONS, WatchedUses
+from tests.strategies import make_agent, make_session, new_id, placed_on
+
+WAIT_S = 20
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class FakeUses:
+    """Answers when it is told to, and tells when it is asked and stopped."""
+
+    made = ()
+
+    def __init__(self, sessions, agents, interval_s):
+        del agents, interval_s
+        FakeUses.made = (*FakeUses.made, self)
+        self.session = sessions[0]
+        self.answers = threading.Semaphore(0)
+        self.asked = threading.Semaphore(0)
+        self.stopped = threading.Event()
+
+    def start(self):
+        pass
+
+    def stop(self):
+        self.stopped.set()
+        self.answers.release()
+
+    def know(self, agents):
+        pass
+
+    def all(self, timeout_s, *, rounds):
+        del timeout_s
+        self.asked.release()
+        assert self.answers.acquire(timeout=WAIT_S)
+        use = LiveUse(rounds / 10, rounds * 1000, None, 0, 0, 1)
+        return [KernelNow(self.session, kernel, use) for kernel in self.session.kernels]
+
+    def answer(self):
+        """Returns when the answer was taken: when it is asked for the next, or has stopped."""
+        assert self.asked.acquire(timeout=WAIT_S)
+        self.answers.release()
+
+
+class EmptyStore:
+    def agents(self):
+        return (make_agent("a1"),)
+
+
+class Service:
+    store = EmptyStore()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def hub(clock, monkeypatch):
+    monkeypatch.setattr("muster.service.watched_use.INTERVAL_S", 0.001)
+    FakeUses.made = ()
+    made = WatchedUses(Service(), FakeUses, clock)
+    yield made
+    made.stop()
+
+
+def running(number=1, **values):
+    return placed_on(make_session(number, cluster_size=2, **values), "a1")
+
+
+def test_one_poller_serves_all_who_watch_a_session(hub):
+    session = running()
+    assert hub.of(session).kernels == {}
+    assert hub.of(session).kernels == {}
+    (uses,) = FakeUses.made
+    uses.answer()
+    assert uses.asked.acquire(timeout=WAIT_S)
+    first = hub.of(session).kernels
+    assert list(first) == [kernel.id for kernel in session.kernels]
+    assert first[session.id].now.use.cpu_cores == 0.1
+    uses.answers.release()
+    assert uses.asked.acquire(timeout=WAIT_S)
+    assert [sample.mem_bytes for sample in hub.of(session).kernels[session.id].samples] == [1000, 2000]
+    assert len(FakeUses.made) == 1
+
+
+def test_it_ends_when_nobody_has_asked_for_a_while_and_begins_anew(hub, clock):
+    session = running()
+    hub.of(session)
+    clock.now += LINGER_S - 1
+    hub.of(session)
+    (uses,) = FakeUses.made
+    clock.now += LINGER_S + 1
+    uses.answer()
+    assert uses.stopped.wait(WAIT_S)
+    assert hub.watched == 0
+    assert hub.of(session).kernels == {}
+    assert len(FakeUses.made) == 2
+
+
+def test_what_does_not_run_is_not_watched(hub):
+    assert hub.of(replace(running(), state=SessionState.TERMINATING)).kernels == {}
+    assert hub.watched == 0
+
+
+def test_a_restart_makes_other_containers_which_are_watched_then(hub):
+    session = running()
+    hub.of(session)
+    restarted = replace(session, kernels=tuple(replace(k, container_id=f"new-{k.name}") for k in session.kernels))
+    hub.of(restarted)
+    old, new = FakeUses.made
+    assert old.stopped.is_set()
+    assert new.session is restarted
+    assert hub.watched == 1
+
+
+def test_one_owner_and_all_together_watch_so_many_at_once(hub):
+    for number in range(MOST_OF_ONE_OWNER):
+        assert not hub.of(running(number + 1)).problem
+    assert "sessions of ada are watched already" in hub.of(running(900)).problem
+    for number in range(MOST_OF_ONE_OWNER, MOST_SESSIONS):
+        assert not hub.of(replace(running(number + 1), owner=f"user{number}")).problem
+    refused = hub.of(replace(running(901), owner="bob"))
+    assert refused.problem.startswith(f"{MOST_SESSIONS} sessions are watched already")
+    assert not hub.of(running(1)).problem
+    assert hub.watched == MOST_SESSIONS
+
+
+def test_who_looks_for_longer_hears_of_newer_reports(monkeypatch):
+    session = running()
+    agent = make_agent("a1")
+    entry = {"kernel_id": session.id, "use": {"gpu_percent": 40}}
+    uses = LiveUses([session], {"a1": agent}, 1.0)
+    uses.know({"a1": replace(agent, report={**agent.report, "kernels": [entry]})})
+    asked = threading.Event()
+
+    class Engine:
+        def __enter__(self):
+            asked.set()
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setattr(live_use, "engine_of", lambda *_args, **_kwargs: Engine())
+    monkeypatch.setattr(live_use, "live_uses", lambda *_args: {})
+    uses.start()
+    try:
+        told = uses.all(WAIT_S)
+    finally:
+        uses.stop()
+    assert asked.is_set()
+    assert {now.kernel.id: now.gpu_percent for now in told} == {session.id: 40, new_id(1, 1): None}
