@@ -21,6 +21,7 @@ from muster.service.apps import session_apps
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
 from muster.service.gpu_map import GpuUse, HeldShare, gpu_uses, session_shares
 from muster.service.known_images import known_images, known_json
+from muster.service.seen_queue import SeenQueue, seen_queue
 from muster.service.session_logs import LogWanted, opened_log
 from muster.service.session_pages import SessionFilter
 from muster.service.sessions import Sessions, kernel_named
@@ -121,6 +122,10 @@ class LocalBackend:
     def queue(self) -> list[Queued]:
         """Only what the user may see; positions count all that wait."""
         return [queued for queued in WhatIf(self.service).queue() if self.sees(queued.session)]
+
+    def seen_queue(self) -> SeenQueue:
+        """The same, with how many wait in all; nothing of it names what the user may not see."""
+        return seen_queue(self.service, self.sees)
 
     def agents(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         """Those that have all of the labels, as `muster agents --json` prints them; of sessions those he may see."""

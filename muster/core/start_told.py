@@ -1,0 +1,29 @@
+"""When a session that waits will start, as far as that is known; and otherwise, why nobody knows."""
+
+from collections.abc import Mapping
+
+from muster.core.explain import HOPELESS, Surroundings, moment_text
+from muster.core.plan import Wait, WaitCode
+
+_UNKNOWN: Mapping[WaitCode, str] = {
+    WaitCode.HELD: "unknown: not before it is released",
+    WaitCode.DEPENDENCY: "unknown: after the sessions that it waits for",
+    WaitCode.LIMIT: "unknown: when something that the limit counts has ended",
+    WaitCode.ARRAY: "unknown: when another one of its array has ended",
+    WaitCode.WINDOW: "unknown: when the agents are no longer set aside",
+    WaitCode.PREEMPTING: "unknown: as soon as those that are preempted have ended",
+}
+_NO_TIME_LIMIT = "unknown: what it waits for has no time limit, or too many are ahead of it"
+
+
+def start_told(wait: Wait | None, around: Surroundings) -> str:
+    """Such as `2026-11-21 14:20 (in 20m)`, `not before …`, `never, as it is`, or `unknown: …`; None: it starts now."""
+    if wait is None:
+        return "now"
+    if wait.code in HOPELESS:
+        return "never, as it is"
+    if wait.estimated_start is not None:
+        return moment_text(wait.estimated_start, around)
+    if wait.until is not None:
+        return f"not before {moment_text(wait.until, around)}"
+    return _UNKNOWN.get(wait.code, _NO_TIME_LIMIT)
