@@ -1,0 +1,317 @@
+"""What a real `muster web` answers in: lists of many sessions, and live changes for many listeners.
+
+    .venv/bin/python bench/web.py [--sessions 10000] [--ended 0] [--listeners 200] [--rate 50] [--seconds 6]
+                                  [--runs 5] [--only list|live] [--database URL] [--json]
+
+The server is a process of its own on a database that this program fills, SQLite unless `--database` names an empty
+PostgreSQL database. The kinds of request, and of listener, take turns in each run, so that the machine's noise falls on
+all of them.
+
+- list: milliseconds until the whole answer is there, over one connection; the median of the runs' medians, and the
+  worst of their 95th percentiles.
+- live: listeners while another process changes sessions through the store. Milliseconds from the change's own time,
+  which is before its commit, to its arrival. Lost: what a listener should have heard and did not. First page: as above,
+  meanwhile.
+
+Server, writer, listeners and the one who asks for pages share this machine's cores.
+"""
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.web_load import Heard, listen, write
+from muster.core.plan import Wait, WaitCode
+from muster.core.session import Session, SessionState
+from muster.core.token import Scope
+from muster.service.tokens import create_token
+from muster.store.store import Store
+from tests.strategies import make_session, placed_on
+
+USERS = 20
+REQUESTS = 20
+SPAWN = multiprocessing.get_context("spawn")
+API = "/api/v1/sessions?"
+FIRST_PAGE = API + "limit=100"
+LISTS = {
+    "first page, administrator": ("admin", FIRST_PAGE),
+    "first page, a user's": ("user", FIRST_PAGE),
+    "by name": ("admin", API + "limit=100&sort=name"),
+    "by state": ("admin", API + "limit=100&sort=-state"),
+    "those that run": ("admin", API + "limit=100&state=RUNNING"),
+    "of one owner": ("admin", API + "limit=100&owner=user-3"),
+    "by part of a name": ("admin", API + "limit=100&name_contains=-77"),
+    "of a project, by owner": ("admin", API + "limit=100&project=project-1&sort=owner"),
+}
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server with sessions in its database. `admin` and `users` are headers of theirs."""
+
+    url: str
+    process: int
+    database: str
+    admin: Mapping[str, str]
+    users: Sequence[Mapping[str, str]]
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def many_sessions(count: int, ended: int) -> Iterator[Session]:
+    """A fifth of them run with three kernels, the others wait; before them those that have ended."""
+    began = time.time() - 10 * (count + ended)
+    for number in range(count + ended):
+        is_ended, runs = number < ended, number % 5 == 0
+        size = 3 if runs and not is_ended else 1
+        made = make_session(
+            number + 1,
+            name=f"train-{number}",
+            owner=f"user-{number % USERS}",
+            project=f"project-{number % 7}",
+            cluster_size=size,
+            env={"EPOCHS": str(number), "DATA": "/data/imagenet"},
+            command=["python", "train.py", "--seed", str(number)] if is_ended else None,
+        )
+        if runs and not is_ended:
+            made = placed_on(made, "agent-1", "agent-2", "agent-3")
+        if is_ended:
+            made = replace(made, state=SessionState.TERMINATED, reason="ended", ended_at=began + 10 * number + 9)
+        yield replace(made, submitted_at=began + 10 * number)
+
+
+def fill(store: Store, count: int, ended: int) -> None:
+    made = list(many_sessions(count, ended))
+    for start in range(0, len(made), 1000):
+        store.add(made[start : start + 1000])
+    waits = [Wait(WaitCode.BUSY, f"no room: {number} of 64 CPUs are free").as_dict() for number in range(50)]
+    pending = [session for session in made if session.state is SessionState.PENDING]
+    store.save_waits({session.id: waits[number % len(waits)] for number, session in enumerate(pending)})
+
+
+@contextmanager
+def served(directory: Path, database: str | None, count: int, ended: int) -> Iterator[Served]:
+    url = database or f"sqlite:///{directory / 'state' / 'muster.db'}"
+    (directory / "state").mkdir(mode=0o700)
+    names = {"state_dir": "state", "inventory": "inventory.yml", "catalog": "images.yml"}
+    paths = {key: str(directory / name) for key, name in names.items()}
+    config = directory / "muster.yml"
+    config.write_text(yaml.safe_dump({**paths, "database": url}), encoding="utf-8")
+    store = Store(url)
+    fill(store, count, ended)
+    tokens = [create_token(store, "bench-admin", "root", Scope.ADMIN, None)]
+    tokens += [create_token(store, f"bench-{n}", f"user-{n}", Scope.USER, None) for n in range(USERS)]
+    store.close()
+    headers = [{"Authorization": f"Bearer {secret}"} for _, secret in tokens]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = [Path(sys.executable).parent / "muster", "web", "--port", str(port)]
+    with (directory / "server.log").open("wb") as log:
+        server = subprocess.Popen(program, env={**os.environ, "MUSTER_CONFIG": str(config)}, stdout=log, stderr=log)
+    try:
+        _wait_until_ready(server, port, directory / "server.log")
+        yield Served(f"http://127.0.0.1:{port}", server.pid, url, headers[0], headers[1:])
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    while True:
+        if server.poll() is not None:
+            raise SystemExit(log.read_text(encoding="utf-8"))
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+
+
+class Asker:
+    """Asks over one connection, which it keeps."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+
+    def milliseconds(self, path: str, headers: Mapping[str, str]) -> float:
+        began = time.monotonic()
+        self._connection.request("GET", path, headers=dict(headers))
+        answer = self._connection.getresponse()
+        body = answer.read()
+        took = (time.monotonic() - began) * 1000
+        if answer.status != 200 or not body:
+            raise SystemExit(f"{path}: {answer.status} {body[:300]!r}")
+        return took
+
+
+def measured_lists(server: Served, runs: int) -> dict[str, dict[str, float]]:
+    asker = Asker(server.url)
+    who = {"admin": server.admin, "user": server.users[3]}
+    medians: dict[str, list[float]] = {name: [] for name in LISTS}
+    late: dict[str, list[float]] = {name: [] for name in LISTS}
+    for number in range(runs):
+        for name, (user, path) in LISTS.items():
+            asker.milliseconds(path, who[user])
+            times = [asker.milliseconds(path, who[user]) for _ in range(REQUESTS)]
+            medians[name].append(statistics.median(times))
+            late[name].append(percentile(times, 95))
+        print(f"lists: run {number + 1} of {runs}", file=sys.stderr)
+    return {
+        name: {"median_ms": statistics.median(medians[name]), "p95_ms": max(late[name])}
+        | {"least_ms": min(medians[name]), "most_ms": max(medians[name])}
+        for name in LISTS
+    }
+
+
+def measured_live(
+    server: Served,
+    headers: Sequence[Mapping[str, str]],
+    path: str,
+    sees: Callable[[int, str], bool],
+    given: argparse.Namespace,
+) -> dict[str, float]:
+    """One run. `sees`: whether a listener, by its place, should hear of an owner's sessions."""
+    store = Store(server.database)
+    pending = store.search(states=[SessionState.PENDING])[: int(given.rate * 2)]
+    owners = {session.id: session.owner for session in pending}
+    ours, theirs = SPAWN.Pipe()
+    listeners = SPAWN.Process(target=listen, args=(server.url, path, headers, theirs))
+    listeners.start()
+    ours.recv()
+    before = store.last_event()
+    writer = SPAWN.Process(target=write, args=(server.database, list(owners), given.rate, given.seconds))
+    asker, pages = Asker(server.url), []
+    began, cpu = time.monotonic(), server.cpu_s()
+    writer.start()
+    while writer.is_alive():
+        pages.append(asker.milliseconds(FIRST_PAGE, server.admin))
+        time.sleep(0.1)
+    share = (server.cpu_s() - cpu) / (time.monotonic() - began)
+    writer.join()
+    if writer.exitcode:
+        raise SystemExit("the writer failed")
+    time.sleep(2.0)  # for what is on its way; what comes later counts as lost
+    ours.send("stop")
+    heard: list[Heard] = ours.recv()
+    listeners.join()
+    changes = store.changes.after(before, 1 << 20)
+    store.close()
+    expected = [[change for change in changes if sees(n, owners[change.session_id])] for n in range(len(headers))]
+    lost = sum(change.id not in note.times for note, mine in zip(heard, expected, strict=True) for change in mine)
+    late = [
+        (note.times[change.id] - change.at) * 1000
+        for note, mine in zip(heard, expected, strict=True)
+        for change in mine
+        if change.id in note.times
+    ]
+    first, last = changes[0].at, changes[-1].at
+    return {
+        "changes_per_s": (len(changes) - 1) / (last - first),
+        "told": len(late),
+        "median_ms": statistics.median(late),
+        "p95_ms": percentile(late, 95),
+        "worst_ms": max(late),
+        "lost": lost,
+        "twice": sum(note.twice for note in heard),
+        "cut_off": sum(note.cut_off for note in heard),
+        "mib_per_s": sum(note.received_bytes for note in heard) / (1 << 20) / given.seconds,
+        "server_cpu": share,
+        "first_page_ms": statistics.median(pages),
+    }
+
+
+def percentile(values: Sequence[float], which: int) -> float:
+    return statistics.quantiles(values, n=100, method="inclusive")[which - 1]
+
+
+def runs_of_live(server: Served, given: argparse.Namespace) -> dict[str, dict[str, float]]:
+    own = [server.users[n % USERS] for n in range(given.listeners)]
+    everything = [server.admin] * given.listeners
+    kinds = {
+        "/api/v1/events, users": (own, "/api/v1/events", lambda n, owner: owner == f"user-{n % USERS}"),
+        "/api/v1/events, administrators": (everything, "/api/v1/events", lambda _n, _owner: True),
+    }
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
+    for number in range(given.runs):
+        for name, (headers, path, sees) in kinds.items():
+            figures[name].append(measured_live(server, headers, path, sees, given))
+        print(f"live: run {number + 1} of {given.runs}", file=sys.stderr)
+    return {name: _of_runs(of_one) for name, of_one in figures.items()}
+
+
+def _of_runs(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Medians; the worst of what is worst, and all that was told, lost or cut off."""
+    how = {"worst_ms": max, "told": sum, "lost": sum, "twice": sum, "cut_off": sum}
+    return {name: how.get(name, statistics.median)([run[name] for run in figures]) for name in figures[0]}
+
+
+def table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+    print(f"\n{title}")
+    columns = list(next(iter(rows.values())))
+    widths = [max(len(column), 9) for column in columns]
+    first = max(map(len, rows))
+    print(" " * first, *(f"{column:>{width}}" for column, width in zip(columns, widths, strict=True)), sep="  ")
+    for name, row in rows.items():
+        cells = (f"{row[column]:>{width}.6g}" for column, width in zip(columns, widths, strict=True))
+        print(f"{name:<{first}}", *cells, sep="  ")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sessions", type=int, default=10_000)
+    parser.add_argument("--ended", type=int, default=0)
+    parser.add_argument("--listeners", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=50.0)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--only", choices=["list", "live"])
+    parser.add_argument("--database", metavar="URL")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    result: dict[str, Any] = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+        "asked_for": vars(given),
+    }
+    with (
+        tempfile.TemporaryDirectory(prefix="muster-bench-") as directory,
+        served(Path(directory), given.database, given.sessions, given.ended) as server,
+    ):
+        if given.only != "live":
+            result["list"] = measured_lists(server, given.runs)
+        if given.only != "list":
+            result["live"] = runs_of_live(server, given)
+    if given.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"{result['machine']}; medians of {given.runs} runs")
+    if "list" in result:
+        table(f"{given.sessions} sessions, and {given.ended} that ended: milliseconds", result["list"])
+    if "live" in result:
+        table(f"{given.listeners} listeners", result["live"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What bench/web.py puts on a server, each in a process of its own: listeners that note what arrives, and a writer."""
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from urllib.parse import urlsplit
+
+from muster.core import lifecycle
+from muster.core.session import SessionState
+from muster.store.store import Store
+
+_ID = re.compile(rb"^id: (\d+)\n", re.MULTILINE)
+_BUFFER = 4 << 20
+_START_TOGETHER = 20
+
+
+@dataclass
+class Heard:
+    """What one listener was told: the time at which each change came, by the change's number."""
+
+    times: dict[int, float] = field(default_factory=dict)
+    twice: int = 0
+    received_bytes: int = 0
+    cut_off: bool = False
+
+
+def listen(url: str, path: str, headers: Sequence[Mapping[str, str]], control: Connection) -> None:
+    """A listener for each of the headers; says when all hear, and at the word to stop what they heard."""
+    asyncio.run(_listen(url, path, headers, control))
+
+
+async def _listen(url: str, path: str, headers: Sequence[Mapping[str, str]], control: Connection) -> None:
+    heard = [Heard() for _ in headers]
+    ready = asyncio.Semaphore(_START_TOGETHER)
+    connected: list[asyncio.Event] = [asyncio.Event() for _ in headers]
+    tasks = [
+        asyncio.create_task(_one(url, path, given, note, ready, event))
+        for given, note, event in zip(headers, heard, connected, strict=True)
+    ]
+    for event, task in zip(connected, tasks, strict=True):
+        waiting = asyncio.create_task(event.wait())
+        await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
+        if not event.is_set():
+            task.result()
+            raise SystemExit("a listener was cut off before it heard")
+    control.send("ready")
+    await asyncio.to_thread(control.recv)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    control.send(heard)
+
+
+async def _one(
+    url: str, path: str, headers: Mapping[str, str], note: Heard, ready: asyncio.Semaphore, connected: asyncio.Event
+) -> None:
+    place = urlsplit(url)
+    lines = [f"GET {path} HTTP/1.1", f"Host: {place.netloc}", *(f"{name}: {value}" for name, value in headers.items())]
+    async with ready:
+        reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=_BUFFER)
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " not in head.split(b"\r\n")[0]:
+            raise SystemExit(f"{path}: {head.split(bytes(2))[0].decode(errors='replace')}")
+        await reader.readuntil(b": since ")
+        connected.set()
+    rest = b""
+    while data := await reader.read(1 << 18):
+        now = time.time()
+        note.received_bytes += len(data)
+        *whole, rest = (rest + data).rpartition(b"\n\n")
+        for number in map(int, _ID.findall(b"".join(whole))):
+            note.twice += number in note.times
+            note.times.setdefault(number, now)
+    note.cut_off = True
+    writer.close()
+
+
+def write(database: str, session_ids: Sequence[str], per_second: float, seconds: float) -> None:
+    """So many sessions' changes a second, each committed on its own, as passes and users do: forth, and back again."""
+    store = Store(database)
+    there = list(store.get(session_ids).values())
+    began = time.time()
+    for number in range(int(per_second * seconds)):
+        time.sleep(max(0.0, began + number / per_second - time.time()))
+        place = number % len(there)
+        session = there[place]
+        forth = session.state is SessionState.PENDING
+        to, reason = (SessionState.SCHEDULED, "placed on a1") if forth else (SessionState.PENDING, "back in the queue")
+        if not store.apply([lifecycle.transition(session, to, reason, time.time())]):
+            raise SystemExit(f"session {session.name} was changed by somebody else")
+        there[place] = replace(session, state=to)
+    store.close()
