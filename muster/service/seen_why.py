@@ -1,0 +1,46 @@
+"""Why a session is as it is, as somebody is told who may see only some of the others that it waits for."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from muster.core.changes import Later, Suggestion
+from muster.core.discretion import discreet
+from muster.core.explain import stored_wait
+from muster.core.session import Session, SessionState
+from muster.service.backend import Why
+from muster.service.sessions import Sessions
+from muster.service.what_if import WhatIf
+
+
+def seen_why(service: Sessions, session: Session, sees: Callable[[Session], bool], *, what_if: bool) -> Why:
+    """Raises NotPossibleInStateError with `what_if` for a session that does not wait."""
+    wait = stored_wait(session.wait) if session.state is SessionState.PENDING else None
+    questions = WhatIf(service)
+    position = questions.position(session) if wait else 0
+    others = service.store.get(wait.waits_for) if wait else {}
+    hidden = {key for key, other in others.items() if not sees(other)}
+    names = {key: f"{other.name} ({other.state})" for key, other in others.items() if key not in hidden}
+    if wait and hidden:
+        wait = discreet(wait, hidden)
+        told = {"message": wait.message, "waits_for": list(wait.waits_for)}
+        session = replace(session, wait={**session.wait, **told})
+    suggestions = questions.what_would_help(session) if what_if else None
+    return Why(session, wait, position, names, None if suggestions is None else _seen(service, suggestions, sees))
+
+
+def _seen(
+    service: Sessions, suggestions: Collection[Suggestion], sees: Callable[[Session], bool]
+) -> tuple[Suggestion, ...]:
+    ending = {key for one in suggestions for change in one.changes if isinstance(change, Later) for key in change.ended}
+    hidden = {key for key, other in service.store.get(sorted(ending)).items() if not sees(other)}
+    return tuple(_without_names(one) if _ends_one_of(one, hidden) else one for one in suggestions)
+
+
+def _ends_one_of(suggestion: Suggestion, hidden: Collection[str]) -> bool:
+    return any(isinstance(change, Later) and hidden.intersection(change.ended) for change in suggestion.changes)
+
+
+def _without_names(suggestion: Suggestion) -> Suggestion:
+    at_its_time = suggestion.starts_at is not None
+    text = "wait: other users' sessions end by their time limits" if at_its_time else "another user's session ended"
+    return replace(suggestion, text=text)
