@@ -7,7 +7,6 @@ import click
 from muster.cli.context import complete_session, current_user, json_option, sessions, split_kernel
 from muster.cli.output import print_json
 from muster.cli.sync_progress import SyncProgress, outcome_json
-from muster.core.errors import BadInputError
 from muster.core.slots import format_bytes
 from muster.service.known_images import committed_json
 from muster.service.wake import AGENTS, wake
@@ -28,18 +27,15 @@ def commit(reference: str, name: str, message: str, public: bool, copies: bool, 
     on the agent where it was made; another agent gets it from there when a session needs it.
     """
     # The Docker SDK loads slowly.
-    from muster.service.commits import committed, planned_commit  # noqa: PLC0415
+    from muster.service.commits import CommitWanted, committed, planned_commit  # noqa: PLC0415
     from muster.service.images import image_sync, synced  # noqa: PLC0415
 
-    if not message.isprintable():
-        raise BadInputError("--message: it holds a line break or a control character; write one line")
     session_name, kernel_name = split_kernel(reference)
     shown = sys.stderr.isatty() and not as_json
     progress = SyncProgress(shown=shown)
     with sessions() as service:
-        planned = planned_commit(
-            service, session_name, kernel_name, name, current_user(), message=message, public=public
-        )
+        wanted = CommitWanted(kernel_name, name, message, public)
+        planned = planned_commit(service, service.store.find(session_name), wanted, current_user())
         image = committed(service, planned, lambda done, total: progress.note(planned.agent.id, done, total))
         progress.end(planned.agent.id)
         if not as_json:
@@ -47,8 +43,8 @@ def commit(reference: str, name: str, message: str, public: bool, copies: bool, 
         group = planned.agent.resource_group
         outcomes = []
         if copies:
-            wanted = image_sync(service.snapshot().agents, image.reference, source_id=planned.agent.id, group=group)
-            outcomes = synced(wanted, progress.note, progress.finished if not as_json else lambda _outcome: None)
+            copied = image_sync(service.snapshot().agents, image.reference, source_id=planned.agent.id, group=group)
+            outcomes = synced(copied, progress.note, progress.finished if not as_json else lambda _outcome: None)
             wake(service.settings, service.store, AGENTS)
     if as_json:
         print_json({**committed_json(image), "targets": [outcome_json(outcome) for outcome in outcomes]})

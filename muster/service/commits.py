@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from muster.core.agent import Agent
 from muster.core.committed_image import CommittedImage, parse_name
 from muster.core.errors import BadInputError, NameTakenError, NotPossibleInStateError
-from muster.core.session import Kernel, SessionState
+from muster.core.session import Kernel, Session, SessionState
 from muster.engine.commit import CommittedAs, commit, parent_id
 from muster.service.administrators import is_administrator
 from muster.service.catalog import load_catalog
@@ -25,19 +25,32 @@ class Commit:
     kernel: Kernel
 
 
+@dataclass(frozen=True, slots=True)
+class CommitWanted:
+    """What a user asks for: `name` is NAME:TAG, `kernel` main1 where none is named, `message` a line."""
+
+    kernel: str | None
+    name: str
+    message: str = ""
+    public: bool = False
+
+
 def planned_commit(
-    service: Sessions, session_name: str, kernel_name: str | None, name: str, by: str, *, message: str, public: bool
+    service: Sessions, session: Session, wanted: CommitWanted, by: str, *, of_anybody: bool = False
 ) -> Commit:
-    """Raises BadInputError for a name that is none or is taken, and NotPossibleInStateError for a session that has no
+    """With `of_anybody` he may commit others' sessions, as administrators may.
+
+    Raises BadInputError for a name that is none or is taken, and NotPossibleInStateError for a session that has no
     containers, or is another's.
     """
+    if not wanted.message.isprintable():
+        raise BadInputError("--message: it holds a line break or a control character; write one line")
     try:
-        repository, tag = parse_name(name)
+        repository, tag = parse_name(wanted.name)
     except ValueError as error:
         raise BadInputError(f"NAME:TAG: {error}") from None
-    session = service.store.find(session_name)
-    kernel = kernel_named(session, kernel_name)
-    if by != session.owner and not is_administrator(service.settings, by):
+    kernel = kernel_named(session, wanted.kernel)
+    if by != session.owner and not (of_anybody or is_administrator(service.settings, by)):
         raise NotPossibleInStateError(f"session {session.name} is {session.owner}'s; only its owner can commit it")
     if session.state is not SessionState.RUNNING:
         raise NotPossibleInStateError(f"session {session.name} is {session.state}; only a RUNNING one can be committed")
@@ -47,8 +60,8 @@ def planned_commit(
         name=repository,
         tag=tag,
         owner=by,
-        public=public,
-        message=" ".join(message.split()),
+        public=wanted.public,
+        message=" ".join(wanted.message.split()),
         parent=kernel.image,
         parent_id=parent_id(agent, kernel),
         session_id=session.id,
@@ -63,8 +76,13 @@ def planned_commit(
 
 def committed(service: Sessions, planned: Commit, progressed: Callable[[int, int], None]) -> CommittedImage:
     """The image, once it is on its agent and in the catalog. Raises NameTakenError, and as `engine.commit`."""
+    service.store.images.claim(planned.image)
+    return made_of_claim(service, planned, progressed)
+
+
+def made_of_claim(service: Sessions, planned: Commit, progressed: Callable[[int, int], None]) -> CommittedImage:
+    """The image whose name is claimed already; where it cannot be made, the name is free again."""
     images, image = service.store.images, planned.image
-    images.claim(image)
     try:
         made = commit(
             planned.agent,

@@ -9,26 +9,34 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from muster.core.errors import BadInputError
-from muster.core.explain import stored_wait
-from muster.core.session import Session, SessionState
+from muster.core.committed_image import CommittedImage
+from muster.core.errors import BadInputError, NotFoundError
+from muster.core.session import Session
 from muster.core.spec import SessionSpec
 from muster.core.token import Token
+from muster.core.use_report import use_report
 from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, named_agents, resume
 from muster.service.apps import session_apps
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
+from muster.service.commits_under_way import CommitState, Progressed
 from muster.service.gpu_map import GpuUse, HeldShare, gpu_uses, session_shares
 from muster.service.known_images import known_images, known_json
+from muster.service.reports import DEFAULT_SPAN_S, Report, report_keys
 from muster.service.seen_queue import SeenQueue, seen_queue
+from muster.service.seen_why import seen_why
 from muster.service.session_logs import LogWanted, opened_log
 from muster.service.session_pages import SessionFilter
 from muster.service.sessions import Sessions, kernel_named
+from muster.service.terminal import Terminal, open_terminal
 from muster.service.tokens import ScopeError
 from muster.service.use_views import session_uses_json
 from muster.service.what_if import Queued, WhatIf
 from muster.store.submissions import Submission, SubmittedBeforeError
+
+if TYPE_CHECKING:
+    from muster.service.commits import Commit
 
 _MOST_DEPENDENCIES = 10
 
@@ -110,14 +118,8 @@ class LocalBackend:
         )
 
     def why(self, reference: str, *, what_if: bool) -> Why:
-        found = self.find(reference)
-        wait = stored_wait(found.wait) if found.state is SessionState.PENDING else None
-        questions = WhatIf(self.service)
-        position = questions.position(found) if wait else 0
-        others = self._visible(self.service.store.get(wait.waits_for)) if wait else {}
-        suggestions = questions.what_would_help(found) if what_if else None
-        names = {other.id: f"{other.name} ({other.state})" for other in others.values()}
-        return Why(found, wait, position, names, suggestions)
+        """Raises NotPossibleInStateError with `what_if` for a session that does not wait."""
+        return seen_why(self.service, self.find(reference), self.sees, what_if=what_if)
 
     def queue(self) -> list[Queued]:
         """Only what the user may see; positions count all that wait."""
@@ -166,6 +168,82 @@ class LocalBackend:
         self.check_may_change()
         return self.service.rename(reference, name, self.user)
 
+    def commit(
+        self,
+        reference: str,
+        kernel: str | None,
+        name: str,
+        *,
+        message: str = "",
+        public: bool = False,
+        progressed: Progressed | None = None,
+    ) -> CommittedImage:
+        """An image NAME:TAG of a running kernel (main1 for None), once it is made: that may take minutes.
+
+        `begin_commit` does not wait for that. Raises as `begin_commit`, ImageError and AgentUnreachableError.
+        """
+        from muster.service.commits import committed  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        planned = self._planned_commit(reference, kernel, name, message=message, public=public)
+        return committed(self.service, planned, progressed or (lambda _done, _total: None))
+
+    def begin_commit(
+        self, reference: str, kernel: str | None, name: str, *, message: str = "", public: bool = False
+    ) -> CommitState:
+        """The same, made beside: `commit_state` says how far it has come.
+
+        Raises ScopeError, NotFoundError, BadInputError and NameTakenError for the name, and NotPossibleInStateError for
+        a session that does not run.
+        """
+        from muster.service.commits import made_of_claim  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        planned = self._planned_commit(reference, kernel, name, message=message, public=public)
+        self.service.store.images.claim(planned.image)
+        return self.service.commits.begin(
+            planned.image, lambda progressed: made_of_claim(self.service, planned, progressed)
+        )
+
+    def commit_state(self, name: str) -> CommitState:
+        """Of NAME:TAG. Raises NotFoundError for what he does not make, did not, or has removed since."""
+        known = self.service.commits.find(name)
+        repository, _, tag = name.rpartition(":")
+        image = self.service.store.images.find(repository, tag)
+        if image is not None and image.is_made:
+            known = CommitState(name, image.owner, image=image)
+        elif image is not None and (known is None or known.state != "making"):
+            # Another process makes it.
+            known = CommitState(name, image.owner)
+        elif image is None and known is not None and known.state == "made":
+            known = None
+        if known is None or self._token.owner_filter not in {None, known.owner}:
+            raise NotFoundError(f"no image {name!r} is being made, or was; see `muster images`")
+        return known
+
+    def report(
+        self,
+        since: float | None = None,
+        until: float | None = None,
+        by: Sequence[str] = ("user",),
+        users: Sequence[str] = (),
+        projects: Sequence[str] = (),
+    ) -> Report:
+        """What was given and used, a line for each value of the keys `by`; the last 30 days where no time is given.
+
+        Times are seconds since the epoch. Others' use is told to administrators only. Raises BadInputError.
+        """
+        now = time.time()
+        ends = now if until is None else until
+        begins = ends - DEFAULT_SPAN_S if since is None else since
+        if ends <= begins:
+            raise BadInputError("until: it is not after since; leave it out, or give a later time")
+        keys = report_keys(by)
+        if (owner := self._token.owner_filter) is not None:
+            if users and owner not in users:
+                return Report(begins, ends, keys, [])
+            users = [owner]
+        runs = self.service.store.uses.runs(begins, ends, now, users, projects)
+        return Report(begins, ends, keys, use_report(runs, begins, ends, keys))
+
     def drain(self, agent_id: str, reason: str) -> bool:
         """Whether it changed. Raises ScopeError and NotFoundError."""
         self._check_admin()
@@ -182,6 +260,11 @@ class LocalBackend:
         with opened_log(self.service, session, kernel_named(session, kernel), wanted) as chunks:
             yield chunks
 
+    def open_terminal(self, reference: str, kernel: str | None) -> Terminal:
+        """Raises ScopeError, and as `find` and `terminal.open_terminal`."""
+        self.check_may_change()
+        return open_terminal(self.service, self.find(reference), kernel)
+
     def wait_for(
         self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None
     ) -> Iterator[list[Session]]:
@@ -191,6 +274,13 @@ class LocalBackend:
         """Raises ScopeError."""
         if not self._token.may_change:
             raise ScopeError(f"token {self._token.name} may only read; use one of scope user or admin")
+
+    def _planned_commit(self, reference: str, kernel: str | None, name: str, *, message: str, public: bool) -> "Commit":
+        from muster.service.commits import CommitWanted, planned_commit  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        self.check_may_change()
+        wanted = CommitWanted(kernel, name, message, public)
+        return planned_commit(self.service, self.find(reference), wanted, self.user, of_anybody=self._token.sees_all)
 
     def _check_admin(self) -> None:
         if not self._token.sees_all:

@@ -20,6 +20,7 @@ from muster.core.spec import NAME_PATTERN, SessionSpec
 from muster.core.spec_errors import validated
 from muster.service.access import control_public_key
 from muster.service.catalog import with_catalog_images
+from muster.service.commits_under_way import CommitsUnderWay
 from muster.service.dependencies import with_ids_of_dependencies
 from muster.service.idle_bounds import with_site_bounds
 from muster.service.new_sessions import new_sessions
@@ -37,18 +38,24 @@ class Sessions:
     """The queue, as its users see it."""
 
     def __init__(
-        self, store: Store, settings: Settings, clock: Callable[[], float] = time.time, owner: str | None = None
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        owner: str | None = None,
+        commits: CommitsUnderWay | None = None,
     ) -> None:
         """With an `owner`, references mean his sessions only."""
         self._owner = owner
         self.store = store
         self.settings = settings
         self.secrets = Secrets(store.secrets, settings.seal_key)
+        self.commits = commits or CommitsUnderWay()
         self._clock = clock
 
     def of(self, owner: str | None) -> "Sessions":
         """The same for somebody who sees this owner's sessions only; None: everybody's."""
-        return Sessions(self.store, self.settings, self._clock, owner)
+        return Sessions(self.store, self.settings, self._clock, owner, self.commits)
 
     def submit(
         self, spec: Mapping[str, Any], owner: str, count: int = 1, submission: Submission | None = None

@@ -1,0 +1,76 @@
+"""Images that this process makes of running kernels, beside whoever asked for them."""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from muster.core.committed_image import CommittedImage
+from muster.core.errors import MusterError
+
+_log = logging.getLogger(__name__)
+# Each reads and writes a whole layer on the control node's disk.
+_AT_ONCE = 2
+_REMEMBERED = 1000
+
+# Bytes done, bytes in total.
+Progressed = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitState:
+    """How far an image of a kernel has come. `image` once it is made; `problem`, a line, where it could not be."""
+
+    reference: str
+    owner: str
+    done_bytes: int = 0
+    total_bytes: int = 0
+    image: CommittedImage | None = None
+    problem: str | None = None
+
+    @property
+    def state(self) -> str:
+        if self.image is not None:
+            return "made"
+        return "making" if self.problem is None else "failed"
+
+
+class CommitsUnderWay:
+    """A few at a time; at the process's end those that have begun are finished."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit")
+        self._states: OrderedDict[str, CommitState] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def begin(self, image: CommittedImage, make: Callable[[Progressed], CommittedImage]) -> CommitState:
+        begun = CommitState(image.reference, image.owner)
+        self._note(begun)
+        self._pool.submit(self._made, begun, make)
+        return begun
+
+    def find(self, reference: str) -> CommitState | None:
+        """None for what this process did not make lately."""
+        with self._lock:
+            return self._states.get(reference)
+
+    def _made(self, begun: CommitState, make: Callable[[Progressed], CommittedImage]) -> None:
+        def progressed(done: int, total: int) -> None:
+            self._note(replace(begun, done_bytes=done, total_bytes=total))
+
+        try:
+            self._note(replace(begun, image=make(progressed)))
+        except MusterError as error:
+            self._note(replace(begun, problem=str(error)))
+        except Exception:  # noqa: BLE001 - a thread's own errors reach nobody else
+            _log.exception("commit of %s failed", begun.reference)
+            self._note(replace(begun, problem="it failed; the server's log says why"))
+
+    def _note(self, state: CommitState) -> None:
+        with self._lock:
+            self._states[state.reference] = state
+            self._states.move_to_end(state.reference)
+            while len(self._states) > _REMEMBERED:
+                self._states.popitem(last=False)
