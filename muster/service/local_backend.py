@@ -23,6 +23,7 @@ from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
 from muster.service.commits_under_way import CommitState, Progressed
 from muster.service.gpu_map import GpuUse, HeldShare, gpu_uses, session_shares
 from muster.service.known_images import known_images, known_json
+from muster.service.launch_choices import LaunchChoices, launch_choices, spec_again
 from muster.service.reports import DEFAULT_SPAN_S, Report, report_keys
 from muster.service.seen_queue import SeenQueue, seen_queue
 from muster.service.seen_why import seen_why
@@ -84,6 +85,13 @@ class LocalBackend:
         indexes = {gpu.uuid: gpu.index for agent in snapshot.agents for gpu in agent.gpus}
         names = {session.id: session.name for session in (*snapshot.sessions, *new) if self.sees(session)}
         return DryRun(what_if.would_start(new), indexes, names)
+
+    def launch_choices(self) -> LaunchChoices:
+        return launch_choices(self.service, self.user)
+
+    def spec_again(self, reference: str) -> dict[str, Any]:
+        """To submit another session like this one. Raises as `find`."""
+        return spec_again(self.service, self.find(reference))
 
     def search(self, wanted: Wanted) -> list[Session]:
         return self.service.store.search(
