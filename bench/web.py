@@ -92,7 +92,7 @@ def many_sessions(count: int, ended: int) -> Iterator[Session]:
             project=f"project-{number % 7}",
             cluster_size=size,
             env={"EPOCHS": str(number), "DATA": "/data/imagenet"},
-            command=["python", "train.py", "--seed", str(number)] if is_ended else None,
+            command=f"python train.py --seed {number}" if is_ended else None,
         )
         if runs and not is_ended:
             made = placed_on(made, "agent-1", "agent-2", "agent-3")

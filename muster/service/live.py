@@ -12,13 +12,13 @@ from muster.service.sessions import Sessions
 from muster.store.changes import Change
 
 log = logging.getLogger("muster.live")
-POLL_S = 0.5
+POLL_S = 0.2
 _MOST_AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LiveChange:
-    """A line of a session's story, and the session as it is since."""
+    """A line of a session's story, and the session as it is since; all who listen are given the same one."""
 
     change: Change
     session: Session
@@ -30,7 +30,7 @@ Listener = Callable[[Sequence[LiveChange]], None]
 class LiveChanges:
     """One thread reads the store for any number of listeners, and does not while there is none.
 
-    Where the database tells of news it is woken by them, and otherwise it looks twice a second.
+    Where the database tells of news it is woken by them, and otherwise it looks five times a second.
     """
 
     def __init__(self, service: Sessions) -> None:
@@ -89,13 +89,19 @@ class LiveChanges:
         with self._lock:
             if not self._listeners:
                 return False
-            changes = self._service.store.changes.after(self._last, _MOST_AT_ONCE)
-            if not changes:
-                return False
-            self._last = changes[-1].id
-            told = self._told(changes)
-            for listener in self._listeners:
-                listener(told)
+            last = self._last
+        # Without the lock: whoever comes or goes does not wait for the database.
+        changes = self._service.store.changes.after(last, _MOST_AT_ONCE)
+        if not changes:
+            return False
+        told = self._told(changes)
+        with self._lock:
+            # Those who are here now may have come when all others had gone, and later than these changes.
+            news = [live for live in told if live.change.id > self._last]
+            self._last = max(self._last, changes[-1].id)
+            if news:
+                for listener in self._listeners:
+                    listener(news)
         return len(changes) == _MOST_AT_ONCE
 
     def _told(self, changes: Sequence[Change]) -> list[LiveChange]:

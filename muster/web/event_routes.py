@@ -1,6 +1,7 @@
 """`/api/v1/events`: changes of sessions as they happen, as server-sent events."""
 
 import json
+from functools import lru_cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
@@ -27,6 +28,8 @@ async def events(request: Request, asked: Asked, *, last_event_id: LastEventId =
     return await listen(request, asked, _event, last_event_id)
 
 
+# Once for all who listen, not for each.
+@lru_cache(maxsize=1000)
 def _event(live: LiveChange) -> str:
     change = live.change
     told: dict[str, Any] = {

@@ -1,0 +1,79 @@
+"""One reader of the store for all who listen."""
+
+import threading
+
+from muster.service.live import LiveChanges
+from muster.web import event_routes
+from tests.unit.web.test_api import SMALL
+
+
+class Ear:
+    """A listener, and a way to wait for what it hears."""
+
+    def __init__(self) -> None:
+        self.heard = []
+        self.news = threading.Event()
+        self.hear = self._hear
+
+    def _hear(self, changes) -> None:
+        self.heard += changes
+        self.news.set()
+
+    def names(self) -> list[str]:
+        return [live.session.name for live in self.heard]
+
+
+def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch):
+    worded = []
+    in_words = event_routes.session_json
+    monkeypatch.setattr(event_routes, "session_json", lambda session: worded.append(session) or in_words(session))
+    live = LiveChanges(service)
+    ears = [Ear() for _ in range(3)]
+    for ear in ears:
+        live.add(ear.hear)
+    with live.running():
+        service.submit({**SMALL, "name": "train"}, "ada")
+        assert all(ear.news.wait(30) for ear in ears)
+    told = {event_routes._event(change) for ear in ears for change in ear.heard}
+    assert len(told) == 1
+    assert '"name": "train"' in told.pop()
+    assert len(worded) == 1
+
+
+def test_two_changes_of_one_session_are_put_into_words_apart(service):
+    live = LiveChanges(service)
+    ear = Ear()
+    live.add(ear.hear)
+    service.submit({**SMALL, "name": "train"}, "ada")
+    service.terminate(["train"], "ada")
+    with live.running():
+        assert ear.news.wait(30)
+    assert [change.change.to_state for change in ear.heard] == ["PENDING", "CANCELLED"]
+    assert len(set(map(event_routes._event, ear.heard))) == 2
+
+
+def test_who_comes_while_the_store_is_read_hears_of_nothing_earlier(service, monkeypatch):
+    live = LiveChanges(service)
+    first, second = Ear(), Ear()
+    live.add(first.hear)
+    service.submit({**SMALL, "name": "early"}, "ada")
+    changes = service.store.changes
+    read = changes.after
+    since = []
+
+    def while_it_reads(number, limit):
+        found = read(number, limit)
+        if found and not since:
+            # Neither waits for the reader.
+            live.remove(first.hear)
+            service.submit({**SMALL, "name": "meanwhile"}, "ada")
+            since.append(live.add(second.hear))
+            service.submit({**SMALL, "name": "late"}, "ada")
+        return found
+
+    monkeypatch.setattr(changes, "after", while_it_reads)
+    with live.running():
+        assert second.news.wait(30)
+    assert first.names() == []
+    assert second.names() == ["late"]
+    assert second.heard[0].change.id == since[0] + 1
