@@ -7,7 +7,7 @@ import click
 from muster.cli.apps import print_apps
 from muster.cli.context import backend, complete_session, json_option
 from muster.cli.gpu_map import print_kernels_gpus
-from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows, why_text
+from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows
 from muster.cli.report import print_uses
 from muster.core.session import Session, SessionState
 from muster.core.slots import format_slots

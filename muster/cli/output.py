@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
 
 import click
 
@@ -11,6 +10,7 @@ from muster.core.array import format_indexes
 from muster.core.duration import format_duration
 from muster.core.session import Session, SessionState
 from muster.core.slots import format_slots
+from muster.service.views import why_text
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -27,18 +27,6 @@ def print_json(value: object) -> None:
 
 def age(since: float | None) -> str:
     return "-" if since is None else format_duration(max(0.0, time.time() - since))
-
-
-def why_text(session: Session) -> str:
-    """One line: why it waits, or why it is as it is."""
-    waiting = session.wait.get("message") or _pulling(session)
-    return str(waiting or session.reason or "it was just submitted; the next pass looks at it")
-
-
-def _pulling(session: Session) -> str:
-    pulls = cast("list[dict[str, Any]]", session.progress.get("pulls", []))
-    parts = [f"{p['image']} on {p['agent']}: {100 * p['done_bytes'] // max(1, p['total_bytes'])} %" for p in pulls]
-    return f"pulling {'; '.join(parts)}" if parts else ""
 
 
 def session_rows(sessions: Iterable[Session]) -> list[list[object]]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from muster.cli.output import why_text
+from muster.service.views import why_text
 from muster.core.errors import MusterError
 from muster.core.session import Session
 from muster.service.backend import Backend

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from muster.cli.context import backend, complete_session, json_option
-from muster.cli.output import print_json, print_table, why_text
+from muster.cli.output import print_json, print_table
 from muster.core.changes import Suggestion
 from muster.core.explain import Surroundings, code_text, explain, moment_text, start_text
 from muster.core.slots import format_slots

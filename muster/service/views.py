@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from muster.core.agent import Agent
 from muster.core.session import Kernel, Session
@@ -12,6 +12,18 @@ from muster.store.store import StoryLine
 def timestamp(seconds: float | None) -> str | None:
     """RFC 3339, in UTC."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def why_text(session: Session) -> str:
+    """One line: why it waits, or why it is as it is."""
+    waiting = session.wait.get("message") or _pulling(session)
+    return str(waiting or session.reason or "it was just submitted; the next pass looks at it")
+
+
+def _pulling(session: Session) -> str:
+    pulls = cast("list[dict[str, Any]]", session.progress.get("pulls", []))
+    parts = [f"{p['image']} on {p['agent']}: {100 * p['done_bytes'] // max(1, p['total_bytes'])} %" for p in pulls]
+    return f"pulling {'; '.join(parts)}" if parts else ""
 
 
 def session_json(session: Session) -> dict[str, Any]:

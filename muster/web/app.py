@@ -19,6 +19,10 @@ from muster.service.sessions import Sessions
 from muster.web import cluster_routes, event_routes, log_routes, metrics, session_routes
 from muster.web.caller import FailureLimit
 from muster.web.models import Health
+from muster.web.pages import live, sessions_page, sign_in
+from muster.web.pages.errors import error_page, to_sign_in
+from muster.web.pages.rendering import STATIC, KeptFiles
+from muster.web.pages.visitor import NotSignedInError
 from muster.web.problems import Problem, install
 from muster.web.protection import Audit, RequestSize, SecurityHeaders, audit_log
 
@@ -53,10 +57,12 @@ def make_app(service: Sessions, *, secure: bool = False) -> FastAPI:
     app.state.failures = FailureLimit()
     app.state.streams = set()
     app.state.listeners = set()
+    app.state.terminals = set()
     for routes in (log_routes, session_routes, cluster_routes, event_routes):
         app.include_router(routes.router, prefix=PREFIX)
     _add_operations(app, service)
-    install(app)
+    _add_pages(app)
+    install(app, error_page)
     # The last one added is the outermost.
     app.add_middleware(RequestSize)
     app.add_middleware(Audit, log=audit_log(service.settings.state_dir / "audit.log"))
@@ -88,6 +94,16 @@ def _add_operations(app: FastAPI, service: Sessions) -> None:
         except MusterError:
             return JSONResponse({"status": "the database does not answer"}, 503)
         return JSONResponse({"status": "ok"})
+
+
+def _add_pages(app: FastAPI) -> None:
+    for page in (sign_in, live, sessions_page):
+        app.include_router(page.router)
+    app.mount("/static", KeptFiles(directory=STATIC))
+
+    @app.exception_handler(NotSignedInError)
+    async def _not_signed_in(request: Request, _error: NotSignedInError) -> Response:
+        return to_sign_in(request)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import HTTPConnection
 
 from muster.core.token import Token
 from muster.service.local_backend import LocalBackend
@@ -48,8 +49,8 @@ class FailureLimit:
         return recent
 
 
-def service_of(request: Request) -> Sessions:
-    service: Sessions = request.app.state.service
+def service_of(connection: HTTPConnection) -> Sessions:
+    service: Sessions = connection.app.state.service
     return service
 
 

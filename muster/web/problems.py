@@ -1,12 +1,12 @@
 """Errors as `application/problem+json` (RFC 9457), with the texts that the command line prints."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
@@ -26,6 +26,7 @@ from muster.service.local_backend import KeyUsedError
 from muster.service.tokens import NoTokenError, ScopeError
 
 MEDIA_TYPE = "application/problem+json"
+PAGELESS = ("/api/", "/metrics", "/healthz", "/readyz")
 
 
 class TooManyError(MusterError):
@@ -94,16 +95,26 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def install(app: FastAPI) -> None:
+ErrorPage = Callable[[Request, Problem, dict[str, str]], Response]
+
+
+def install(app: FastAPI, page: ErrorPage) -> None:
+    """`page` answers where a person asked instead of a program."""
+
+    def response(request: Request, told: Problem, headers: dict[str, str] | None = None) -> Response:
+        if request.url.path.startswith(PAGELESS):
+            return JSONResponse(told.model_dump(), told.status, headers, MEDIA_TYPE)
+        return page(request, told, headers or {})
+
     @app.exception_handler(MusterError)
-    async def _muster(_request: Request, error: MusterError) -> JSONResponse:
+    async def _muster(request: Request, error: MusterError) -> Response:
         headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, NoTokenError) else {}
         if isinstance(error, TooManyError):
             headers = {"Retry-After": "60"}
-        return _response(problem(error), headers)
+        return response(request, problem(error), headers)
 
     @app.exception_handler(RequestValidationError)
-    async def _validation(_request: Request, error: RequestValidationError) -> JSONResponse:
+    async def _validation(request: Request, error: RequestValidationError) -> Response:
         found = [
             FieldProblem(
                 field=_text(".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0])),
@@ -112,21 +123,18 @@ def install(app: FastAPI) -> None:
             )
             for detail in error.errors()
         ]
-        return _response(_of_status(422, "bad-input", "; ".join(f"{e.field}: {e.problem}" for e in found), found))
+        told = _of_status(422, "bad-input", "; ".join(f"{e.field}: {e.problem}" for e in found), found)
+        return response(request, told)
 
     @app.exception_handler(HTTPException)
-    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
-        return _response(_of_status(error.status_code, "http", str(error.detail)), dict(error.headers or {}))
+    async def _http(request: Request, error: HTTPException) -> Response:
+        return response(request, _of_status(error.status_code, "http", str(error.detail)), dict(error.headers or {}))
 
 
 def _of_status(status: int, kind: str, detail: str, errors: list[FieldProblem] | None = None) -> Problem:
     return Problem(
         type=f"urn:muster:{kind}", title=HTTPStatus(status).phrase, status=status, detail=detail, errors=errors or []
     )
-
-
-def _response(told: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse(told.model_dump(), told.status, dict(headers or {}), MEDIA_TYPE)
 
 
 def _text(text: str) -> str:

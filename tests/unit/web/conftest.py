@@ -1,5 +1,6 @@
 """A control node's server in this process, and callers with tokens of each scope."""
 
+import re
 import shutil
 import threading
 import time
@@ -61,6 +62,33 @@ def caller(app: FastAPI, secret_of: Callable[..., str]) -> Iterator[Caller]:
         headers = {"Authorization": f"Bearer {secret_of(user, scope)}"}
         client = TestClient(app, headers=headers, raise_server_exceptions=False)
         opened.append(client.__enter__() if not opened else client)
+        return client
+
+    yield make
+    if opened:
+        opened[0].__exit__(None, None, None)
+
+
+@pytest.fixture
+def browser(app: FastAPI, service: Sessions) -> Iterator[Callable[..., TestClient]]:
+    """Clients that have signed in to the pages as such a user, and send what a page's htmx would send.
+
+    Each has its token's `secret`, its `cookie` and its `csrf`.
+    """
+    opened: list[TestClient] = []
+
+    def make(user: str, scope: Scope = Scope.USER, *, name: str | None = None, sign_in: bool = True) -> TestClient:
+        _, secret = create_token(service.store, name or f"{user}-{scope}-pages", user, scope, None)
+        client = TestClient(app, raise_server_exceptions=False)
+        opened.append(client.__enter__() if not opened else client)
+        client.secret = secret
+        if sign_in:
+            client.post("/sign-in", data={"token": secret}, follow_redirects=False)
+            client.cookie = client.cookies["muster"]
+            found = re.search(r'X-CSRF-Token": "([0-9a-f]{64})"', client.get("/sessions").text)
+            assert found
+            client.csrf = found[1]
+            client.headers["X-CSRF-Token"] = found[1]
         return client
 
     yield make

@@ -1,0 +1,23 @@
+"""Errors on pages: where to sign in, else one line in the page's alert region or on a page of its own."""
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse, Response
+
+from muster.web.pages.visitor import html, is_htmx, sign_in_path
+from muster.web.problems import Problem
+
+
+def to_sign_in(request: Request) -> Response:
+    path = sign_in_path(request)
+    if is_htmx(request):
+        return Response(status_code=401, headers={"HX-Redirect": path})
+    return RedirectResponse(path, 303)
+
+
+def error_page(request: Request, told: Problem, headers: dict[str, str]) -> Response:
+    block = "problem" if is_htmx(request) else None
+    response = html("problem.html", block, {"request": request, "problem": told, "visitor": None}, told.status)
+    response.headers.update(headers)
+    if is_htmx(request):
+        response.headers.update({"HX-Retarget": "#problem", "HX-Reswap": "innerHTML"})
+    return response

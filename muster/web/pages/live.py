@@ -1,0 +1,27 @@
+"""`/live`: which sessions change, for the pages; what they show of it they ask for themselves."""
+
+import json
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from muster.core.session import FINAL
+from muster.service.live import LiveChange
+from muster.web.event_routes import LastEventId
+from muster.web.listeners import listen
+from muster.web.pages.visitor import Visiting
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/live")
+async def live(request: Request, visitor: Visiting, *, last_event_id: LastEventId = None) -> Response:
+    return await listen(request, visitor.backend, _event, last_event_id)
+
+
+def _event(live: LiveChange) -> str:
+    """`membership`: whether lists of sessions have one more, or one less."""
+    change = live.change
+    membership = change.from_state is None or change.to_state in FINAL
+    told = {"id": change.session_id, "membership": membership}
+    return f"id: {change.id}\nevent: session\ndata: {json.dumps(told)}\n\n"

@@ -1,0 +1,84 @@
+"""Templates, what they may call, and the files beside them."""
+
+import hashlib
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+from muster.core.duration import format_duration
+from muster.core.session import FINAL
+from muster.core.slots import format_bytes, format_milli, format_slots
+from muster.service.views import timestamp, why_text
+
+STATIC = Path(__file__).parents[1] / "static"
+_FOREVER = "public, max-age=31536000, immutable"
+
+
+def rendered(template: str, block: str | None, context: Mapping[str, Any]) -> str:
+    """The whole template, or one block of it."""
+    found = _environment().get_template(template)
+    if block is None:
+        return found.render(context)
+    return "".join(found.blocks[block](found.new_context(dict(context))))
+
+
+class KeptFiles(StaticFiles):
+    """Static files, which a browser may keep for ever: their URLs change with their content."""
+
+    def file_response(self, *arguments: Any, **options: Any) -> Response:  # noqa: ANN401 - as it is there
+        response = super().file_response(*arguments, **options)
+        response.headers["Cache-Control"] = _FOREVER
+        return response
+
+
+@cache
+def static(name: str) -> str:
+    """The URL of a static file."""
+    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()
+    return f"/static/{name}?v={digest[:16]}"
+
+
+def age(since: float | None) -> Markup:
+    """How long ago, which live.js keeps up to date."""
+    if since is None:
+        return Markup("-")
+    text = format_duration(max(0.0, time.time() - since))
+    return Markup('<time datetime="{}" title="{}" data-age>{}</time>').format(timestamp(since), moment(since), text)
+
+
+def moment(seconds: float | None) -> str:
+    """For people, in UTC."""
+    return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("muster.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "age": age,
+        "bytes": format_bytes,
+        "cpu": format_milli,
+        "duration": format_duration,
+        "moment": moment,
+        "slots": format_slots,
+        "units": format_milli,
+        "why": why_text,
+    }
+    environment.globals |= {"static": static, "FINAL": FINAL}
+    # As a global: a block that is rendered alone sees nothing that its template imports.
+    environment.globals["ui"] = environment.get_template("macros.html").module
+    return environment

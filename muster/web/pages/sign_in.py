@@ -1,0 +1,73 @@
+"""`/sign-in`: a token for a cookie. `/sign-out`."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import RedirectResponse, Response
+
+from muster.service.tokens import NoTokenError, sign_in, sign_out, token_of
+from muster.web.caller import FailureLimit, service_of
+from muster.web.pages.visitor import (
+    ForeignPageError,
+    Visiting,
+    cookie_name,
+    html,
+    is_same_origin,
+    is_secure,
+    local_path,
+)
+
+router = APIRouter(include_in_schema=False)
+Next = Annotated[str, Query(alias="next", max_length=2000)]
+
+
+@router.get("/")
+def home() -> Response:
+    return RedirectResponse("/sessions", 303)
+
+
+@router.get("/sign-in")
+def sign_in_page(request: Request, *, wanted: Next = "/") -> Response:
+    return _page(request, wanted, "")
+
+
+@router.post("/sign-in")
+def sign_in_with_token(
+    request: Request, *, token: Annotated[str, Form(max_length=1000)] = "", wanted: Next = "/"
+) -> Response:
+    """Raises TooManyError, and ForeignPageError: nobody is signed in as somebody else by another site's page."""
+    if not is_same_origin(request):
+        raise ForeignPageError
+    limit: FailureLimit = request.app.state.failures
+    address = request.client.host if request.client else ""
+    limit.check(address)
+    store = service_of(request).store
+    try:
+        found = token_of(store, token.strip())
+    except NoTokenError as error:
+        limit.failed(address)
+        return _page(request, wanted, str(error), 401)
+    request.state.caller = found
+    secret, lifetime_s = sign_in(store, found)
+    response = RedirectResponse(local_path(wanted), 303)
+    response.set_cookie(
+        cookie_name(request),
+        secret,
+        max_age=int(lifetime_s),
+        secure=is_secure(request),
+        httponly=True,
+        samesite="lax",
+    )
+    return response
+
+
+@router.post("/sign-out")
+def sign_out_of_it(request: Request, visitor: Visiting) -> Response:
+    sign_out(visitor.backend.service.store, request.cookies[cookie_name(request)])
+    response = visitor.go("/sign-in")
+    response.delete_cookie(cookie_name(request), secure=is_secure(request), httponly=True, samesite="lax")
+    return response
+
+
+def _page(request: Request, wanted: str, error: str, status: int = 200) -> Response:
+    return html("sign_in.html", None, {"request": request, "next": wanted, "error": error, "visitor": None}, status)

@@ -1,0 +1,188 @@
+"""Signing in to the pages, what keeps others out of them, and the list of sessions."""
+
+import hashlib
+import re
+
+import pytest
+from fastapi.testclient import TestClient
+
+from muster.core.token import Scope
+from muster.service.tokens import create_token
+from muster.web.pages.rendering import STATIC
+from tests.unit.web.test_api import SESSIONS, SMALL
+
+HERE = "http://testserver"
+
+
+def test_who_is_not_signed_in_is_sent_to_sign_in_and_comes_back(browser):
+    ada = browser("ada", sign_in=False)
+    sent = ada.get("/sessions?show=all", follow_redirects=False)
+    assert (sent.status_code, sent.headers["location"]) == (303, "/sign-in?next=%2Fsessions%3Fshow%3Dall")
+    back = ada.post(sent.headers["location"], data={"token": ada.secret}, follow_redirects=False)
+    assert (back.status_code, back.headers["location"]) == (303, "/sessions?show=all")
+    cookie = back.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert ada.secret not in cookie
+    assert "Sessions" in ada.get("/sessions").text
+
+
+@pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example/x", "/\\evil.example", "\\\\evil.example"])
+def test_signing_in_leads_to_no_other_site(browser, wanted):
+    ada = browser("ada", sign_in=False)
+    back = ada.post("/sign-in", params={"next": wanted}, data={"token": ada.secret}, follow_redirects=False)
+    assert re.fullmatch(r"/[^/\\].*|/", back.headers["location"])
+
+
+def test_a_wrong_token_is_refused_and_ten_of_them_shut_the_door_for_a_minute(browser):
+    eve = browser("eve", sign_in=False)
+    first = eve.post("/sign-in", data={"token": "<b>guess</b>"})
+    assert first.status_code == 401
+    assert "not known here" in first.text
+    for _ in range(9):
+        eve.post("/sign-in", data={"token": "guess"})
+    assert eve.post("/sign-in", data={"token": eve.secret}).status_code == 429
+
+
+def test_who_signs_out_or_loses_the_token_is_out(browser, service):
+    ada, again = browser("ada"), browser("ada", name="again")
+    assert ada.post("/sign-out", follow_redirects=False).headers["location"] == "/sign-in"
+    ada.cookies.set("muster", ada.cookie)
+    assert ada.get("/sessions", follow_redirects=False).status_code == 303
+    assert again.get("/sessions", follow_redirects=False).status_code == 200
+    service.store.tokens.remove("again")
+    assert again.get("/sessions", follow_redirects=False).status_code == 303
+    assert again.get("/live", follow_redirects=False).status_code == 303
+
+
+def test_a_cookie_opens_no_api_and_a_bearer_token_no_page(browser, caller):
+    assert browser("ada").get(SESSIONS).status_code == 401
+    assert caller("eve").get("/sessions", follow_redirects=False).status_code == 303
+
+
+def test_a_change_needs_the_pages_own_secret_and_its_origin(browser):
+    ada = browser("ada")
+    form = {"action": "terminate", "selected": "mine"}
+    for headers in (
+        {"X-CSRF-Token": ""},
+        {"X-CSRF-Token": "0" * 64},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ):
+        refused = ada.post("/sessions/change", data=form, headers=headers)
+        assert refused.status_code == 403, headers
+        assert "load the page again" in refused.text
+    del ada.headers["X-CSRF-Token"]
+    assert ada.post("/sessions/change", data=form).status_code == 403
+    assert ada.post("/sessions/change", data={**form, "csrf": ada.csrf}).status_code == 404
+
+
+def test_another_sites_page_signs_nobody_in(browser):
+    eve = browser("eve", sign_in=False)
+    refused = eve.post("/sign-in", data={"token": eve.secret}, headers={"Origin": "https://evil.example"})
+    assert refused.status_code == 403
+
+
+def test_pages_allow_no_scripts_but_their_own(browser):
+    answer = browser("ada").get("/sessions")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|javascript:", answer.text)
+    assert answer.headers["x-frame-options"] == "DENY"
+    for url in re.findall(r'(?:src|href)="(/static/[^"]+)"', answer.text):
+        file = browser("ada", sign_in=False, name=f"t{abs(hash(url))}").get(url)
+        assert file.status_code == 200, url
+        assert "immutable" in file.headers["cache-control"]
+
+
+def test_where_it_travels_by_tls_the_cookie_does_so_only(app, service):
+    _, secret = create_token(service.store, "tls", "ada", Scope.USER, None)
+    with TestClient(app, base_url="https://testserver") as client:
+        cookie = client.post("/sign-in", data={"token": secret}, follow_redirects=False).headers["set-cookie"]
+        assert cookie.startswith("__Host-muster=")
+        assert "Secure" in cookie
+        assert client.get("/sessions", follow_redirects=False).status_code == 200
+
+
+def test_the_list_shows_what_may_be_seen_filtered_and_sorted(browser, caller):
+    ada, eve = caller("ada"), caller("eve")
+    for name in ("b-train", "a-train", "serve"):
+        assert ada.post(SESSIONS, json={**SMALL, "name": name}).status_code == 201
+    eve.post(SESSIONS, json={**SMALL, "name": "hers"})
+    ada.delete(f"{SESSIONS}/serve")
+    page = browser("ada", name="page")
+
+    def names(address):
+        return re.findall(r'<a href="/sessions/[^"]+">([^<]+)</a>', page.get(address).text)
+
+    assert names("/sessions?sort=name") == ["a-train", "b-train"]
+    assert names("/sessions?sort=-name") == ["b-train", "a-train"]
+    assert names("/sessions?name=a-tr&show=all") == ["a-train"]
+    assert names("/sessions?show=CANCELLED") == ["serve"]
+    assert "hers" not in names("/sessions?owner=eve")
+    page = browser("root", Scope.ADMIN)
+    assert names("/sessions?sort=name") == ["a-train", "b-train", "hers"]
+    assert names("/sessions?owner=eve") == ["hers"]
+
+
+@pytest.mark.parametrize("address", ["?show=BAD", "?sort=colour", "?cursor=x", "?show=%00"])
+def test_an_address_that_cannot_be_is_one_line(browser, address):
+    answer = browser("ada").get(f"/sessions{address}")
+    assert answer.status_code == 422
+    assert answer.text.count('class="problem"') == 1
+    assert "Traceback" not in answer.text
+
+
+def test_htmx_gets_the_list_alone_and_what_is_selected_stays_so(browser, caller):
+    ada = caller("ada")
+    key = ada.post(SESSIONS, json={**SMALL, "name": "mine"}).json()["items"][0]["id"]
+    page = browser("ada", name="page")
+    part = page.get("/sessions", params={"selected": [key]}, headers={"HX-Request": "true"}).text
+    assert "<html" not in part
+    assert re.search(rf'value="{key}" checked', part)
+
+
+def test_several_are_ended_at_once_or_none(browser, caller, service):
+    ada, eve = caller("ada"), caller("eve")
+    mine = [ada.post(SESSIONS, json={**SMALL, "name": f"mine-{n}"}).json()["items"][0]["id"] for n in range(2)]
+    hers = eve.post(SESSIONS, json={**SMALL, "name": "hers"}).json()["items"][0]["id"]
+    page = browser("ada", name="page")
+    htmx = {"HX-Request": "true"}
+    refused = page.post("/sessions/change", data={"action": "terminate", "selected": [*mine, hers]}, headers=htmx)
+    assert refused.status_code == 404
+    assert refused.headers["hx-retarget"] == "#problem"
+    assert ada.get(SESSIONS).json()["total"] == 2
+    done = page.post("/sessions/change", data={"action": "terminate", "selected": mine}, headers=htmx)
+    assert done.headers["hx-trigger"] == '{"muster:said": "2 sessions end"}'
+    assert ada.get(SESSIONS).json()["total"] == 0
+    assert eve.get(SESSIONS).json()["total"] == 1
+    audit = (service.settings.state_dir / "audit.log").read_text()
+    assert mine[0] in audit
+    none = page.post("/sessions/change", data={"action": "terminate"}, headers=htmx)
+    assert (none.status_code, "tick some first" in none.text) == (422, True)
+
+
+def test_a_token_that_may_only_read_is_offered_no_change(browser, caller):
+    caller("ada").post(SESSIONS, json={**SMALL, "name": "mine"})
+    reader = browser("ada", Scope.READ)
+    assert "Terminate" not in reader.get("/sessions").text
+    assert reader.post("/sessions/change", data={"action": "terminate", "selected": "mine"}).status_code == 403
+
+
+def test_what_users_write_is_shown_as_text(browser):
+    found = browser("ada").get("/sessions", params={"project": '"><script>alert(1)</script>'})
+    assert found.status_code == 200
+    assert "<script>alert" not in found.text
+    assert "&lt;script&gt;alert" in found.text
+
+
+def test_vendored_files_are_those_that_their_list_names():
+    listed = dict(re.findall(r"`([\w./-]+)` .*?`([0-9a-f]{64})`", (STATIC / "vendor" / "README.md").read_text()))
+    there = {
+        str(path.relative_to(STATIC / "vendor")): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (STATIC / "vendor").rglob("*")
+        if path.suffix in {".js", ".css"}
+    }
+    assert listed == there
