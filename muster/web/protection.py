@@ -100,13 +100,19 @@ class RequestSize:
 
 
 class Audit:
-    """A line of JSON for each request that changes something, or was refused: who, from where, what, the result."""
+    """A line of JSON for each request that changes something, or was refused: who, from where, what, the result.
+
+    A WebSocket is one that changes something; it is noted when it is opened.
+    """
 
     def __init__(self, app: ASGIApp, log: logging.Logger) -> None:
         self._app = app
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -124,6 +130,18 @@ class Audit:
             if scope["method"] not in _SAFE or status in _REFUSED:
                 self._log.info("%s", json.dumps(_record(scope, status)))
 
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        noted = False
+
+        async def seen(message: Message) -> None:
+            nonlocal noted
+            if not noted:
+                noted = True
+                self._log.info("%s", json.dumps(_record(scope, _websocket_status(scope, message))))
+            await send(message)
+
+        await self._app(scope, receive, seen)
+
 
 def audit_log(path: Path) -> logging.Logger:
     """Mode 0600; when it has grown large it is put aside, and the oldest of those removed."""
@@ -137,6 +155,15 @@ def audit_log(path: Path) -> logging.Logger:
     return log
 
 
+def _websocket_status(scope: Scope, first: Message) -> int:
+    """What HTTP would call the first answer: 101, or why it was refused."""
+    if first["type"] == "websocket.accept":
+        return int(scope.get("state", {}).get("audit_status", 101))
+    if first["type"] == "websocket.http.response.start":
+        return int(first["status"])
+    return max(403, int(first.get("code", 0)) - 4000)
+
+
 def _record(scope: Scope, status: int) -> Mapping[str, Any]:
     state = scope.get("state", {})
     caller = state.get("caller")
@@ -145,7 +172,7 @@ def _record(scope: Scope, status: int) -> Mapping[str, Any]:
         "user": caller.user if caller else None,
         "token": caller.name if caller else None,
         "from": scope["client"][0] if scope.get("client") else None,
-        "method": scope["method"],
+        "method": scope.get("method", "WEBSOCKET"),
         "path": scope["path"],
         "sessions": state.get("audit_sessions", []),
         "status": status,

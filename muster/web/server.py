@@ -18,6 +18,8 @@ from muster.web.app import make_app
 
 _STOP_PATIENCE_S = 3
 _MOST_CONNECTIONS = 2000
+_MOST_MESSAGE_BYTES = 64 << 10
+_PING_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,12 @@ def serve(service: Sessions, listening: Listening) -> None:
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_STOP_PATIENCE_S,
         log_config=None,
+        # Of the implementations the one that holds its sender back when its reader is slow, and its reader when we are.
+        ws="websockets-sansio",
+        ws_max_size=_MOST_MESSAGE_BYTES,
+        ws_ping_interval=_PING_S,
+        ws_ping_timeout=_PING_S,
+        ws_per_message_deflate=False,
     )
     try:
         _Server(config, app).run()
@@ -84,7 +92,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # What would go on for ever is not cut off in the middle.
-        for stream in (*self._streams.listeners, *self._streams.streams):
+        for stream in (*self._streams.listeners, *self._streams.streams, *self._streams.terminals):
             stream.stop()
         super().handle_exit(sig, frame)
 
