@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 
 from muster.core.errors import BadInputError, MusterError, NotPossibleInStateError
-from muster.core.session import Session, SessionState
+from muster.core.session import Kernel, Session, SessionState
 from muster.service.access import ssh_config
 from muster.service.session_logs import agent_of
 from muster.service.sessions import Sessions, kernel_named
@@ -122,20 +122,25 @@ class Terminal:
 
 
 def open_terminal(service: Sessions, session: Session, kernel_name: str | None) -> Terminal:
-    """A login shell in a kernel of a running session.
+    """A login shell in a kernel.
 
-    Raises NotFoundError, NotPossibleInStateError, and MusterError where there is no ssh.
+    Raises NotFoundError, as `check_has_terminal`, and MusterError where there is no ssh.
     """
     kernel = kernel_named(session, kernel_name)
+    check_has_terminal(session, kernel)
+    config = ssh_config(service.settings, session, agent_of(service, session, session.main))
+    options = [word for option in _OPTIONS for word in ("-o", option)]
+    return Terminal(session, ["ssh", "-F", str(config), *options, kernel.name])
+
+
+def check_has_terminal(session: Session, kernel: Kernel) -> None:
+    """Raises NotPossibleInStateError."""
     if session.state is not SessionState.RUNNING:
         raise NotPossibleInStateError(
             f"session {session.name} is {session.state}; terminals are for sessions that are RUNNING"
         )
     if kernel.exited:
         raise NotPossibleInStateError(f"kernel {kernel.name} of session {session.name} has ended; choose another")
-    config = ssh_config(service.settings, session, agent_of(service, session, session.main))
-    options = [word for option in _OPTIONS for word in ("-o", option)]
-    return Terminal(session, ["ssh", "-F", str(config), *options, kernel.name])
 
 
 def still_runs(service: Sessions, session: Session) -> bool:
