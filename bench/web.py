@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import yaml
 
@@ -52,27 +52,37 @@ REQUESTS = 20
 SPAWN = multiprocessing.get_context("spawn")
 API = "/api/v1/sessions?"
 FIRST_PAGE = API + "limit=100"
+# Who asks, and for what.
 LISTS = {
-    "first page, administrator": ("admin", FIRST_PAGE),
-    "first page, a user's": ("user", FIRST_PAGE),
-    "by name": ("admin", API + "limit=100&sort=name"),
-    "by state": ("admin", API + "limit=100&sort=-state"),
-    "those that run": ("admin", API + "limit=100&state=RUNNING"),
-    "of one owner": ("admin", API + "limit=100&owner=user-3"),
-    "by part of a name": ("admin", API + "limit=100&name_contains=-77"),
-    "of a project, by owner": ("admin", API + "limit=100&project=project-1&sort=owner"),
+    "API, first page": ("admin", FIRST_PAGE),
+    "API, a user's first page": ("user", FIRST_PAGE),
+    "API, by name": ("admin", API + "limit=100&sort=name"),
+    "API, by state": ("admin", API + "limit=100&sort=-state"),
+    "API, those that run": ("admin", API + "limit=100&state=RUNNING"),
+    "API, of one owner": ("admin", API + "limit=100&owner=user-3"),
+    "API, by part of a name": ("admin", API + "limit=100&name_contains=-77"),
+    "API, of a project, by owner": ("admin", API + "limit=100&project=project-1&sort=owner"),
+    "page, first": ("admin in a browser", "/sessions"),
+    "page, a user's first": ("user in a browser", "/sessions"),
+    "page, by name": ("admin in a browser", "/sessions?sort=name"),
+    "page, those that run": ("admin in a browser", "/sessions?show=RUNNING"),
+    "page, of one owner": ("admin in a browser", "/sessions?owner=user-3"),
+    "page, by part of a name": ("admin in a browser", "/sessions?name=-77"),
+    "page, its live part": ("admin's live part", "/sessions"),
 }
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server with sessions in its database. `admin` and `users` are headers of theirs."""
+    """A server with sessions in its database. `admin` and `users` are headers of their programs and browsers."""
 
     url: str
     process: int
     database: str
     admin: Mapping[str, str]
     users: Sequence[Mapping[str, str]]
+    admin_browser: Mapping[str, str]
+    user_browsers: Sequence[Mapping[str, str]]
 
     def cpu_s(self) -> float:
         fields = Path(f"/proc/{self.process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -132,7 +142,9 @@ def served(directory: Path, database: str | None, count: int, ended: int) -> Ite
         server = subprocess.Popen(program, env={**os.environ, "MUSTER_CONFIG": str(config)}, stdout=log, stderr=log)
     try:
         _wait_until_ready(server, port, directory / "server.log")
-        yield Served(f"http://127.0.0.1:{port}", server.pid, url, headers[0], headers[1:])
+        browsers = [_signed_in(port, secret) for _, secret in tokens]
+        address = f"http://127.0.0.1:{port}"
+        yield Served(address, server.pid, url, headers[0], headers[1:], browsers[0], browsers[1:])
     finally:
         server.terminate()
         server.wait()
@@ -148,6 +160,19 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> 
             time.sleep(0.05)
         else:
             return
+
+
+def _signed_in(port: int, secret: str) -> dict[str, str]:
+    """What a browser sends that has signed in."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"http://127.0.0.1:{port}"}
+    connection.request("POST", "/sign-in", urlencode({"token": secret}), form)
+    answer = connection.getresponse()
+    cookie = answer.getheader("Set-Cookie")
+    if cookie is None:
+        raise SystemExit(f"/sign-in: {answer.status} without a cookie")
+    connection.close()
+    return {"Cookie": cookie.partition(";")[0]}
 
 
 class Asker:
@@ -169,7 +194,13 @@ class Asker:
 
 def measured_lists(server: Served, runs: int) -> dict[str, dict[str, float]]:
     asker = Asker(server.url)
-    who = {"admin": server.admin, "user": server.users[3]}
+    who = {
+        "admin": server.admin,
+        "user": server.users[3],
+        "admin in a browser": server.admin_browser,
+        "user in a browser": server.user_browsers[3],
+        "admin's live part": {**server.admin_browser, "HX-Request": "true"},
+    }
     medians: dict[str, list[float]] = {name: [] for name in LISTS}
     late: dict[str, list[float]] = {name: [] for name in LISTS}
     for number in range(runs):
@@ -248,11 +279,14 @@ def percentile(values: Sequence[float], which: int) -> float:
 
 
 def runs_of_live(server: Served, given: argparse.Namespace) -> dict[str, dict[str, float]]:
-    own = [server.users[n % USERS] for n in range(given.listeners)]
-    everything = [server.admin] * given.listeners
+    count = given.listeners
+    everything = lambda _n, _owner: True  # noqa: E731 - beside the other one
+    own = lambda n, owner: owner == f"user-{n % USERS}"  # noqa: E731
     kinds = {
-        "/api/v1/events, users": (own, "/api/v1/events", lambda n, owner: owner == f"user-{n % USERS}"),
-        "/api/v1/events, administrators": (everything, "/api/v1/events", lambda _n, _owner: True),
+        "/api/v1/events, users": ([server.users[n % USERS] for n in range(count)], "/api/v1/events", own),
+        "/api/v1/events, administrators": ([server.admin] * count, "/api/v1/events", everything),
+        "/live, users": ([server.user_browsers[n % USERS] for n in range(count)], "/live", own),
+        "/live, administrators": ([server.admin_browser] * count, "/live", everything),
     }
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
     for number in range(given.runs):
