@@ -24,6 +24,7 @@ from muster.core.schedule import schedule
 from muster.core.session import LaunchStep, Session, SessionState
 from muster.core.snapshot import Snapshot
 from muster.core.touch import kept_for_gangs, leftovers, touches
+from muster.service.agent_sampling import AgentSampling
 from muster.service.pulls import PullImage, PullOver, PullProgress, Pulls
 from muster.service.secrets import Secrets, with_secrets
 from muster.service.session_ends import SessionEnds
@@ -96,6 +97,7 @@ class QueueWorker:
         self._pulls = Pulls(shell.pull_image, shell.start, tell)
         self._memory = PassMemory()
         self._ends = SessionEnds(shell.store, shell.idle_rules)
+        self._sampling = AgentSampling(shell.store)
         self._look: set[str] = set()
         self._look_everywhere = False
         self._paused_until = 0.0
@@ -250,6 +252,7 @@ class QueueWorker:
             awaited.difference_update(reports)
         snapshot = self._snapshot()
         self._ends.observe(snapshot, reports.values(), now)
+        self._sampling.observe(snapshot, answering)
         self._apply(observation.observe(snapshot, reports))
 
     def _keep_logs(self, answer: Answer) -> None:

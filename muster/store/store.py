@@ -14,6 +14,7 @@ from muster.core.lifecycle import Event
 from muster.core.session import Session, SessionState
 from muster.core.snapshot import Snapshot
 from muster.core.usage import Run
+from muster.store.agent_samples import AgentSamples
 from muster.store.changes import Changes
 from muster.store.connection import open_engine, reading, upsert, writing
 from muster.store.counters import raised, value_of
@@ -61,6 +62,7 @@ class Store:
         self._engine = open_engine(url)
         self.reservations = Reservations(self._engine)
         self.uses = KernelUses(self._engine)
+        self.samples = AgentSamples(self._engine)
         self.folders = Folders(self._engine)
         self.secrets = SecretRows(self._engine)
         self.deliveries = Deliveries(self._engine)

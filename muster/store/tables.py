@@ -138,6 +138,24 @@ agents = Table(
     Index("agents_by_revision", "revision"),
 )
 
+# Sums over the samples of an agent in `span_s` seconds; what is used was not known of all of them.
+agent_samples = Table(
+    "agent_samples",
+    metadata,
+    Column("agent_id", String(255), primary_key=True),
+    Column("span_s", Integer, primary_key=True, autoincrement=False),
+    Column("begins_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("resource_group", String(255), nullable=False),
+    Column("samples", Integer, nullable=False),
+    *(
+        Column(f"{what}_{part}", Float, nullable=False)
+        for what in ("cpu", "mem", "gpu", "gpu_mem")
+        for part in ("capacity", "allocated", "used")
+    ),
+    *(Column(f"{what}_known", Integer, nullable=False) for what in ("cpu", "mem", "gpu", "gpu_mem")),
+    Index("agent_samples_by_time", "span_s", "begins_at"),
+)
+
 events = Table(
     "events",
     metadata,

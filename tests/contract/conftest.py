@@ -74,7 +74,17 @@ def emptied(server: PostgresqlServer, database: str) -> str:
         database,
         *(
             f"DELETE FROM {table}"
-            for table in ("sessions", "waits", "agents", "counters", "secrets", "tokens", "submissions", "images")
+            for table in (
+                "sessions",
+                "waits",
+                "agents",
+                "counters",
+                "secrets",
+                "tokens",
+                "submissions",
+                "images",
+                "agent_samples",
+            )
         ),
     )
     return server.url(database)

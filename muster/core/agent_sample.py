@@ -1,0 +1,120 @@
+"""What an agent had at one time, what of it was allocated, and what its kernels really used."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from muster.core.agent import UNIT, Agent, Gpu
+from muster.core.room import Room
+from muster.core.session import Kernel
+
+# `cpu` and `gpu` are in thousandths of a core and of a GPU, `mem` and `gpu_mem` in bytes. A share of a GPU counts as
+# its part of it, so that agents whose GPUs are cut differently can be added up.
+MEASURES = ("cpu", "mem", "gpu", "gpu_mem")
+SAMPLE_S = 60
+# Closer together, what was used between two reports says little; further apart, it says too little of when.
+_LEAST_ELAPSED_S = 10.0
+_MOST_ELAPSED_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """`used` is None where no agent told."""
+
+    capacity: float
+    allocated: float
+    used: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSample:
+    """`at` is in seconds since the epoch; `amounts` by MEASURES."""
+
+    agent_id: str
+    resource_group: str
+    at: float
+    amounts: Mapping[str, Amount]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The CPU counters of an agent's kernels in one report, by kernel and launch: the agent's time, and seconds."""
+
+    at: float
+    kernels: Mapping[tuple[str, int], tuple[float, float]]
+
+
+def counted(report: Mapping[str, Any], now: float) -> Counted:
+    kernels = {
+        (entry["kernel_id"], entry["generation"]): (float(entry["use"]["at"]), float(entry["use"]["cpu_seconds"]))
+        for entry in report.get("kernels", ())
+        if (entry.get("use") or {}).get("cpu_seconds") is not None
+    }
+    return Counted(now, kernels)
+
+
+def is_due(last: float | None, now: float) -> bool:
+    """One sample in each minute of the clock, so that none of a plot's minutes stays empty."""
+    return last is None or (now // SAMPLE_S > last // SAMPLE_S and now - last >= _LEAST_ELAPSED_S) or now < last
+
+
+def sample(agent: Agent, kernels: Iterable[Kernel], before: Counted | None) -> AgentSample:
+    """`kernels` are those that are placed on it, `before` is of its sample before this one."""
+    room = Room.of(agent).without(kernels)
+    running = [entry for entry in agent.report.get("kernels", ()) if entry["state"] == "running"]
+    uses = [entry.get("use") or {} for entry in running]
+    on_gpus = [entry.get("use") or {} for entry in running if entry.get("gpus")]
+    parts = [(gpu, (gpu.capacity - free) / gpu.capacity) for gpu, free in zip(agent.gpus, room.gpu_free, strict=True)]
+    busy = _known_sum(use.get("gpu_percent") for use in on_gpus)
+    held = [gpu.get("mem_used_bytes") for gpu in agent.report.get("gpus", ())]
+    return AgentSample(
+        agent.id,
+        agent.resource_group,
+        agent.observed_at,
+        {
+            "cpu": Amount(agent.capacity.cpu, agent.capacity.cpu - room.cpu, _cpu_used(agent, before)),
+            "mem": Amount(
+                agent.capacity.mem, agent.capacity.mem - room.mem, _known_sum(use.get("mem_bytes") for use in uses)
+            ),
+            "gpu": Amount(
+                sum(_devices(gpu) for gpu in agent.gpus),
+                sum(_devices(gpu) * part for gpu, part in parts),
+                None if busy is None else busy * UNIT / 100,
+            ),
+            "gpu_mem": Amount(
+                sum(gpu.mem for gpu in agent.gpus), sum(gpu.mem * part for gpu, part in parts), _known_sum(held)
+            ),
+        },
+    )
+
+
+def _devices(gpu: Gpu) -> int:
+    """In thousandths of a GPU: an instance is a part of one."""
+    return gpu.fraction if gpu.exclusive else UNIT
+
+
+def _cpu_used(agent: Agent, before: Counted | None) -> float | None:
+    """In thousandths of a core, on average since `before`."""
+    now = counted(agent.report, agent.observed_at)
+    running = [entry for entry in agent.report.get("kernels", ()) if entry["state"] == "running"]
+    if not running:
+        return 0.0
+    elapsed = 0.0 if before is None else now.at - before.at
+    if before is None or not _LEAST_ELAPSED_S <= elapsed <= _MOST_ELAPSED_S:
+        return None
+    return _known_sum(_cores(now.kernels[key], before.kernels.get(key), elapsed) for key in now.kernels)
+
+
+def _cores(now: tuple[float, float], before: tuple[float, float] | None, elapsed: float) -> float | None:
+    """A kernel that was not there before has used all of it since; so has one whose counter began anew."""
+    if before is None or now[1] < before[1]:
+        return now[1] / elapsed * UNIT
+    between = now[0] - before[0]
+    return None if between <= 0 else (now[1] - before[1]) / between * UNIT
+
+
+def _known_sum(amounts: Iterable[float | None]) -> float | None:
+    """Of those that are known: 0 of none, None where none of several is known."""
+    told = list(amounts)
+    known = [amount for amount in told if amount is not None]
+    return sum(known) if known or not told else None

@@ -1,0 +1,67 @@
+"""Use over a time: points at even distances, gaps where nothing was observed, and what they say in short."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from muster.core.agent_sample import MEASURES, Amount
+from muster.core.errors import BadInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The last `length_s`, in points of `step_s` each; rows of that step are kept for `kept_s`."""
+
+    name: str
+    length_s: int
+    step_s: int
+    kept_s: int
+
+
+SPANS = {
+    "hour": Span("hour", 3600, 60, 2 * 3600),
+    "day": Span("day", 86_400, 900, 2 * 86_400),
+    "week": Span("week", 7 * 86_400, 3600, 8 * 86_400),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The mean over one step that begins at `at`; None where nothing was observed."""
+
+    at: float
+    amounts: Mapping[str, Amount] | None
+
+
+@dataclass(frozen=True, slots=True)
+class UseOverTime:
+    """From `since` to `until`, in seconds since the epoch."""
+
+    span: Span
+    since: float
+    until: float
+    points: tuple[Point, ...]
+
+    def of(self, measure: str) -> list[tuple[float, Amount | None]]:
+        return [(point.at, point.amounts[measure] if point.amounts else None) for point in self.points]
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Those of which there was any."""
+        seen = [point.amounts for point in self.points if point.amounts]
+        return tuple(measure for measure in MEASURES if any(amounts[measure].capacity for amounts in seen))
+
+
+def span_named(name: str) -> Span:
+    """Raises BadInputError."""
+    if name not in SPANS:
+        raise BadInputError(f"span: {name!r} is none; write {', '.join(SPANS)}")
+    return SPANS[name]
+
+
+def use_over_time(span: Span, rows: Mapping[int, Mapping[str, Amount]], now: float) -> UseOverTime:
+    """`rows` by the time at which they begin. The last point is of the step that has not ended yet, if it is known."""
+    last = int(now // span.step_s) * span.step_s
+    count = span.length_s // span.step_s
+    begin = last - (count - 1 if last in rows else count) * span.step_s
+    times = [begin + number * span.step_s for number in range(count)]
+    return UseOverTime(span, begin, begin + span.length_s, tuple(Point(at, rows.get(at)) for at in times))

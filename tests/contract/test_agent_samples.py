@@ -1,0 +1,88 @@
+"""What agents had and used over time: added up step by step, read as means, removed when no plot shows it."""
+
+from dataclasses import replace
+
+import pytest
+
+from muster.core.agent_sample import AgentSample, Amount
+from muster.core.snapshot import Snapshot
+from muster.core.use_over_time import SPANS
+from muster.service.agent_sampling import AgentSampling
+from tests.strategies import NOW, make_agent, make_session, placed_on
+
+HOUR, DAY, WEEK = SPANS["hour"], SPANS["day"], SPANS["week"]
+NONE = Amount(0, 0, 0.0)
+EVEN = NOW // 3600 * 3600
+
+
+def sample(agent_id, at, cpu, group="default", mem=NONE):
+    return AgentSample(agent_id, group, at, {"cpu": cpu, "mem": mem, "gpu": NONE, "gpu_mem": NONE})
+
+
+def test_samples_of_one_step_become_their_mean(store):
+    store.samples.add([sample("a1", EVEN + 10, Amount(8000, 2000, 1000.0))])
+    store.samples.add([sample("a1", EVEN + 70, Amount(8000, 6000, 3000.0))])
+    assert {at: means["cpu"] for at, means in store.samples.means(HOUR, EVEN).items()} == {
+        EVEN: Amount(8000, 2000, 1000),
+        EVEN + 60: Amount(8000, 6000, 3000),
+    }
+    for span in (DAY, WEEK):
+        assert store.samples.means(span, EVEN) == {
+            EVEN: {"cpu": Amount(8000, 4000, 2000), "mem": NONE, "gpu": NONE, "gpu_mem": NONE}
+        }
+
+
+def test_agents_are_added_up_however_often_each_was_observed(store):
+    store.samples.add([sample("a1", EVEN + 10 + 60 * n, Amount(8000, 4000, 1000.0)) for n in range(3)])
+    store.samples.add([sample("a2", EVEN, Amount(2000, 1000, 500.0)), sample("b1", EVEN, Amount(1, 1, 1.0), "gpu")])
+    assert store.samples.means(DAY, EVEN, resource_group="default")[EVEN]["cpu"] == Amount(10000, 5000, 1500)
+    assert store.samples.means(DAY, EVEN, agent_id="a2")[EVEN]["cpu"] == Amount(2000, 1000, 500)
+    assert store.samples.means(DAY, EVEN)[EVEN]["cpu"] == Amount(10001, 5001, 1501)
+    assert store.samples.means(DAY, EVEN, agent_id="a9") == {}
+
+
+def test_what_is_not_known_is_left_out_of_the_mean_and_is_not_zero(store):
+    store.samples.add([sample("a1", EVEN, Amount(8000, 0, None), mem=Amount(1, 1, None))])
+    assert store.samples.means(DAY, EVEN)[EVEN]["cpu"].used is None
+    store.samples.add([sample("a1", EVEN + 60, Amount(8000, 0, 4000.0), mem=Amount(1, 1, None))])
+    means = store.samples.means(DAY, EVEN)[EVEN]
+    assert (means["cpu"].used, means["mem"].used) == (4000, None)
+
+
+def test_what_no_plot_shows_is_removed(store):
+    store.samples.add([sample("a1", EVEN, Amount(1, 1, 1.0))])
+    store.samples.remove_old(EVEN + HOUR.kept_s + 1)
+    assert [bool(store.samples.means(span, 0)) for span in (HOUR, DAY, WEEK)] == [False, True, True]
+    store.samples.remove_old(EVEN + WEEK.kept_s - 1)
+    assert [bool(store.samples.means(span, 0)) for span in (HOUR, DAY, WEEK)] == [False, False, True]
+    store.samples.remove_old(EVEN + WEEK.kept_s + 1)
+    assert not store.samples.means(WEEK, 0)
+
+
+@pytest.fixture
+def sampling(store):
+    return AgentSampling(store)
+
+
+def test_an_agent_that_answers_often_is_sampled_once_a_minute(store, sampling):
+    session = placed_on(make_session(1, cluster_size=2), "a1")
+    for second in (0, 5, 30, 59, 61, 65):
+        agent = replace(make_agent("a1"), observed_at=EVEN + second)
+        sampling.observe(Snapshot((agent,), (session,), EVEN + second), [agent])
+    means = store.samples.means(HOUR, EVEN)
+    assert sorted(means) == [EVEN, EVEN + 60]
+    assert [amounts["cpu"] for amounts in means.values()] == [Amount(8000, 2000, 0), Amount(8000, 2000, 0)]
+
+
+def test_another_worker_goes_on_in_the_same_minute(store, sampling):
+    agent = replace(make_agent("a1"), observed_at=EVEN)
+    for worker in (sampling, AgentSampling(store)):
+        worker.observe(Snapshot((agent,), (), EVEN), [agent])
+    assert store.samples.means(HOUR, EVEN)[EVEN]["cpu"] == Amount(8000, 0, 0)
+
+
+def test_sampling_removes_in_passing_what_is_old(store, sampling):
+    store.samples.add([sample("gone", EVEN - WEEK.kept_s - 1, Amount(1, 1, 1.0))])
+    agent = replace(make_agent("a1"), observed_at=EVEN)
+    sampling.observe(Snapshot((agent,), (), EVEN), [agent])
+    assert store.samples.means(WEEK, 0, agent_id="gone") == {}
