@@ -6,6 +6,9 @@ from pathlib import Path
 import click
 
 from muster.cli.context import sessions
+from muster.core.errors import BadInputError
+
+_HIGHEST_PORT = 65535
 
 
 @click.command()
@@ -17,7 +20,20 @@ from muster.cli.context import sessions
 @click.option(
     "--behind-proxy", is_flag=True, help="A proxy on this machine tells in X-Forwarded-For from where a request comes."
 )
-def web(host: str, port: int, tls_cert: Path | None, tls_key: Path | None, insecure: bool, behind_proxy: bool) -> None:
+@click.option(
+    "--app-ports",
+    metavar="FIRST-LAST",
+    help="Open sessions' apps in the browser, each at one of these ports, such as 8100-8199.",
+)
+def web(
+    host: str,
+    port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    insecure: bool,
+    behind_proxy: bool,
+    app_ports: str | None,
+) -> None:
     """Serve the API until SIGTERM: /api/v1, its document /api/v1/openapi.json, /metrics, /healthz, /readyz.
 
     Make tokens with `muster token create`. Every change and every refusal is noted in audit.log in the state directory.
@@ -26,7 +42,16 @@ def web(host: str, port: int, tls_cert: Path | None, tls_key: Path | None, insec
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    listening = Listening(host, port, tls_cert, tls_key, insecure, behind_proxy)
+    ports = None if app_ports is None else _ports(app_ports)
+    listening = Listening(host, port, tls_cert, tls_key, insecure, behind_proxy, ports)
     listening.check()
     with sessions() as service:
         serve(service, listening)
+
+
+def _ports(text: str) -> range:
+    """Raises BadInputError."""
+    first, _, last = text.partition("-")
+    if first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last) <= _HIGHEST_PORT:
+        return range(int(first), int(last) + 1)
+    raise BadInputError(f"--app-ports: {text!r} is no range of ports; write the first and the last, such as 8100-8199")

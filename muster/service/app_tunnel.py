@@ -71,13 +71,15 @@ def plain_tunnel_command(settings: Settings, session: Session, agent: Agent, app
 
 
 @contextmanager
-def app_tunnel(config: Path, session: Session, app: App, local_port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """From this machine's `local_port` to the app, while it is open; what it yields ends with the tunnel.
+def app_tunnel(config: Path, session: Session, app: App, local: int | Path) -> Iterator[subprocess.Popen[bytes]]:
+    """From `local` to the app, while it is open; what it yields ends with the tunnel.
 
-    `config` is the session's ssh configuration. Raises MusterError.
+    `local` is a port of this machine, or a socket to be made in a directory of ours; `config` is the session's ssh
+    configuration. Raises MusterError.
     """
     options = [word for option in _OPTIONS for word in ("-o", option)]
-    forwarding = f"{_LOOPBACK}:{local_port}:{_LOOPBACK}:{app.port}"
+    listening = str(local) if isinstance(local, Path) else f"{_LOOPBACK}:{local}"
+    forwarding = f"{listening}:{_LOOPBACK}:{app.port}"
     command = ["ssh", "-F", str(config), "-T", *options, "-L", forwarding, session.main.name, _REMOTE]
     with tempfile.TemporaryFile() as complaints:
         try:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from muster.core.apps import App
 from muster.core.committed_image import CommittedImage
 from muster.core.errors import BadInputError, NotFoundError
 from muster.core.session import Session
@@ -18,26 +19,30 @@ from muster.core.spec import SessionSpec
 from muster.core.token import Token
 from muster.core.use_report import use_report
 from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, named_agents, resume
+from muster.service.app_gateway import openable_app
 from muster.service.apps import session_apps
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
 from muster.service.commits_under_way import CommitState, Progressed
 from muster.service.gpu_map import GpuUse, HeldShare, gpu_uses, session_shares
-from muster.service.known_images import known_images, known_json
+from muster.service.known_images import KnownImages, known_images, known_json
 from muster.service.launch_choices import LaunchChoices, launch_choices, spec_again
+from muster.service.owned_folders import OwnedFolders
+from muster.service.owned_secrets import OwnedSecrets
 from muster.service.reports import DEFAULT_SPAN_S, Report, report_keys
+from muster.service.scope import check_admin, check_may_change, owner_of_new
 from muster.service.seen_queue import SeenQueue, seen_queue
 from muster.service.seen_why import seen_why
 from muster.service.session_logs import LogWanted, opened_log
 from muster.service.session_pages import SessionFilter
 from muster.service.sessions import Sessions, kernel_named
 from muster.service.terminal import Terminal, open_terminal
-from muster.service.tokens import ScopeError
 from muster.service.use_views import session_uses_json
 from muster.service.what_if import Queued, WhatIf
 from muster.store.submissions import Submission, SubmittedBeforeError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the Docker SDK loads slowly
     from muster.service.commits import Commit
+    from muster.service.live_use import KernelNow
 
 _MOST_DEPENDENCIES = 10
 
@@ -58,6 +63,14 @@ class LocalBackend:
         return self._token
 
     @property
+    def folders(self) -> OwnedFolders:
+        return OwnedFolders(self.service, self._token)
+
+    @property
+    def secrets(self) -> OwnedSecrets:
+        return OwnedSecrets(self.service, self._token)
+
+    @property
     def user(self) -> str:
         return self._token.user
 
@@ -66,7 +79,7 @@ class LocalBackend:
 
         Raises as `Sessions.submit`, ScopeError, and KeyUsedError where the earlier one asked for something else.
         """
-        owner = self._owner(owner)
+        owner = owner_of_new(self._token, owner, "submits")
         submission = None if key is None else self._submission(key, spec, owner, count)
         try:
             if submission is not None:
@@ -79,7 +92,7 @@ class LocalBackend:
         return Submitted(new, self.service.impossible(new))
 
     def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRun:
-        new = self.service.prepared(spec, self._owner(owner), count)
+        new = self.service.prepared(spec, owner_of_new(self._token, owner, "submits"), count)
         what_if = WhatIf(self.service)
         snapshot = what_if.snapshot()
         indexes = {gpu.uuid: gpu.index for agent in snapshot.agents for gpu in agent.gpus}
@@ -147,7 +160,10 @@ class LocalBackend:
         return self._agent_json(use)
 
     def images(self) -> list[dict[str, Any]]:
-        return [known_json(image) for image in known_images(self.service, self.user)]
+        return [known_json(image) for image in self.known_images().images]
+
+    def known_images(self) -> KnownImages:
+        return KnownImages(known_images(self.service, self.user), len(self.service.store.agents()))
 
     def gpus(self, labels: Mapping[str, str]) -> list[GpuUse]:
         """Those of such agents; of others' shares only how large they are."""
@@ -171,6 +187,12 @@ class LocalBackend:
     def restart(self, references: Iterable[str]) -> list[Session]:
         self.check_may_change()
         return self.service.restart(references, self.user)
+
+    def openable_app(self, reference: str, name: str) -> tuple[Session, App]:
+        """Raises ScopeError, NotFoundError and NotPossibleInStateError."""
+        self.check_may_change()
+        session = self.find(reference)
+        return session, openable_app(self.service, session, name)
 
     def rename(self, reference: str, name: str) -> Session:
         self.check_may_change()
@@ -252,14 +274,20 @@ class LocalBackend:
         runs = self.service.store.uses.runs(begins, ends, now, users, projects)
         return Report(begins, ends, keys, use_report(runs, begins, ends, keys))
 
+    def looks(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[Sequence["KernelNow"]]:
+        """What running sessions use: the named ones, or all that he sees. Raises as `looks.looks`."""
+        from muster.service.looks import looks  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        return looks(self.service, references, self._token.owner_filter, interval_s, once=once)
+
     def drain(self, agent_id: str, reason: str) -> bool:
         """Whether it changed. Raises ScopeError and NotFoundError."""
-        self._check_admin()
+        check_admin(self._token)
         return drain(self.service, [agent_id], reason or f"drained by {self.user}")[agent_id]
 
     def resume(self, agent_id: str) -> bool:
         """Whether it changed. Raises ScopeError and NotFoundError."""
-        self._check_admin()
+        check_admin(self._token)
         return resume(self.service, [agent_id])[agent_id]
 
     @contextmanager
@@ -280,8 +308,7 @@ class LocalBackend:
 
     def check_may_change(self) -> None:
         """Raises ScopeError."""
-        if not self._token.may_change:
-            raise ScopeError(f"token {self._token.name} may only read; use one of scope user or admin")
+        check_may_change(self._token)
 
     def _planned_commit(self, reference: str, kernel: str | None, name: str, *, message: str, public: bool) -> "Commit":
         from muster.service.commits import CommitWanted, planned_commit  # noqa: PLC0415 - the Docker SDK loads slowly
@@ -289,16 +316,6 @@ class LocalBackend:
         self.check_may_change()
         wanted = CommitWanted(kernel, name, message, public)
         return planned_commit(self.service, self.find(reference), wanted, self.user, of_anybody=self._token.sees_all)
-
-    def _check_admin(self) -> None:
-        if not self._token.sees_all:
-            raise ScopeError(f"token {self._token.name} is not an administrator's; use one of scope admin")
-
-    def _owner(self, owner: str | None) -> str:
-        self.check_may_change()
-        if owner not in {None, self.user} and not self._token.sees_all:
-            raise ScopeError(f"token {self._token.name} is {self.user}'s; only one of scope admin submits for others")
-        return owner or self.user
 
     def _submission(self, key: str, spec: Mapping[str, Any], owner: str, count: int) -> Submission:
         request = json.dumps([spec, owner, count], sort_keys=True)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, nullcontext
 from importlib.metadata import version
 from typing import Any
 
@@ -16,10 +16,13 @@ from muster.core.spec import SessionSpec
 from muster.service.live import LiveChanges
 from muster.service.metrics import Meter
 from muster.service.sessions import Sessions
+from muster.service.watched_use import WatchedUses
 from muster.web import cluster_routes, event_routes, log_routes, metrics, session_routes
+from muster.web.app_gateway import AppGateway
+from muster.web.app_listener import AppListening
 from muster.web.caller import FailureLimit
 from muster.web.models import Health
-from muster.web.pages import live, sessions_page, sign_in
+from muster.web.pages import app_page, live, session_actions, session_page, sessions_page, sign_in
 from muster.web.pages.errors import error_page, to_sign_in
 from muster.web.pages.rendering import STATIC, KeptFiles
 from muster.web.pages.visitor import NotSignedInError
@@ -33,14 +36,16 @@ token made by `muster token create`; it sees and changes what its scope allows. 
 """
 
 
-def make_app(service: Sessions, *, secure: bool = False) -> FastAPI:
-    """`secure`: it is reached by TLS."""
+def make_app(service: Sessions, *, secure: bool = False, apps: AppListening | None = None) -> FastAPI:
+    """`secure`: it is reached by TLS. `apps`: where sessions' apps are opened, if they are."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
-        with app.state.live.running():
-            yield
+        gateway: AppGateway | None = app.state.app_gateway
+        with app.state.live.running(), closing(app.state.watched):
+            async with nullcontext() if gateway is None else gateway.running(app.state.live):
+                yield
 
     app = FastAPI(
         title="Muster",
@@ -54,10 +59,12 @@ def make_app(service: Sessions, *, secure: bool = False) -> FastAPI:
     )
     app.state.service = service
     app.state.live = LiveChanges(service)
+    app.state.watched = WatchedUses(service)
     app.state.failures = FailureLimit()
     app.state.streams = set()
     app.state.listeners = set()
     app.state.terminals = set()
+    app.state.app_gateway = None if apps is None else AppGateway(service, apps)
     for routes in (log_routes, session_routes, cluster_routes, event_routes):
         app.include_router(routes.router, prefix=PREFIX)
     _add_operations(app, service)
@@ -97,7 +104,7 @@ def _add_operations(app: FastAPI, service: Sessions) -> None:
 
 
 def _add_pages(app: FastAPI) -> None:
-    for page in (sign_in, live, sessions_page):
+    for page in (sign_in, live, sessions_page, session_page, session_actions, app_page):
         app.include_router(page.router)
     app.mount("/static", KeptFiles(directory=STATIC))
 

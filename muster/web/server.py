@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from muster.core.errors import BadInputError
 from muster.service.sessions import Sessions
 from muster.web.app import make_app
+from muster.web.app_listener import AppListening
 
 _STOP_PATIENCE_S = 3
 _MOST_CONNECTIONS = 2000
@@ -24,7 +25,10 @@ _PING_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where, and how protected. `behind_proxy`: a proxy on this machine tells who calls (X-Forwarded-For)."""
+    """Where, and how protected. `behind_proxy`: a proxy on this machine tells who calls (X-Forwarded-For).
+
+    `app_ports`: where sessions' apps are opened; None: nowhere.
+    """
 
     host: str
     port: int
@@ -32,10 +36,17 @@ class Listening:
     tls_key: Path | None = None
     insecure: bool = False
     behind_proxy: bool = False
+    app_ports: range | None = None
 
     @property
     def secure(self) -> bool:
         return self.tls_cert is not None
+
+    @property
+    def apps(self) -> AppListening | None:
+        if self.app_ports is None:
+            return None
+        return AppListening(self.host, self.app_ports, self.tls_cert, self.tls_key)
 
     def check(self) -> None:
         """Raises BadInputError."""
@@ -44,6 +55,8 @@ class Listening:
         for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
             if path is not None and not path.is_file():
                 raise BadInputError(f"{option}: {path} is no file; name one in PEM form")
+        if self.app_ports is not None and self.port in self.app_ports:
+            raise BadInputError(f"--app-ports: {self.port} is the server's own port; choose others, such as 8100-8199")
         if not (self.secure or self.insecure or _is_local(self.host)):
             raise BadInputError(
                 f"--host: {self.host} can be reached from other machines, and tokens would travel unprotected;"
@@ -55,7 +68,7 @@ def serve(service: Sessions, listening: Listening) -> None:
     """Until SIGTERM or SIGINT. Raises BadInputError."""
     listening.check()
     logging.getLogger("uvicorn.access").disabled = True
-    app = make_app(service, secure=listening.secure)
+    app = make_app(service, secure=listening.secure, apps=listening.apps)
     config = uvicorn.Config(
         app,
         host=listening.host,
