@@ -78,7 +78,7 @@ def hub(clock, monkeypatch):
     FakeUses.made = ()
     made = WatchedUses(Service(), FakeUses, clock)
     yield made
-    made.stop()
+    made.close()
 
 
 def running(number=1, **values):

@@ -75,6 +75,7 @@ def _environment() -> Environment:
         "duration": format_duration,
         "moment": moment,
         "slots": format_slots,
+        "timestamp": timestamp,
         "units": format_milli,
         "why": why_text,
     }

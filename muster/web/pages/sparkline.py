@@ -1,0 +1,30 @@
+"""A small line without axes: how a number went over the last minutes. The number itself stands beside it as text."""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 96, 20
+_LINE = 1.5
+
+
+def sparkline(points: Sequence[tuple[float, float | None]], span_s: float, most: float, label: str) -> Markup:
+    """`points` are (time in seconds, value), oldest first; None leaves a gap. Of the newest's last `span_s` seconds."""
+    if not points:
+        return Markup("")
+    end = points[-1][0]
+    # Above `most` it grows with what it shows, so that no line leaves the picture.
+    highest = max([most, *(value for _, value in points if value is not None)]) or 1.0
+    steps, pen = [], "M"
+    for at, value in points:
+        if value is None or end - at > span_s:
+            pen = "M"
+            continue
+        x = WIDTH * (1 - (end - at) / span_s)
+        y = HEIGHT - _LINE - (HEIGHT - 2 * _LINE) * value / highest
+        steps.append(f"{pen}{x:.1f} {y:.1f}")
+        pen = "L"
+    return Markup(
+        '<svg class="spark" role="img" aria-label="{}" width="{}" height="{}" viewBox="0 0 {} {}">'
+        '<path d="{}" fill="none" stroke="currentColor" stroke-width="{}"/></svg>'
+    ).format(label, WIDTH, HEIGHT, WIDTH, HEIGHT, " ".join(steps), _LINE)
