@@ -1,67 +1,20 @@
 """The server beside the daemon on a real engine: a program's way, and the command line's from elsewhere."""
 
-import os
-import signal
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.control_node import SCRIPTS, ControlNode
-from tests.forked_cli import Done, run_forked
+from tests.control_node import ControlNode
+from tests.web_server import Server, web_server
 
 SMALL = {"cpu": 0.05, "mem": "64M", "shm": "16M"}
 
 
-@dataclass
-class Server:
-    url: str
-    directory: Path
-    node: ControlNode
-
-    def token(self, user: str, scope: str = "user") -> str:
-        made = self.node.run("token", "create", f"{user}-{scope}", "--user", user, "--scope", scope, "--quiet")
-        return made.out.strip()
-
-    def client(self, token: str) -> httpx.Client:
-        return httpx.Client(base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=120)
-
-    def remote(self, token: str, *arguments: str) -> Done:
-        """A command on a machine that has neither settings nor a database, but a token."""
-        file = self.directory / "token"
-        file.write_text(token)
-        environment = {**os.environ, "MUSTER_CONFIG": str(self.directory / "nosuch.yml"), "MUSTER_SERVER": self.url}
-        return run_forked(("--token-file", str(file), *arguments), environment, "", 240)
-
-
 @pytest.fixture(scope="module")
 def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("web")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with (directory / "web.log").open("wb") as log:
-        process = subprocess.Popen(
-            [SCRIPTS / "muster", "web", "--port", str(port)], env=node.environment, stdout=log, stderr=log
-        )
-    made = Server(f"http://127.0.0.1:{port}", directory, node)
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            assert httpx.get(f"{made.url}/readyz").status_code == 200
-            break
-        except httpx.TransportError:
-            assert process.poll() is None, (directory / "web.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-    yield made
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0, (directory / "web.log").read_text()
+    with web_server(node, tmp_path_factory.mktemp("web")) as made:
+        yield made
 
 
 def test_a_program_submits_watches_reads_and_ends_a_session(server):

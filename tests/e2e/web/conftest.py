@@ -1,0 +1,82 @@
+"""Chromium, and people who sit before it."""
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.control_node import ControlNode
+from tests.web_server import Server, web_server
+
+Visit = Callable[..., Page]
+_SERIOUS = {"serious", "critical"}
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Debian's: `./dev test` has installed it."""
+    path = shutil.which("chromium")
+    assert path, "there is no chromium; install it: apt-get install chromium"
+    expect.set_options(timeout=60_000)
+    with sync_playwright() as playwright:
+        # Its sandbox is for users other than root.
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with web_server(node, tmp_path_factory.mktemp("web")) as made:
+        yield made
+
+
+@pytest.fixture
+def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
+    """A page of somebody who has signed in. What the browser complains of fails the test."""
+    contexts = []
+    complaints: list[str] = []
+
+    def make(user: str, scope: str = "user", *, width: int = 1280, dark: bool = False) -> Page:
+        name = f"{user}-{secrets.token_hex(3)}"
+        made = server.node.run("token", "create", name, "--user", user, "--scope", scope, "--quiet")
+        context = chromium.new_context(
+            base_url=server.url,
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if dark else "light",
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        contexts.append(context)
+        context.set_default_timeout(60_000)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text) if _is_complaint(message) else None)
+        page.goto("/sessions")
+        page.get_by_label("Token").fill(made.out.strip())
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("heading", name="Sessions").wait_for()
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def _is_complaint(message) -> bool:  # noqa: ANN001
+    # That an answer was an error, the tests see by what the page says of it.
+    return message.type == "error" and "Failed to load resource" not in message.text
+
+
+def serious_findings(page: Page) -> list[str]:
+    """What axe-core finds on the page that keeps people out."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{violation['id']}: {node['html'][:200]} {node.get('failureSummary', '')}"
+        for violation in found
+        if violation["impact"] in _SERIOUS
+        for node in violation["nodes"]
+    ]

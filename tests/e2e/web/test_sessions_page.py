@@ -1,0 +1,49 @@
+"""The list of sessions in a real browser, before a real engine."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.web.conftest import serious_findings
+
+SMALL = ("--cpu", "0.05", "--mem", "64M", "--shm", "16M")
+
+
+def test_the_list_follows_what_happens_and_ends_several_sessions(visit, server):
+    page = visit("ada")
+    expect(page.get_by_text("Nothing runs and nothing waits")).to_be_visible()
+    with server.client(server.token("ada")) as ada:
+        spec = {"cpu": 0.05, "mem": "64M", "shm": "16M", "command": "sleep 1000"}
+        for name in ("listed-1", "listed-2"):
+            assert ada.post("/sessions", json={**spec, "name": name}).status_code == 201
+    row = page.get_by_role("row", name="listed-1")
+    expect(row).to_contain_text("RUNNING")
+    page.get_by_label("Select listed-1").check()
+    # What is ticked stays so while the list changes beneath.
+    expect(page.get_by_role("row", name="listed-2")).to_contain_text("RUNNING")
+    expect(page.get_by_label("Select listed-1")).to_be_checked()
+    page.get_by_label("Select all").check()
+    expect(page.get_by_text("2 selected")).to_be_visible()
+    page.get_by_role("button", name="Terminate").click()
+    page.get_by_role("button", name="Keep").click()
+    expect(row).to_contain_text("RUNNING")
+    page.get_by_role("button", name="Terminate").click()
+    page.get_by_role("button", name="Yes").click()
+    expect(page.get_by_text("2 sessions end")).to_be_visible()
+    expect(page.get_by_text("Nothing runs and nothing waits")).to_be_visible()
+    page.get_by_label("Show").select_option("all")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_role("row", name="listed-2")).to_contain_text("TERMINATED")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_pages_keep_nobody_out(visit, server, width, dark):
+    node = server.node
+    node.run("submit", *SMALL, "--name", f"shown-{width}-{dark}", "--hold", "--", "sleep", "1000")
+    page = visit("root", "admin", width=width, dark=dark)
+    expect(page.get_by_role("row", name=re.compile("shown-"))).not_to_have_count(0)
+    assert serious_findings(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    node.run("cancel", f"shown-{width}-{dark}")

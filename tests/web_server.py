@@ -1,0 +1,63 @@
+"""A control node's server as a process of its own, and those who use it."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from tests.control_node import SCRIPTS, ControlNode
+from tests.forked_cli import Done, run_forked
+
+
+@dataclass
+class Server:
+    url: str
+    directory: Path
+    node: ControlNode
+
+    def token(self, user: str, scope: str = "user") -> str:
+        made = self.node.run("token", "create", f"{user}-{scope}", "--user", user, "--scope", scope, "--quiet")
+        return made.out.strip()
+
+    def client(self, token: str) -> httpx.Client:
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=120)
+
+    def remote(self, token: str, *arguments: str) -> Done:
+        """A command on a machine that has neither settings nor a database, but a token."""
+        file = self.directory / "token"
+        file.write_text(token)
+        environment = {**os.environ, "MUSTER_CONFIG": str(self.directory / "nosuch.yml"), "MUSTER_SERVER": self.url}
+        return run_forked(("--token-file", str(file), *arguments), environment, "", 240)
+
+
+@contextmanager
+def web_server(node: ControlNode, directory: Path, *arguments: str) -> Iterator[Server]:
+    """`muster web` of the node on a free port; it must end well."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log_path = directory / "web.log"
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            [SCRIPTS / "muster", "web", "--port", str(port), *arguments], env=node.environment, stdout=log, stderr=log
+        )
+    server = Server(f"http://127.0.0.1:{port}", directory, node)
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            assert httpx.get(f"{server.url}/readyz").status_code == 200
+            break
+        except httpx.TransportError:
+            assert process.poll() is None, log_path.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    yield server
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0, log_path.read_text()
