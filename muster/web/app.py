@@ -17,12 +17,36 @@ from muster.service.live import LiveChanges
 from muster.service.metrics import Meter
 from muster.service.sessions import Sessions
 from muster.service.watched_use import WatchedUses
-from muster.web import cluster_routes, event_routes, log_routes, metrics, session_routes
+from muster.web import (
+    cluster_routes,
+    commit_routes,
+    event_routes,
+    folder_routes,
+    log_routes,
+    metrics,
+    secret_routes,
+    session_routes,
+    terminal,
+    use_routes,
+)
 from muster.web.app_gateway import AppGateway
 from muster.web.app_listener import AppListening
 from muster.web.caller import FailureLimit
 from muster.web.models import Health
-from muster.web.pages import app_page, live, session_actions, session_page, sessions_page, sign_in
+from muster.web.pages import (
+    account_page,
+    app_page,
+    images_page,
+    live,
+    log_dialog,
+    queue_page,
+    session_actions,
+    session_page,
+    sessions_page,
+    sign_in,
+    terminal_page,
+    usage_page,
+)
 from muster.web.pages.errors import error_page, to_sign_in
 from muster.web.pages.rendering import STATIC, KeptFiles
 from muster.web.pages.visitor import NotSignedInError
@@ -30,6 +54,16 @@ from muster.web.problems import Problem, install
 from muster.web.protection import Audit, RequestSize, SecurityHeaders, audit_log
 
 PREFIX = "/api/v1"
+_API = (
+    log_routes,
+    session_routes,
+    commit_routes,
+    folder_routes,
+    secret_routes,
+    use_routes,
+    cluster_routes,
+    event_routes,
+)
 _THREADS = 100
 _DESCRIPTION = """Cluster sessions on plain Docker hosts. Each request carries `Authorization: Bearer TOKEN`, with a
 token made by `muster token create`; it sees and changes what its scope allows. Errors are `application/problem+json`.
@@ -65,7 +99,7 @@ def make_app(service: Sessions, *, secure: bool = False, apps: AppListening | No
     app.state.listeners = set()
     app.state.terminals = set()
     app.state.app_gateway = None if apps is None else AppGateway(service, apps)
-    for routes in (log_routes, session_routes, cluster_routes, event_routes):
+    for routes in _API:
         app.include_router(routes.router, prefix=PREFIX)
     _add_operations(app, service)
     _add_pages(app)
@@ -104,7 +138,21 @@ def _add_operations(app: FastAPI, service: Sessions) -> None:
 
 
 def _add_pages(app: FastAPI) -> None:
-    for page in (sign_in, live, sessions_page, session_page, session_actions, app_page):
+    for page in (
+        sign_in,
+        live,
+        sessions_page,
+        session_page,
+        session_actions,
+        app_page,
+        log_dialog,
+        terminal_page,
+        terminal,
+        queue_page,
+        usage_page,
+        images_page,
+        account_page,
+    ):
         app.include_router(page.router)
     app.mount("/static", KeptFiles(directory=STATIC))
 
