@@ -15,15 +15,15 @@ from muster.core.apps import App
 from muster.core.committed_image import CommittedImage
 from muster.core.errors import BadInputError, NotFoundError
 from muster.core.session import Session
-from muster.core.spec import SessionSpec
 from muster.core.token import Token
 from muster.core.use_report import use_report
+from muster.service.agent_resources import ClusterResources, seen_gpus
 from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, named_agents, resume
 from muster.service.app_gateway import openable_app
 from muster.service.apps import session_apps
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
 from muster.service.commits_under_way import CommitState, Progressed
-from muster.service.gpu_map import GpuUse, HeldShare, gpu_uses, session_shares
+from muster.service.gpu_map import GpuUse, session_shares
 from muster.service.known_images import KnownImages, known_images, known_json
 from muster.service.launch_choices import LaunchChoices, launch_choices, spec_again
 from muster.service.owned_folders import OwnedFolders
@@ -65,6 +65,10 @@ class LocalBackend:
     @property
     def folders(self) -> OwnedFolders:
         return OwnedFolders(self.service, self._token)
+
+    @property
+    def resources(self) -> ClusterResources:
+        return ClusterResources(self.service, self.sees)
 
     @property
     def secrets(self) -> OwnedSecrets:
@@ -167,10 +171,7 @@ class LocalBackend:
 
     def gpus(self, labels: Mapping[str, str]) -> list[GpuUse]:
         """Those of such agents; of others' shares only how large they are."""
-        return [
-            replace(use, held=tuple(held if self.sees(held.session) else _anonymous(held) for held in use.held))
-            for use in gpu_uses(self._uses(labels))
-        ]
+        return seen_gpus(self._uses(labels), self.sees)
 
     def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[Session]:
         self.check_may_change()
@@ -335,8 +336,3 @@ class LocalBackend:
         seen = {session.id for session in use.sessions if self.sees(session)}
         told = agent_use_json(use)
         return {**told, "sessions": [session for session in told["sessions"] if session["id"] in seen]}
-
-
-def _anonymous(held: HeldShare) -> HeldShare:
-    session = Session("", "(another's)", "", SessionSpec(), (), 0.0)
-    return replace(held, session=session, kernel=replace(held.kernel, id="", role="kernel", index=1, gpu_problem=None))

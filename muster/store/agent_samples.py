@@ -1,6 +1,6 @@
 """What agents had and used over time, in the database: a row for an agent and each step of a span, with sums."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,17 +37,28 @@ class AgentSamples:
                 is_old = sa.and_(agent_samples.c.span_s == span.step_s, agent_samples.c.begins_at < now - span.kept_s)
                 connection.execute(sa.delete(agent_samples).where(is_old))
 
-    def means(
-        self, span: Span, since: float, *, resource_group: str | None = None, agent_id: str | None = None
-    ) -> dict[int, dict[str, Amount]]:
-        """By the time at which a step begins, the sums over the agents of each one's mean."""
-        rows = agent_samples.c
-        query = sa.select(rows.begins_at, *(_mean(m, part).label(f"{m}_{part}") for m in MEASURES for part in _PARTS))
-        query = query.where(rows.span_s == span.step_s, rows.begins_at >= since).group_by(rows.begins_at)
-        query = query if resource_group is None else query.where(rows.resource_group == resource_group)
-        query = query if agent_id is None else query.where(rows.agent_id == agent_id)
+    def means(self, span: Span, since: float, *, agent_id: str | None = None) -> dict[int, dict[str, Amount]]:
+        """By the time at which a step begins, the sums over all agents, or the one's, of each one's mean."""
+        query = _means(span, since)
+        query = query if agent_id is None else query.where(agent_samples.c.agent_id == agent_id)
         with reading(self._engine) as connection:
-            return {row["begins_at"]: _amounts(dict(row)) for row in connection.execute(query).mappings()}
+            return {row["begins_at"]: _amounts(row) for row in connection.execute(query).mappings()}
+
+    def means_by_group(self, span: Span, since: float) -> dict[str, dict[int, dict[str, Amount]]]:
+        """By resource group, the same of its agents."""
+        group = agent_samples.c.resource_group
+        found: dict[str, dict[int, dict[str, Amount]]] = {}
+        with reading(self._engine) as connection:
+            for row in connection.execute(_means(span, since).add_columns(group).group_by(group)).mappings():
+                found.setdefault(row["resource_group"], {})[row["begins_at"]] = _amounts(row)
+        return found
+
+
+def _means(span: Span, since: float) -> sa.Select[Any]:
+    rows = agent_samples.c
+    means = (_mean(measure, part).label(f"{measure}_{part}") for measure in MEASURES for part in _PARTS)
+    query = sa.select(rows.begins_at, *means).group_by(rows.begins_at)
+    return query.where(rows.span_s == span.step_s, rows.begins_at >= since)
 
 
 def _row(sample: AgentSample, span: Span) -> dict[str, Any]:
@@ -72,5 +83,5 @@ def _mean(measure: str, part: str) -> sa.ColumnElement[float | None]:
     return sa.func.sum(agent_samples.c[f"{measure}_{part}"] / count)
 
 
-def _amounts(row: Mapping[str, Any]) -> dict[str, Amount]:
+def _amounts(row: sa.RowMapping) -> dict[str, Amount]:
     return {measure: Amount(*(row[f"{measure}_{part}"] for part in _PARTS)) for measure in MEASURES}

@@ -35,9 +35,10 @@ def test_samples_of_one_step_become_their_mean(store):
 def test_agents_are_added_up_however_often_each_was_observed(store):
     store.samples.add([sample("a1", EVEN + 10 + 60 * n, Amount(8000, 4000, 1000.0)) for n in range(3)])
     store.samples.add([sample("a2", EVEN, Amount(2000, 1000, 500.0)), sample("b1", EVEN, Amount(1, 1, 1.0), "gpu")])
-    assert store.samples.means(DAY, EVEN, resource_group="default")[EVEN]["cpu"] == Amount(10000, 5000, 1500)
+    assert store.samples.means_by_group(DAY, EVEN)["default"][EVEN]["cpu"] == Amount(10000, 5000, 1500)
     assert store.samples.means(DAY, EVEN, agent_id="a2")[EVEN]["cpu"] == Amount(2000, 1000, 500)
     assert store.samples.means(DAY, EVEN)[EVEN]["cpu"] == Amount(10001, 5001, 1501)
+    assert store.samples.means_by_group(DAY, EVEN)["gpu"][EVEN]["cpu"] == Amount(1, 1, 1)
     assert store.samples.means(DAY, EVEN, agent_id="a9") == {}
 
 
