@@ -1,0 +1,93 @@
+"""What the page of the queue says of each session that waits."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from muster.core.explain import HOPELESS, Surroundings, code_text, explain
+from muster.core.plan import WaitCode
+from muster.core.session import Session
+from muster.core.start_told import start_told
+from muster.service.seen_queue import SeenQueue
+from muster.service.what_if import Queued
+
+MOST_ROWS = 200
+"""Of one resource group; a page of more is of no use to anybody."""
+
+_STARTING = "starts in the next pass of the scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`position` is 0 for what is about to start; `more` are further lines on why it waits."""
+
+    session: Session
+    position: int
+    code: str
+    why: str
+    more: Sequence[str]
+    start: str
+    is_held: bool
+    is_hopeless: bool
+    is_selected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A resource group's part of the queue.
+
+    `length` counts also those that may not be seen, `left_out` those that may be and have no row.
+    """
+
+    name: str
+    length: int
+    rows: Sequence[Row]
+    left_out: int
+    summary: str
+
+
+def groups_of(seen: SeenQueue, now: float, clock_text: Callable[[float], str], selected: frozenset[str]) -> list[Group]:
+    """Every resource group in which something waits, by name; `selected` are ids of sessions."""
+    around = Surroundings(now, clock_text, seen.names)
+    found: dict[str, list[Queued]] = {name: [] for name in sorted(seen.lengths)}
+    for queued in seen.queued:
+        found[queued.session.spec.resource_group].append(queued)
+    return [_group(name, seen.lengths[name], queued, around, selected) for name, queued in found.items()]
+
+
+def _group(name: str, length: int, queued: Sequence[Queued], around: Surroundings, selected: frozenset[str]) -> Group:
+    rows = [_row(one, around, selected) for one in queued[:MOST_ROWS]]
+    return Group(name, length, rows, len(queued) - len(rows), _summary(queued, length))
+
+
+def _row(queued: Queued, around: Surroundings, selected: frozenset[str]) -> Row:
+    session, wait = queued.session, queued.wait
+    return Row(
+        session=session,
+        position=wait.position if wait else 0,
+        code=code_text(wait),
+        why=wait.message if wait else _STARTING,
+        more=explain(session, wait, 0, around, advice=False) if wait else (),
+        start=start_told(wait, around),
+        is_held=wait is not None and wait.code is WaitCode.HELD,
+        is_hopeless=wait is not None and wait.code in HOPELESS,
+        is_selected=session.id in selected,
+    )
+
+
+def _summary(queued: Sequence[Queued], length: int) -> str:
+    """`5 wait, 2 of them yours: 1 held, 1 that can never start`; of all of them, or of those that may be seen."""
+    kinds = Counter(_kind(one) for one in queued)
+    parts = [f"{kinds[kind]} {kind}" for kind in ("about to start", "held", "that can never start") if kinds[kind]]
+    whole = f"{length} {'session waits' if length == 1 else 'sessions wait'}"
+    if len(queued) < length:
+        whole += f", {len(queued) or 'none'} of them yours"
+    return f"{whole}: {', '.join(parts)}" if parts else whole
+
+
+def _kind(queued: Queued) -> str:
+    if queued.wait is None:
+        return "about to start"
+    if queued.wait.code is WaitCode.HELD:
+        return "held"
+    return "that can never start" if queued.wait.code in HOPELESS else "waiting"

@@ -1,0 +1,156 @@
+"""The page of the queue: who waits, at which place and why; several held, released and cancelled at once."""
+
+import html
+import re
+
+import pytest
+
+from muster.core.token import Scope
+from tests.strategies import make_agent
+from tests.unit.web.test_api import SESSIONS, submitted
+
+
+@pytest.fixture
+def agent(service):
+    """One agent with 8 cores: a session of 6 fits, and two of them do not."""
+    agent = make_agent("a1")
+    assert agent.capacity.cpu == 8000
+    service.store.save_agents([agent])
+
+
+def rows(text):
+    """By name of the session, the text of its row."""
+    found = re.findall(r'<tr id="session-[^"]+">(.*?)</tr>', text, re.DOTALL)
+    words = [" ".join(html.unescape(re.sub(r"<[^>]+>", " ", row)).split()) for row in found]
+    names = [re.search(r'<a href="/sessions/[^"]+">([^<]+)</a>', row)[1] for row in found]
+    return dict(zip(names, words, strict=True))
+
+
+def test_an_empty_queue_says_so(browser):
+    assert "Nothing waits." in browser("ada").get("/queue").text
+
+
+@pytest.mark.usefixtures("agent")
+def test_sessions_stand_in_the_order_in_which_they_are_tried_with_their_reasons(browser, caller):
+    ada = caller("ada")
+    submitted(ada, name="too-large", cpu=80)
+    submitted(ada, name="low", cpu=6, priority=10)
+    submitted(ada, name="high", cpu=6, priority=90, time_limit="1h")
+    submitted(ada, name="kept", cpu=1, hold=True)
+    submitted(ada, name="gang", cpu=1, cluster_size=4)
+    text = browser("ada", name="page").get("/queue").text
+    told = rows(text)
+    assert list(told)[0] == "high"
+    assert "next" in told["high"]
+    assert "starts in the next pass" in told["high"]
+    assert "held" in told["kept"]
+    assert "unknown: not before it is released" in told["kept"]
+    assert "never-fits" in told["too-large"]
+    assert "never, as it is" in told["too-large"]
+    assert "4 containers, together" in told["gang"]
+    places = [int(found[1]) for row in told.values() if (found := re.search(r"(\d+) of 5", row))]
+    assert places == sorted(places)
+    assert places
+    assert "5 sessions wait: 1 about to start, 1 held, 1 that can never start." in text
+
+
+@pytest.mark.usefixtures("agent")
+def test_an_estimate_is_told_where_the_scheduler_knows_it(browser, caller):
+    ada = caller("ada")
+    submitted(ada, name="first", cpu=6, time_limit="1h")
+    submitted(ada, name="second", cpu=6)
+    submitted(ada, name="third", cpu=6)
+    told = rows(browser("ada", name="page").get("/queue").text)
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC \(in (1h|59m\d*s?)\)", told["second"]), told
+    assert "unknown: " in told["third"]
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_user_sees_only_his_own_and_at_which_place_among_how_many(browser, caller):
+    eve, ada = caller("eve"), caller("ada")
+    submitted(eve, name="eves-0", cpu=6, priority=95, time_limit="1h")
+    submitted(eve, name="secret-plan", cpu=7, priority=90)
+    submitted(eve, name="eves-1", cpu=7, priority=80)
+    submitted(ada, name="mine", cpu=2)
+    text = browser("ada", name="page").get("/queue").text
+    assert list(rows(text)) == ["mine"]
+    assert "3 of 4" in rows(text)["mine"]
+    assert "4 sessions wait, 1 of them yours" in text
+    for name in ("secret-plan", "eve"):
+        assert name not in text
+    assert "another user" in rows(text)["mine"]
+    everything = browser("root", Scope.ADMIN).get("/queue").text
+    assert set(rows(everything)) == {"mine", "eves-0", "eves-1", "secret-plan"}
+    assert "eve" in rows(everything)["eves-1"]
+    assert "secret-plan" in rows(everything)["mine"]
+
+
+def test_several_are_held_released_and_cancelled_at_once(browser, caller):
+    ada = caller("ada")
+    ids = [submitted(ada, name=name)["id"] for name in ("one", "two")]
+    page = browser("ada", name="page")
+    page.headers["HX-Request"] = "true"
+
+    def change(action, selected):
+        return page.post("/queue/change", data={"action": action, "selected": selected})
+
+    held = change("hold", ids)
+    assert (held.status_code, held.headers["hx-trigger"]) == (204, '{"muster:said": "2 sessions are held"}')
+    assert [one["held_by"] for one in ada.get(SESSIONS).json()["items"]] == ["ada", "ada"]
+    assert "one is released" in change("release", ids[:1]).headers["hx-trigger"]
+    assert "2 sessions are cancelled" in change("cancel", ids).headers["hx-trigger"]
+    assert ada.get(SESSIONS).json()["total"] == 0
+
+
+def test_what_is_asked_wrongly_is_refused_in_one_line(browser, caller):
+    submitted(caller("ada"), name="one")
+    page = browser("ada", name="page")
+    nothing = page.post("/queue/change", data={"action": "hold"}, headers={"HX-Request": "true"})
+    assert (nothing.status_code, nothing.headers["hx-retarget"]) == (422, "#problem")
+    assert "select one or more" in nothing.text
+    assert page.post("/queue/change", data={"action": "<b>", "selected": "one"}).status_code == 422
+
+
+@pytest.mark.parametrize("action", ["hold", "release", "cancel"])
+def test_nobody_changes_anothers_session_or_with_a_token_that_reads(browser, caller, action):
+    hers = submitted(caller("eve"), name="hers")["id"]
+    mine = submitted(caller("ada"), name="mine")["id"]
+    ada, reader = browser("ada", name="page"), browser("ada", Scope.READ)
+    assert ada.post("/queue/change", data={"action": action, "selected": [mine, hers]}).status_code == 404
+    assert reader.post("/queue/change", data={"action": action, "selected": [mine]}).status_code == 403
+    del ada.headers["X-CSRF-Token"]
+    assert ada.post("/queue/change", data={"action": action, "selected": [mine]}).status_code == 403
+    root = caller("root", Scope.ADMIN)
+    for session in (hers, mine):
+        shown = root.get(f"{SESSIONS}/{session}").json()
+        assert (shown["state"], shown["held_by"]) == ("PENDING", None)
+    assert "checkbox" not in reader.get("/queue").text
+
+
+def test_the_live_part_keeps_what_is_selected_and_says_nothing_else(browser, caller):
+    ada = caller("ada")
+    one, two = (submitted(ada, name=name)["id"] for name in ("one", "two"))
+    page = browser("ada", name="page")
+    part = page.get("/queue", params={"selected": one}, headers={"HX-Request": "true"}).text
+    assert "<html" not in part
+    assert re.search(rf'value="{one}" checked', part)
+    assert not re.search(rf'value="{two}" checked', part)
+
+
+def test_what_users_wrote_is_text_on_the_page(browser, caller):
+    ada = caller("ada")
+    made = submitted(ada, name="mine", resource_group="<script>alert(1)</script>")
+    text = browser("ada", name="page").get("/queue").text
+    assert made["id"] in text
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_a_long_queue_is_cut_and_says_how_much_is_left_out(browser, caller, monkeypatch):
+    monkeypatch.setattr("muster.web.pages.queue_rows.MOST_ROWS", 2)
+    ada = caller("ada")
+    for number in range(5):
+        submitted(ada, name=f"s{number}")
+    text = browser("ada", name="page").get("/queue").text
+    assert len(rows(text)) == 2
+    assert "3 more are not shown" in text
