@@ -1,15 +1,23 @@
 """`commit`: a running kernel into an image."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from muster.cli.context import complete_session, current_user, json_option, sessions, split_kernel
+from muster.cli.context import asks_server, backend, complete_session, current_user, json_option, sessions, split_kernel
 from muster.cli.output import print_json
 from muster.cli.sync_progress import SyncProgress, outcome_json
+from muster.core.committed_image import CommittedImage
+from muster.core.errors import BadInputError
 from muster.core.slots import format_bytes
 from muster.service.known_images import committed_json
+from muster.service.sessions import Sessions
 from muster.service.wake import AGENTS, wake
+
+if TYPE_CHECKING:  # the Docker SDK loads slowly
+    from muster.service.commits import Commit
+    from muster.service.images import Synced
 
 
 @click.command()
@@ -26,27 +34,50 @@ def commit(reference: str, name: str, message: str, public: bool, copies: bool, 
     do not come along, nor do the session's environment and command. The image is then in the catalog as NAME:TAG, and
     on the agent where it was made; another agent gets it from there when a session needs it.
     """
-    # The Docker SDK loads slowly.
-    from muster.service.commits import CommitWanted, committed, planned_commit  # noqa: PLC0415
-    from muster.service.images import image_sync, synced  # noqa: PLC0415
-
-    session_name, kernel_name = split_kernel(reference)
-    shown = sys.stderr.isatty() and not as_json
-    progress = SyncProgress(shown=shown)
-    with sessions() as service:
-        wanted = CommitWanted(kernel_name, name, message, public)
-        planned = planned_commit(service, service.store.find(session_name), wanted, current_user())
-        image = committed(service, planned, lambda done, total: progress.note(planned.agent.id, done, total))
-        progress.end(planned.agent.id)
-        if not as_json:
-            click.echo(f"{image.reference} ({format_bytes(image.size_bytes)}) is made of {image.parent}")
-        group = planned.agent.resource_group
-        outcomes = []
+    progress = SyncProgress(shown=sys.stderr.isatty() and not as_json)
+    session, kernel = split_kernel(reference)
+    outcomes: list[Synced] = []
+    if asks_server():
         if copies:
-            copied = image_sync(service.snapshot().agents, image.reference, source_id=planned.agent.id, group=group)
-            outcomes = synced(copied, progress.note, progress.finished if not as_json else lambda _outcome: None)
-            wake(service.settings, service.store, AGENTS)
+            raise BadInputError("--sync: it needs the control node; leave it out, and agents get the image when needed")
+        with backend() as asked:
+            image = asked.commit(
+                *(session, kernel, name),
+                message=message,
+                public=public,
+                progressed=lambda done, total: progress.note(name, done, total),
+            )
+        progress.end(name)
+        _say(image, as_json=as_json)
+    else:
+        # The Docker SDK loads slowly.
+        from muster.service.commits import CommitWanted, committed, planned_commit  # noqa: PLC0415
+
+        wanted = CommitWanted(kernel, name, message, public)
+        wanted.checked()
+        with sessions() as service:
+            planned = planned_commit(service, service.store.find(session), wanted, current_user())
+            image = committed(service, planned, lambda done, total: progress.note(planned.agent.id, done, total))
+            progress.end(planned.agent.id)
+            _say(image, as_json=as_json)
+            if copies:
+                outcomes = _copied(service, planned, progress, as_json=as_json)
     if as_json:
         print_json({**committed_json(image), "targets": [outcome_json(outcome) for outcome in outcomes]})
     if any(outcome.error for outcome in outcomes):
         raise click.exceptions.Exit(1)
+
+
+def _say(image: CommittedImage, *, as_json: bool) -> None:
+    if not as_json:
+        click.echo(f"{image.reference} ({format_bytes(image.size_bytes)}) is made of {image.parent}")
+
+
+def _copied(service: Sessions, planned: "Commit", progress: SyncProgress, *, as_json: bool) -> list["Synced"]:
+    from muster.service.images import image_sync, synced  # noqa: PLC0415 - the Docker SDK loads slowly
+
+    agents, agent = service.snapshot().agents, planned.agent
+    wanted = image_sync(agents, planned.image.reference, source_id=agent.id, group=agent.resource_group)
+    outcomes = synced(wanted, progress.note, progress.finished if not as_json else lambda _outcome: None)
+    wake(service.settings, service.store, AGENTS)
+    return outcomes

@@ -20,6 +20,8 @@ from muster.store.store import Store
 
 @contextmanager
 def sessions() -> Iterator[Sessions]:
+    """The control node's own. Raises BadInputError with --server."""
+    check_on_control_node()
     settings = load_settings()
     store = Store(settings.database_url)
     try:
@@ -31,19 +33,32 @@ def sessions() -> Iterator[Sessions]:
 @contextmanager
 def backend() -> Iterator[Backend]:
     """The control node's own answers, or with --server those of one elsewhere. Raises BadInputError."""
-    given = click.get_current_context().find_root().params
-    if given.get("server") is None:
+    if not asks_server():
         with sessions() as service:
             yield LocalBackend(service, Token("command line", current_user(), Scope.ADMIN, created_at=0.0))
         return
     from muster.remote.backend import RemoteBackend  # noqa: PLC0415 - needed with --server only
     from muster.remote.client import Client  # noqa: PLC0415
 
+    given = click.get_current_context().find_root().params
     client = Client(given["server"], _token(given["token_file"]))
     try:
         yield RemoteBackend(client)
     finally:
         client.close()
+
+
+def asks_server() -> bool:
+    """Whether --server is given, or MUSTER_SERVER."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.find_root().params.get("server") is not None
+
+
+def check_on_control_node() -> None:
+    """Raises BadInputError with --server, for what no server answers."""
+    if asks_server():
+        _, _, command = click.get_current_context().command_path.partition(" ")
+        raise BadInputError(f"--server: muster {command} needs the control node; run it there, without --server")
 
 
 def _token(file: Path | None) -> str:

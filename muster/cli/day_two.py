@@ -2,10 +2,10 @@
 
 import click
 
-from muster.cli.context import complete_session, current_user, json_option, sessions
+from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
-from muster.core.session import Session, SessionState
+from muster.core.session import SessionState
 from muster.service.views import session_json
 
 
@@ -18,8 +18,8 @@ def rename(reference: str, name: str, as_json: bool) -> None:
 
     Its id stays. In its kernels BACKENDAI_SESSION_NAME stays as well, until it is restarted.
     """
-    with sessions() as service:
-        renamed = service.rename(reference, name, current_user())
+    with backend() as asked:
+        renamed = asked.rename(reference, name)
     if as_json:
         print_json(session_json(renamed))
     else:
@@ -36,15 +36,11 @@ def restart(references: tuple[str, ...], wait: bool, as_json: bool) -> None:
     What they wrote outside of data folders is lost. Where an agent of one does not take it again, it goes back to the
     queue. By the name of an array all of it that runs.
     """
-    with sessions() as service:
-        before = {s.id: s.generation for key in references for s in service.store.find_all(key)}
-
-        def runs_again(session: Session) -> bool:
-            return session.state is SessionState.RUNNING and session.generation > before[session.id]
-
-        restarted = service.restart(references, current_user())
+    with backend() as asked:
+        restarted = asked.restart(references)
         if wait:
-            restarted = follow(service, restarted, runs_again, quiet=as_json)
+            # None of them runs as it is told here: each has begun to stop.
+            restarted = follow(asked, restarted, lambda session: session.state is SessionState.RUNNING, quiet=as_json)
     if as_json:
         print_json([session_json(session) for session in restarted])
     else:

@@ -1,17 +1,18 @@
 """`folder`: create, ls, show, share, unshare, quota, rm."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
-from muster.cli.context import current_user, json_option, sessions
+from muster.cli.context import backend, json_option
 from muster.cli.output import print_json, print_table
 from muster.core.errors import BadInputError
-from muster.core.folders import Folder, FolderUser, named
+from muster.core.folders import Folder, named
 from muster.core.slots import format_slot, parse_bytes
-from muster.service.folders import FolderService, FolderUse, Visited, folder_json
+from muster.service.folder_views import FoldersTold, FolderTold, FolderUse, folder_json, removed_json
+from muster.service.owned_folders import DEFAULT_PROJECT, FoldersWanted
 from muster.service.views import timestamp
 
 _UNKNOWN = "n/a"
@@ -19,9 +20,9 @@ _UNKNOWN = "n/a"
 
 def complete_folder(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
-        with sessions() as service:
-            own = [folder for folder in service.store.folders.all() if folder.owner == current_user()]
-            return [folder.name for folder in own if folder.name.startswith(incomplete)]
+        with backend() as asked:
+            seen = asked.folders.search(FoldersWanted()).items
+            return [one.folder.name for one in seen if one.folder.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []
 
@@ -50,9 +51,9 @@ def folder_group() -> None:
 @json_option
 def create(name: str, quota: str | None, owner: str | None, as_json: bool) -> None:
     """Make a folder of yours."""
-    with sessions() as service:
-        folder, visited = FolderService(service).create(name, owner or current_user(), _bytes(quota))
-    _say(folder, visited, f"Created {folder.name}", as_json=as_json)
+    with backend() as asked:
+        told = asked.folders.create(name, owner, _bytes(quota))
+    _say(told, f"Created {name}", as_json=as_json)
 
 
 @folder_group.command()
@@ -63,32 +64,30 @@ def create(name: str, quota: str | None, owner: str | None, as_json: bool) -> No
 def quota(name: str, size: str, owner: str | None, as_json: bool) -> None:
     """Change how much a folder may hold: SIZE such as 500G, or none."""
     most = None if size == "none" else _bytes(size)
-    with sessions() as service:
-        folder, visited = FolderService(service).set_quota(name, owner or current_user(), most)
-    _say(folder, visited, f"{name} may hold {_size(most, 'any amount')}", as_json=as_json)
+    with backend() as asked:
+        told = asked.folders.set_quota(name, owner, most)
+    _say(told, f"{name} may hold {_size(most, 'any amount')}", as_json=as_json)
 
 
 @folder_group.command("ls")
 @click.option("--all", "-a", "everything", is_flag=True, help="Everybody's.")
-@click.option("--project", "-P", default="default", metavar="PROJECT", help="Also what is shared with this project.")
+@click.option(
+    "--project", "-P", default=DEFAULT_PROJECT, metavar="PROJECT", help="Also what is shared with this project."
+)
 @click.option("--no-size", "skips_size", is_flag=True, help="Do not ask the agents how much the folders hold.")
 @click.option("--owner", metavar="USER", help="As this user sees it; you by default.")
 @json_option
 def ls_(everything: bool, project: str, skips_size: bool, owner: str | None, as_json: bool) -> None:
     """List folders: yours, and those shared with you."""
-    user = owner or current_user()
-    with sessions() as service:
-        folders = [f for f in service.store.folders.all() if everything or _concerns(f, user, project)]
-        users = service.store.folders.users()
-        visited = Visited() if skips_size else FolderService(service).measured(folders)
+    with backend() as asked:
+        told = asked.folders.search(FoldersWanted(everything, project, owner, sizes=not skips_size))
     if as_json:
-        print_json([folder_json(f, visited.use_of(f), users.get(f.id, ())) for f in folders])
+        print_json([folder_json(one) for one in told.items])
     else:
         print_table(
-            ("NAME", "OWNER", "STATE", "SIZE", "QUOTA", "USED BY", "SHARED WITH"),
-            [_row(folder, visited.use_of(folder), users.get(folder.id, ())) for folder in folders],
+            ("NAME", "OWNER", "STATE", "SIZE", "QUOTA", "USED BY", "SHARED WITH"), [_row(one) for one in told.items]
         )
-    _complain(visited)
+    _complain(told.problems)
 
 
 @folder_group.command()
@@ -97,13 +96,12 @@ def ls_(everything: bool, project: str, skips_size: bool, owner: str | None, as_
 @json_option
 def show(name: str, owner: str | None, as_json: bool) -> None:
     """Show a folder: what it holds, its shares, the sessions that mount it."""
-    with sessions() as service:
-        folder = service.store.folders.find(owner or current_user(), name)
-        users = service.store.folders.users().get(folder.id, ())
-        visited = FolderService(service).measured([folder])
-    use = visited.use_of(folder)
+    with backend() as asked:
+        told = asked.folders.show(name, owner)
+    (one,) = told.items
+    folder, use = one.folder, one.use
     if as_json:
-        print_json(folder_json(folder, use, users))
+        print_json(folder_json(one))
     else:
         facts = {
             "Folder": f"{folder.name}  ({folder.id})",
@@ -113,12 +111,12 @@ def show(name: str, owner: str | None, as_json: bool) -> None:
             "Created": timestamp(folder.created_at),
             "Size": f"{_used(use)}, {_UNKNOWN if use is None or use.files is None else use.files} files",
             "Quota": _size(folder.quota_bytes, "none"),
-            "Used by": named(users) if users else "-",
+            "Used by": named(one.users) if one.users else "-",
             "Shared": _shares(folder),
         }
         for title, value in facts.items():
             click.echo(f"{title + ':':<12}{value}")
-    _complain(visited, use)
+    _complain(told.problems, use)
 
 
 @folder_group.command()
@@ -129,10 +127,10 @@ def show(name: str, owner: str | None, as_json: bool) -> None:
 @json_option
 def share(name: str, whom: str, read_only: bool, owner: str | None, as_json: bool) -> None:
     """Let others mount a folder: WHOM is a user, or @PROJECT for all sessions of a project."""
-    with sessions() as service:
-        folder = FolderService(service).share(name, owner or current_user(), whom, read_only=read_only)
+    with backend() as asked:
+        folder = asked.folders.share(name, owner, whom, read_only=read_only)
     if as_json:
-        print_json(folder_json(folder, None, ()))
+        print_json(folder_json(FolderTold(folder)))
     else:
         click.echo(f"{whom} may mount {folder.owner}/{name} {'read-only' if read_only else 'read-write'}")
 
@@ -144,8 +142,8 @@ def share(name: str, whom: str, read_only: bool, owner: str | None, as_json: boo
 @json_option
 def unshare(name: str, whom: str, owner: str | None, as_json: bool) -> None:
     """Take a share back; sessions that were submitted with it keep it until they end."""
-    with sessions() as service:
-        keep = FolderService(service).unshare(name, owner or current_user(), whom)
+    with backend() as asked:
+        keep = asked.folders.unshare(name, owner, whom)
     if as_json:
         print_json({"name": name, "grantee": whom, "still_mounted_by": [user.session for user in keep]})
         return
@@ -165,18 +163,18 @@ def rm(ctx: click.Context, name: str, is_sure: bool, owner: str | None, as_json:
 
     Where an agent does not answer, its part stays there, and exit code 1 says so: say it again when the agent is back.
     """
-    who = owner or current_user()
-    with sessions() as service:
-        service.store.folders.find(who, name)
+    with backend() as asked:
         if not is_sure:
+            asked.folders.show(name, owner, sizes=False)
             _ask(name)
         told = (lambda _agent: None) if as_json else (lambda agent: click.echo(f"removed from {agent}", err=True))
-        left, visited = FolderService(service).remove(name, who, told)
+        removed = asked.folders.remove(name, owner, told)
+    left = removed.left
     if as_json:
-        print_json({"name": name, "removed": left is None, "left_on": list(left.left_on) if left else []})
+        print_json(removed_json(removed))
     elif left is None:
         click.echo(f"Removed {name}")
-    _complain(visited)
+    _complain(removed.problems)
     if left is not None:
         click.echo(
             f"{name} is still on {', '.join(left.left_on)}; nobody can mount it."
@@ -201,27 +199,24 @@ def _bytes(size: str | None) -> int | None:
         raise BadInputError(f"--quota: {error}; write bytes such as 512M, 4G or 1.5T") from None
 
 
-def _say(folder: Folder, visited: Visited, line: str, *, as_json: bool) -> None:
-    use = visited.use_of(folder)
+def _say(told: FoldersTold, line: str, *, as_json: bool) -> None:
+    (one,) = told.items
     if as_json:
-        print_json(folder_json(folder, use, ()))
+        print_json(folder_json(one))
     else:
         click.echo(line)
-    _complain(visited, use)
+    _complain(told.problems, one.use)
 
 
-def _complain(visited: Visited, use: FolderUse | None = None) -> None:
-    for agent_id, problem in sorted(visited.problems.items()):
+def _complain(problems: Mapping[str, str], use: FolderUse | None = None) -> None:
+    for agent_id, problem in sorted(problems.items()):
         click.echo(f"agent {agent_id}: {problem}", err=True)
     for agent_id, problem in sorted((use.unenforced if use else {}).items()):
         click.echo(f"agent {agent_id}: the quota is {problem}", err=True)
 
 
-def _concerns(folder: Folder, user: str, project: str) -> bool:
-    return folder.read_only_for(user, project) is not None
-
-
-def _row(folder: Folder, use: FolderUse | None, users: Sequence[FolderUser]) -> tuple[object, ...]:
+def _row(one: FolderTold) -> tuple[object, ...]:
+    folder, use, users = one.folder, one.use, one.users
     return (
         folder.name,
         folder.owner,

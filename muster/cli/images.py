@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from muster.cli.context import current_user, json_option, sessions
+from muster.cli.context import backend, current_user, json_option, sessions
 from muster.cli.output import print_json, print_table
 from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.errors import BadInputError
 from muster.core.image_catalog import ImageVersion
 from muster.core.slots import format_bytes, format_slots
 from muster.service.catalog import reference_of
-from muster.service.known_images import KnownImage, known_images, known_json
+from muster.service.known_images import KnownImage, known_json, named_images
 from muster.service.wake import AGENTS, wake
 
 
@@ -32,10 +32,9 @@ def images(ctx: click.Context, labels: tuple[str, ...], as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     wanted = dict(_label(text) for text in labels)
-    with sessions() as service:
-        known = known_images(service, current_user())
-        agents = len(service.store.agents())
-    shown = [image for image in known if wanted.items() <= image.version.labels.items()]
+    with backend() as asked:
+        known = asked.known_images()
+    shown = [image for image in known.images if wanted.items() <= image.version.labels.items()]
     if as_json:
         print_json([known_json(image) for image in shown])
         return
@@ -48,13 +47,13 @@ def images(ctx: click.Context, labels: tuple[str, ...], as_json: bool) -> None:
                 ",".join(image.version.aliases) or "-",
                 image.version.architecture or "any",
                 _least(image.version),
-                _held_by(image.held_by, agents),
+                _held_by(image.held_by, known.agents),
                 image.version.description or "-",
             )
             for image in shown
         ],
     )
-    if known and not shown:
+    if known.images and not shown:
         click.echo(f"no image has {' and '.join(labels)}; `muster images show NAME` tells an image's labels", err=True)
 
 
@@ -81,11 +80,8 @@ def _held_by(held: Mapping[str, str], known: int) -> str:
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Print all that is known of an image: NAME for all its versions, or NAME:VERSION, or an alias."""
-    with sessions() as service:
-        known = known_images(service, current_user())
-    found = [image for image in known if name in {*image.version.words, image.version.name, image.version.reference}]
-    if not found:
-        raise BadInputError(f"NAME: there is no image {name!r} in the catalog; see `muster images`")
+    with backend() as asked:
+        found = named_images(asked.known_images().images, name)
     if as_json:
         print_json([known_json(image) for image in found])
         return

@@ -13,7 +13,7 @@ from muster.core.session import Session, SessionState
 from muster.core.slots import format_slots
 from muster.service.backend import Wanted
 from muster.service.question_views import details_json
-from muster.service.views import session_json, timestamp
+from muster.service.views import session_json, timestamp, why_text
 from muster.store.store import StoryLine
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from muster.service.views import why_text
 from muster.core.errors import MusterError
 from muster.core.session import Session
 from muster.service.backend import Backend
 from muster.service.sessions import Sessions
+from muster.service.views import why_text
 
 
 class WaitedTooLongError(MusterError):

@@ -4,22 +4,18 @@ import csv
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from muster.cli.context import json_option, sessions
+from muster.cli.context import backend, json_option
 from muster.cli.output import print_json, print_table
-from muster.core.duration import format_duration, parse_duration
+from muster.core.duration import format_duration
 from muster.core.errors import BadInputError
-from muster.core.moment import parse_moment
 from muster.core.slots import format_bytes
-from muster.core.use_report import KEYS, Line, Totals, use_report
+from muster.core.use_report import KEYS, Line, Totals
+from muster.service.reports import DEFAULT_SPAN_S, point_or_ago, report_json, report_keys
 from muster.service.use_views import AMOUNTS, line_json
-from muster.service.views import timestamp
-
-_DAY = 86400.0
 
 
 @click.command()
@@ -47,22 +43,22 @@ def report(
     """
     if as_csv and as_json:
         raise BadInputError("--csv: --json is given as well; give one of them")
-    by = _keys(keys)
+    by = report_keys(keys, "--by")
     now = time.time()
-    begins, ends = _moment("--since", since, now - 30 * _DAY, now), _moment("--until", until, now, now)
+    begins = now - DEFAULT_SPAN_S if since is None else point_or_ago(since, now, "--since")
+    ends = now if until is None else point_or_ago(until, now, "--until")
     if ends <= begins:
         raise BadInputError("--until: it is not after --since; leave it out, or give a later time")
-    with sessions() as service:
-        lines = use_report(service.store.uses.runs(begins, ends, now, users, projects), begins, ends, by)
+    with backend() as asked:
+        told = asked.report(begins, ends, by, users, projects)
     if as_json:
-        span = {"since": timestamp(begins), "until": timestamp(ends), "by": by}
-        print_json({**span, "lines": [line_json(line, by) for line in lines]})
+        print_json(report_json(told))
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, [*by, *AMOUNTS], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(line_json(line, by) for line in lines)
+        writer.writerows(line_json(line, by) for line in told.lines)
     else:
-        print_table((*(key.upper() for key in by), *_HEADERS), [(*line.keys, *_cells(line)) for line in lines])
+        print_table((*(key.upper() for key in by), *_HEADERS), [(*line.keys, *_cells(line)) for line in told.lines])
 
 
 def print_uses(uses: Sequence[Mapping[str, Any]]) -> None:
@@ -116,29 +112,6 @@ def _cells(line: Line) -> tuple[object, ...]:
         "-" if mean is None else format_duration(mean),
         "-" if mean is None else format_duration(totals.longest_wait_s),
     )
-
-
-def _keys(given: Sequence[str]) -> list[str]:
-    words = [word.strip() for item in given for word in item.split(",")]
-    for word in words:
-        if word not in KEYS:
-            raise BadInputError(f"--by: there is no key {word!r}; use {', '.join(KEYS)}")
-    return list(dict.fromkeys(words)) or ["user"]
-
-
-def _moment(option: str, text: str | None, default: float, now: float) -> float:
-    """A point in time, or how long ago."""
-    if text is None:
-        return default
-    try:
-        return now - parse_duration(text) if text[-1:] in "smhd" and text else _point(text, now)
-    except ValueError as error:
-        remedy = "write 2026-11-22, 2026-11-22T08:00, or 7d for seven days ago"
-        raise BadInputError(f"{option}: {error}; {remedy}") from None
-
-
-def _point(text: str, now: float) -> float:
-    return parse_moment(text, datetime.fromtimestamp(now, UTC).astimezone())
 
 
 def _seconds(value: float | None) -> str:

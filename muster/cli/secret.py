@@ -1,14 +1,14 @@
 """`muster secret`: set, list and remove what only sessions may read."""
 
 import sys
-import time
 from pathlib import Path
 
 import click
 
-from muster.cli.context import current_user, json_option, sessions
+from muster.cli.context import backend, json_option
 from muster.cli.output import print_json, print_table
 from muster.core.errors import BadInputError
+from muster.service.owned_secrets import secret_json
 from muster.service.secrets import MAX_SECRET_BYTES
 from muster.service.views import timestamp
 
@@ -34,8 +34,8 @@ def set_(name: str, from_file: Path | None) -> None:
       muster secret set deploy-key --from-file ~/.ssh/deploy
     """
     value = _from_file(from_file) if from_file else _from_input()
-    with sessions() as service:
-        service.secrets.set(current_user(), name, value, time.time())
+    with backend() as asked:
+        asked.secrets.set(name, value)
     click.echo(f"{name} is set")
 
 
@@ -43,10 +43,10 @@ def set_(name: str, from_file: Path | None) -> None:
 @json_option
 def ls(as_json: bool) -> None:
     """List the names of my secrets, and when each was set."""
-    with sessions() as service:
-        found = service.secrets.of(current_user())
+    with backend() as asked:
+        found = asked.secrets.names()
     if as_json:
-        print_json([{"name": secret.name, "changed_at": timestamp(secret.changed_at)} for secret in found])
+        print_json([secret_json(secret) for secret in found])
     else:
         print_table(("NAME", "SET"), [(secret.name, timestamp(secret.changed_at)) for secret in found])
 
@@ -55,8 +55,8 @@ def ls(as_json: bool) -> None:
 @click.argument("name")
 def rm(name: str) -> None:
     """Remove a secret. Sessions that run keep their copy until they end."""
-    with sessions() as service:
-        service.secrets.remove(current_user(), name)
+    with backend() as asked:
+        asked.secrets.remove(name)
     click.echo(f"{name} is removed")
 
 

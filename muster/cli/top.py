@@ -5,15 +5,11 @@ from collections.abc import Sequence
 
 import click
 
-from muster.cli.context import complete_session, json_option, sessions
+from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_table
-from muster.core.errors import NotPossibleInStateError
-from muster.core.session import Session, SessionState
 from muster.core.slots import format_bytes, format_milli
-from muster.service.live_use import KernelNow, LiveUses, kernel_now_json
-from muster.store.store import Store
+from muster.service.live_use import KernelNow, kernel_now_json
 
-_PATIENCE_S = 15.0
 _WHERE = ("SESSION", "KERNEL", "AGENT", "OWNER")
 _HEADERS = (*_WHERE, "CPU", "MEMORY", "NET IN", "NET OUT", "GPU", "GPU MEM", "PROCESSES", "PROBLEM")
 
@@ -30,39 +26,15 @@ def top(references: tuple[str, ...], once: bool, interval: float, as_json: bool)
 
     All agents are asked at once; one that does not answer delays none of the others. Ends with Ctrl-C.
     """
-    with sessions() as service:
-        uses = LiveUses(
-            _named(service.store, references), {agent.id: agent for agent in service.store.agents()}, interval
-        )
-    uses.start()
-    refreshing = not once and not as_json and sys.stdout.isatty()
-    try:
-        if not refreshing:
-            now = uses.all(_PATIENCE_S, rounds=2)
+    once = once or as_json or not sys.stdout.isatty()
+    with backend() as asked:
+        for now in asked.looks(references, interval, once=once):
             if as_json:
                 print_json([kernel_now_json(kernel) for kernel in now])
-            else:
-                _print(now)
-            return
-        rounds = 0
-        while True:
-            rounds += 1
-            now = uses.all(max(interval, _PATIENCE_S) if rounds == 1 else interval, rounds=rounds)
-            click.clear()
+                continue
+            if not once:
+                click.clear()
             _print(now)
-    finally:
-        uses.stop()
-
-
-def _named(store: Store, references: Sequence[str]) -> list[Session]:
-    """All that run where none is named. Raises NotFoundError, and NotPossibleInStateError for one that does not run."""
-    if not references:
-        return store.search(states=[SessionState.RUNNING])
-    named = {session.id: session for reference in references for session in store.find_all(reference)}
-    for session in named.values():
-        if session.state is not SessionState.RUNNING:
-            raise NotPossibleInStateError(f"session {session.name} is {session.state}; only a RUNNING one is in use")
-    return list(named.values())
 
 
 def _print(kernels: Sequence[KernelNow]) -> None:

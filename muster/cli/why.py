@@ -11,6 +11,7 @@ from muster.core.changes import Suggestion
 from muster.core.explain import Surroundings, code_text, explain, moment_text, start_text
 from muster.core.slots import format_slots
 from muster.service.question_views import queued_json, why_json
+from muster.service.views import why_text
 from muster.service.what_if import Queued
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from muster.core.errors import BadInputError, FieldError, SpecError
+from muster.core.errors import BadInputError, FieldError, NotFoundError, SpecError
 from muster.core.spec import HOME, MountSpec, SessionSpec
 
 # Below the folders' root. Plain directories, which a site makes itself, lie beside it.
@@ -114,6 +114,10 @@ def check_quota(quota_bytes: int) -> None:
     """Raises BadInputError for less than a folder is of use with."""
     if quota_bytes < _LEAST_QUOTA:
         raise BadInputError(f"--quota: {quota_bytes} bytes are too few; write 1M or more, such as 500M or 2T")
+
+
+def no_such_folder(owner: str, name: str) -> NotFoundError:
+    return NotFoundError(f"{owner} has no folder {name!r}; see `muster folder ls`")
 
 
 def qualified(reference: str) -> tuple[str, str] | None:

@@ -4,18 +4,27 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from muster.core.errors import NotFoundError
+from muster.core.committed_image import CommittedImage
+from muster.core.errors import MusterError, NotFoundError
 from muster.core.session import FINAL, Session
 from muster.remote.client import Client, ServerError
+from muster.remote.folders import RemoteFolders, RemoteSecrets
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
+from muster.service.commits_under_way import CommitState, Progressed
 from muster.service.gpu_map import GpuUse
+from muster.service.known_images import KnownImages
+from muster.service.reports import Report
 from muster.service.session_logs import LogWanted
 from muster.service.session_pages import SessionPage
+from muster.service.views import timestamp
 from muster.service.what_if import Queued
 from muster.service.wire import unpacked
+
+if TYPE_CHECKING:  # the Docker SDK loads slowly
+    from muster.service.live_use import KernelNow
 
 _PAGE = 1000
 _POLL_S = 0.5
@@ -26,6 +35,14 @@ class RemoteBackend:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+
+    @property
+    def folders(self) -> RemoteFolders:
+        return RemoteFolders(self._client)
+
+    @property
+    def secrets(self) -> RemoteSecrets:
+        return RemoteSecrets(self._client)
 
     def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> Submitted:
         # By its key it is done once, though an answer that was lost on the way is asked for again.
@@ -81,6 +98,67 @@ class RemoteBackend:
 
     def release(self, references: Iterable[str]) -> list[Session]:
         return self._changed("release", references)
+
+    def restart(self, references: Iterable[str]) -> list[Session]:
+        return self._changed("restart", references)
+
+    def rename(self, reference: str, name: str) -> Session:
+        renamed: Session = unpacked(Session, self._client.post(f"{_session(reference)}/rename", {"name": name}))
+        return renamed
+
+    def known_images(self) -> KnownImages:
+        known: KnownImages = unpacked(KnownImages, self._client.get("images"))
+        return known
+
+    def report(
+        self,
+        since: float | None = None,
+        until: float | None = None,
+        by: Sequence[str] = ("user",),
+        users: Sequence[str] = (),
+        projects: Sequence[str] = (),
+    ) -> Report:
+        parameters = {
+            "since": timestamp(since),
+            "until": timestamp(until),
+            "by": list(by),
+            "user": list(users),
+            "project": list(projects),
+        }
+        report: Report = unpacked(Report, self._client.get("report", parameters))
+        return report
+
+    def looks(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[Sequence["KernelNow"]]:
+        from muster.service.live_use import KernelNow  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        while True:
+            began = time.monotonic()
+            yield unpacked(list[KernelNow], self._client.get("use", {"session": list(references)}))
+            if once:
+                return
+            time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
+
+    def commit(
+        self,
+        reference: str,
+        kernel: str | None,
+        name: str,
+        *,
+        message: str = "",
+        public: bool = False,
+        progressed: Progressed | None = None,
+    ) -> CommittedImage:
+        """Raises as `LocalBackend.commit`; MusterError for what goes wrong once it has begun."""
+        wanted = {"kernel": kernel, "name": name, "message": message, "public": public}
+        state: CommitState = unpacked(CommitState, self._client.post(f"{_session(reference)}/commit", wanted))
+        while state.image is None:
+            if state.problem is not None:
+                raise MusterError(state.problem)
+            if progressed is not None:
+                progressed(state.done_bytes, state.total_bytes)
+            time.sleep(_POLL_S)
+            state = unpacked(CommitState, self._client.get(f"commits/{quote(name, safe='')}"))
+        return state.image
 
     @contextmanager
     def log(self, reference: str, kernel: str | None, wanted: LogWanted) -> Iterator[Iterable[bytes]]:

@@ -24,6 +24,7 @@ from muster.service.tokens import NoTokenError, ScopeError
 from muster.service.wire import MEDIA_TYPE
 
 _PATIENCE = httpx.Timeout(60.0, connect=10.0)
+_LONG_PATIENCE = httpx.Timeout(600.0, connect=10.0)
 _KINDS: Mapping[str, type[MusterError]] = {
     "not-found": NotFoundError,
     "ambiguous-name": AmbiguousNameError,
@@ -76,6 +77,21 @@ class Client:
     def post(self, path: str, body: object, parameters: Mapping[str, Any] | None = None, **headers: str) -> Any:  # noqa: ANN401
         """Raises as `get`."""
         return self._asked("POST", path, json=body, params=_given(parameters), headers=headers)
+
+    def put(self, path: str, body: object) -> Any:  # noqa: ANN401
+        """Raises as `get`."""
+        return self._asked("PUT", path, json=body)
+
+    def delete(self, path: str) -> Any:  # noqa: ANN401
+        """Raises as `get`."""
+        return self._asked("DELETE", path)
+
+    def patiently(
+        self, method: str, path: str, body: object = None, parameters: Mapping[str, Any] | None = None
+    ) -> Any:  # noqa: ANN401
+        """For what the server asks its agents: one that does not answer takes minutes. Raises as `get`."""
+        given = {} if body is None else {"json": body}
+        return self._asked(method, path, params=_given(parameters), timeout=_LONG_PATIENCE, **given)
 
     @contextmanager
     def stream(self, path: str, parameters: Mapping[str, Any]) -> Iterator[Iterator[bytes]]:

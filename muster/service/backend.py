@@ -3,17 +3,28 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from muster.core.apps import AppView
 from muster.core.changes import Suggestion
+from muster.core.committed_image import CommittedImage
 from muster.core.counterfactual import Answer
+from muster.core.folders import Folder, FolderUser
 from muster.core.plan import Wait
 from muster.core.session import Session, SessionState
+from muster.service.commits_under_way import Progressed
+from muster.service.folder_views import FolderRemoved, FoldersTold
 from muster.service.gpu_map import GpuUse, HeldShare
+from muster.service.known_images import KnownImages
+from muster.service.owned_folders import FoldersWanted
+from muster.service.owned_secrets import SecretName
+from muster.service.reports import Report
 from muster.service.session_logs import LogWanted
 from muster.service.what_if import Queued
 from muster.store.store import StoryLine
+
+if TYPE_CHECKING:  # the Docker SDK loads slowly
+    from muster.service.live_use import KernelNow
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +78,42 @@ class Why:
     suggestions: Sequence[Suggestion] | None
 
 
+class FolderBackend(Protocol):
+    """As `OwnedFolders`."""
+
+    def search(self, wanted: FoldersWanted) -> FoldersTold: ...
+
+    def show(self, name: str, owner: str | None = None, *, sizes: bool = True) -> FoldersTold: ...
+
+    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FoldersTold: ...
+
+    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FoldersTold: ...
+
+    def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> Folder: ...
+
+    def unshare(self, name: str, owner: str | None, grantee: str) -> list[FolderUser]: ...
+
+    def remove(self, name: str, owner: str | None, told: Callable[[str], None]) -> FolderRemoved: ...
+
+
+class SecretBackend(Protocol):
+    """As `OwnedSecrets`."""
+
+    def names(self) -> Sequence[SecretName]: ...
+
+    def set(self, name: str, value: str) -> None: ...
+
+    def remove(self, name: str) -> None: ...
+
+
 class Backend(Protocol):
     """Each method raises what `Sessions` raises for the same, and NotFoundError for what its user may not see."""
+
+    @property
+    def folders(self) -> FolderBackend: ...
+
+    @property
+    def secrets(self) -> SecretBackend: ...
 
     def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> Submitted: ...
 
@@ -91,6 +136,34 @@ class Backend(Protocol):
     def hold(self, references: Iterable[str]) -> list[Session]: ...
 
     def release(self, references: Iterable[str]) -> list[Session]: ...
+
+    def restart(self, references: Iterable[str]) -> list[Session]: ...
+
+    def rename(self, reference: str, name: str) -> Session: ...
+
+    def known_images(self) -> KnownImages: ...
+
+    def report(
+        self,
+        since: float | None = None,
+        until: float | None = None,
+        by: Sequence[str] = ("user",),
+        users: Sequence[str] = (),
+        projects: Sequence[str] = (),
+    ) -> Report: ...
+
+    def looks(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[Sequence["KernelNow"]]: ...
+
+    def commit(
+        self,
+        reference: str,
+        kernel: str | None,
+        name: str,
+        *,
+        message: str = "",
+        public: bool = False,
+        progressed: Progressed | None = None,
+    ) -> CommittedImage: ...
 
     def log(self, reference: str, kernel: str | None, wanted: LogWanted) -> AbstractContextManager[Iterable[bytes]]: ...
 

@@ -34,6 +34,15 @@ class CommitWanted:
     message: str = ""
     public: bool = False
 
+    def checked(self) -> tuple[str, str]:
+        """The image's name and its tag. Raises BadInputError for what they or the message cannot be."""
+        if not self.message.isprintable():
+            raise BadInputError("--message: it holds a line break or a control character; write one line")
+        try:
+            return parse_name(self.name)
+        except ValueError as error:
+            raise BadInputError(f"NAME:TAG: {error}") from None
+
 
 def planned_commit(
     service: Sessions, session: Session, wanted: CommitWanted, by: str, *, of_anybody: bool = False
@@ -43,12 +52,7 @@ def planned_commit(
     Raises BadInputError for a name that is none or is taken, and NotPossibleInStateError for a session that has no
     containers, or is another's.
     """
-    if not wanted.message.isprintable():
-        raise BadInputError("--message: it holds a line break or a control character; write one line")
-    try:
-        repository, tag = parse_name(wanted.name)
-    except ValueError as error:
-        raise BadInputError(f"NAME:TAG: {error}") from None
+    repository, tag = wanted.checked()
     kernel = kernel_named(session, wanted.kernel)
     if by != session.owner and not (of_anybody or is_administrator(service.settings, by)):
         raise NotPossibleInStateError(f"session {session.name} is {session.owner}'s; only its owner can commit it")

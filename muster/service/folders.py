@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,23 +20,11 @@ from muster.core.folders import (
     check_quota,
 )
 from muster.core.manifest_folders import folder_to_make
+from muster.service.folder_views import FolderUse
 from muster.service.sessions import Sessions
-from muster.service.views import timestamp
 
 Told = Callable[[str], None]
 _ENFORCED = "enforced"
-
-
-@dataclass(frozen=True, slots=True)
-class FolderUse:
-    """What a folder holds on all agents that answered; None where counting it would have taken too long.
-
-    `unenforced` says by agent id why its quota is not enforced there.
-    """
-
-    used_bytes: int | None
-    files: int | None
-    unenforced: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -158,24 +146,6 @@ class FolderService:
         silent = [agent_id for agent_id in asked if agent_id not in {*visited.answers, *visited.problems}]
         visited.problems |= dict.fromkeys(silent, "Ansible brought no answer of it")
         return visited
-
-
-def folder_json(folder: Folder, use: FolderUse | None, users: Sequence[FolderUser]) -> dict[str, Any]:
-    return {
-        "id": folder.id,
-        "name": folder.name,
-        "owner": folder.owner,
-        "path": folder.path,
-        "state": "removing" if folder.removed_at else "ready",
-        "left_on": list(folder.left_on),
-        "created_at": timestamp(folder.created_at),
-        "quota_bytes": folder.quota_bytes,
-        "quota_not_enforced": dict(use.unenforced) if use else {},
-        "used_bytes": use.used_bytes if use else None,
-        "files": use.files if use else None,
-        "used_by": [user.session for user in users],
-        "shared_with": [{"grantee": share.grantee, "read_only": share.read_only} for share in folder.shares],
-    }
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

@@ -1,10 +1,11 @@
 """The catalog's images with which agents hold them, and what is known of how they were made."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from muster.core.committed_image import CommittedImage
+from muster.core.errors import NotFoundError
 from muster.core.image_catalog import ImageVersion, as_shown
 from muster.service.administrators import is_administrator
 from muster.service.agents import holders
@@ -22,6 +23,14 @@ class KnownImage:
     size_bytes: int | None
     is_site_default: bool
     committed: CommittedImage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownImages:
+    """`agents` counts all that there are."""
+
+    images: Sequence[KnownImage]
+    agents: int
 
 
 def known_images(service: Sessions, user: str) -> list[KnownImage]:
@@ -42,6 +51,14 @@ def known_images(service: Sessions, user: str) -> list[KnownImage]:
         size = committed.size_bytes if committed else size_on(agents, set(held.values()))
         known.append(KnownImage(version, held, size, default in {*version.words, version.reference}, committed))
     return known
+
+
+def named_images(known: Sequence[KnownImage], name: str) -> list[KnownImage]:
+    """All versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""
+    found = [image for image in known if name in {*image.version.words, image.version.name, image.version.reference}]
+    if not found:
+        raise NotFoundError(f"NAME: there is no image {name!r} in the catalog; see `muster images`")
+    return found
 
 
 def known_json(image: KnownImage) -> dict[str, Any]:

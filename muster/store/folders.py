@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
-from muster.core.folders import PROJECT_MARK, Folder, FolderUser, MountedFolder, Share, in_use
+from muster.core.folders import PROJECT_MARK, Folder, FolderUser, MountedFolder, Share, in_use, no_such_folder
 from muster.store.connection import reading, upsert, writing
 from muster.store.counters import raised
 from muster.store.known_sessions import SESSION_REVISION
@@ -135,7 +135,7 @@ def _users(connection: sa.Connection) -> dict[str, list[FolderUser]]:
 def _found(connection: sa.Connection, owner: str, name: str) -> Folder:
     found = _selected(connection, sa.and_(folders.c.owner == owner, folders.c.name == name))
     if not found:
-        raise NotFoundError(f"{owner} has no folder {name!r}; see `muster folder ls`")
+        raise no_such_folder(owner, name)
     return found[0]
 
 

@@ -7,6 +7,7 @@ from fastapi.responses import JSONResponse
 
 from muster.core.errors import BadInputError
 from muster.service.gpu_map import GpuUse, gpu_use_json
+from muster.service.known_images import KnownImages, known_json, named_images
 from muster.service.question_views import queued_json
 from muster.service.what_if import Queued
 from muster.web import models
@@ -59,9 +60,20 @@ def resume(asked: Asked, agent: AgentId) -> Response:
 
 
 @router.get("/images", tags=["images"], response_model=models.ItemsView, responses=answers())
-def images(asked: Asked) -> Response:
+def images(asked: Asked, reply: Replying) -> Response:
     """The image catalog, and which agents hold each image."""
-    return JSONResponse({"items": asked.images()})
+    return reply(KnownImages, asked.known_images(), lambda known: {"items": list(map(known_json, known.images))})
+
+
+@router.get("/images/{image:path}", tags=["images"], response_model=models.ItemsView, responses=answers(404, 422))
+def image(
+    asked: Asked,
+    image: Annotated[
+        str, Path(description="NAME for all versions; NAME:VERSION, an alias, a reference", max_length=400)
+    ],
+) -> Response:
+    found = named_images(asked.known_images().images, image)
+    return JSONResponse({"items": [known_json(one) for one in found]})
 
 
 @router.get("/version", tags=["version"], response_model=models.VersionView, responses=answers())

@@ -1,8 +1,8 @@
 """What the API answers with, for its document. Views may hold more than is named here; nothing named is taken away."""
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 
 class View(BaseModel):
@@ -169,3 +169,123 @@ class RenameRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str
+
+
+_TEXT = r"^[^\x00]*$"
+_MOST_BYTES = 1 << 60
+
+
+class FolderShare(View):
+    grantee: str
+    read_only: bool
+
+
+class FolderListed(View):
+    """A folder, as `muster folder show --json` prints it."""
+
+    id: str
+    name: str
+    owner: str
+    path: str = Field(description="below folders_root on the agents")
+    state: str
+    left_on: list[str]
+    created_at: str
+    quota_bytes: int | None
+    quota_not_enforced: dict[str, str] = Field(description="by agent, why not")
+    used_bytes: int | None = Field(description="null where the agents were not asked, or it takes too long")
+    files: int | None
+    used_by: list[str] = Field(description="sessions; of others' folders only the caller's own")
+    shared_with: list[FolderShare]
+
+
+class FolderView(FolderListed):
+    problems: dict[str, str] = Field(description="by agent, why it did not answer")
+
+
+class FoldersView(View):
+    items: list[FolderListed]
+    problems: dict[str, str] = Field(description="by agent, why it did not answer")
+
+
+class FolderRemovedView(View):
+    name: str
+    removed: bool
+    left_on: list[str]
+    problems: dict[str, str]
+
+
+class UnsharedView(View):
+    name: str
+    grantee: str
+    still_mounted_by: list[str]
+
+
+class FolderRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=255)
+    quota_bytes: int | None = Field(default=None, ge=0, le=_MOST_BYTES)
+
+
+class QuotaRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    quota_bytes: int | None = Field(ge=0, le=_MOST_BYTES, description="null for any amount")
+
+
+class UnshareRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    grantee: str = Field(max_length=255, pattern=_TEXT, description="a user, or @ and a project")
+
+
+class ShareRequest(UnshareRequest):
+    read_only: bool = True
+
+
+class SecretListed(View):
+    name: str
+    changed_at: str
+
+
+class SecretsView(View):
+    items: list[SecretListed]
+
+
+class NameView(View):
+    name: str
+
+
+class SecretRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    value: SecretStr = Field(description="text of 64 KiB at most")
+
+
+class ReportView(View):
+    since: str
+    until: str
+    by: list[str]
+    lines: list[dict[str, Any]] = Field(description="the keys by their names, then the amounts")
+
+
+class UsesView(View):
+    items: list[dict[str, Any]]
+
+
+class CommitRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=400, description="NAME:TAG of the new image")
+    kernel: str | None = Field(default=None, max_length=255, description="such as sub1; main1 by default")
+    message: str = Field(default="", max_length=1000, description="a line for the catalog")
+    public: bool = Field(default=False, description="everyone may use it")
+
+
+class CommitView(View):
+    reference: str
+    state: Literal["making", "made", "failed"]
+    done_bytes: int
+    total_bytes: int = Field(description="0 until it is known")
+    problem: str | None
+    image: dict[str, Any] | None

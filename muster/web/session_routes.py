@@ -162,10 +162,12 @@ def change(
 
 
 @router.post("/{session}/rename", response_model=models.SessionView, responses=answers(404, 409, 422))
-def rename(request: Request, asked: Asked, session: Reference, wanted: models.RenameRequest) -> Response:
+def rename(
+    request: Request, asked: Asked, reply: Replying, session: Reference, wanted: models.RenameRequest
+) -> Response:
     renamed = asked.rename(session, wanted.name)
     note_sessions(request, [renamed])
-    return JSONResponse(session_json(renamed))
+    return reply(Session, renamed, session_json)
 
 
 def _done(asked: LocalBackend, action: str, references: list[str]) -> list[Session]:
