@@ -40,7 +40,7 @@ def test_sessions_stand_in_the_order_in_which_they_are_tried_with_their_reasons(
     submitted(ada, name="gang", cpu=1, cluster_size=4)
     text = browser("ada", name="page").get("/queue").text
     told = rows(text)
-    assert list(told)[0] == "high"
+    assert next(iter(told)) == "high"
     assert "next" in told["high"]
     assert "starts in the next pass" in told["high"]
     assert "held" in told["kept"]
