@@ -21,7 +21,7 @@ def written(spec: SessionSpec) -> dict[str, Any]:
     for name, field in SessionSpec.model_fields.items():
         value = getattr(spec, name)
         if value != field.get_default(call_default_factory=True):
-            values[name] = _plain(name, value)
+            values[name] = written_value(name, value)
     return values
 
 
@@ -47,7 +47,8 @@ def moment_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 - a field's value, and plain data
+def written_value(name: str, value: Any) -> Any:  # noqa: ANN401 - a field's value, and plain data
+    """One field's value, as `written` gives it."""
     match name:
         case "cpu" | "fgpu":
             return amount_value(value)
@@ -92,7 +93,7 @@ def _shortest(item: SpecModel, texts: Iterable[str]) -> Any:  # noqa: ANN401 - t
 def _fields(item: SpecModel) -> dict[str, Any]:
     values = {name: getattr(item, name) for name in type(item).model_fields}
     kept = item.model_fields_set if isinstance(item, MountSpec) else {n for n, v in values.items() if v is not None}
-    return {name: _plain(name, value) for name, value in values.items() if name in kept or name == "target"}
+    return {name: written_value(name, value) for name, value in values.items() if name in kept or name == "target"}
 
 
 def _mode(item: SpecModel) -> bool | None:

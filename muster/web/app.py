@@ -37,6 +37,7 @@ from muster.web.pages import (
     account_page,
     app_page,
     images_page,
+    launch_page,
     live,
     log_dialog,
     queue_page,
@@ -140,6 +141,7 @@ def _add_operations(app: FastAPI, service: Sessions) -> None:
 def _add_pages(app: FastAPI) -> None:
     for page in (
         sign_in,
+        launch_page,
         live,
         sessions_page,
         session_page,

@@ -1,0 +1,112 @@
+"""The fields of the form that launches: those of the session spec, with the spec's own help."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import get_args
+
+from muster.core.spec import SessionSpec
+from muster.core.spec_written import written_value
+
+
+class Kind(StrEnum):
+    """How a field is filled in; NAMES with commas between, LINES with one on each line."""
+
+    TEXT = "text"
+    LONG = "long"
+    CHOICE = "choice"
+    CHECK = "check"
+    NAMES = "names"
+    LINES = "lines"
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """`options` names the list of suggestions that the page has for it."""
+
+    name: str
+    label: str
+    kind: Kind = Kind.TEXT
+    options: str = ""
+    hint: str = ""
+
+    @property
+    def help(self) -> str:
+        return self.hint or SessionSpec.model_fields[self.name].description or ""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return tuple(choice for choice in _literals(SessionSpec.model_fields[self.name].annotation) if choice)
+
+    @property
+    def default(self) -> str:
+        """As the empty form has it."""
+        value = SessionSpec.model_fields[self.name].get_default(call_default_factory=True)
+        return str(written_value(self.name, value)) if isinstance(value, int | str) else ""
+
+
+RESOURCES = (
+    FormField("cpu", "CPU"),
+    FormField("mem", "Memory"),
+    FormField("shm", "Shared memory"),
+    FormField("fgpu", "fGPU (a share of a GPU)"),
+    FormField("gpu", "GPU (whole)"),
+    FormField("gpu_models", "GPU model", Kind.NAMES, options="gpu_models"),
+)
+CLUSTER_MODE = FormField("cluster_mode", "Cluster mode", Kind.CHOICE)
+PLACE = (
+    FormField("resource_group", "Resource group", options="groups"),
+    FormField("project", "Project"),
+    FormField("priority", "Priority"),
+    FormField("time_limit", "Time limit"),
+)
+START = (
+    FormField("type", "Type", Kind.CHOICE),
+    FormField("command", "Start-up command", Kind.LONG),
+    FormField("run_on", "Runs in", Kind.CHOICE),
+    FormField("workdir", "Working directory"),
+    FormField("bootstrap", "Bootstrap script", Kind.LONG),
+    FormField("input", "Input", Kind.LONG),
+)
+PUBLISH = FormField("publish", "Published ports", Kind.NAMES)
+DOT_FOLDERS = FormField("dot_folders", "Mount my dot folders", Kind.CHECK)
+ADVANCED = (
+    FormField("begin", "Begin"),
+    FormField("hold", "Hold", Kind.CHECK),
+    FormField("after", "After these have started", Kind.NAMES),
+    FormField("after_ok", "After these have ended well", Kind.NAMES),
+    FormField("after_any", "After these have ended", Kind.NAMES),
+    FormField("array", "Array"),
+    FormField("agents", "Agents", Kind.NAMES, options="agents"),
+    FormField("exclude_agents", "Not on these agents", Kind.NAMES, options="agents"),
+    FormField("labels", "Labels of agents", Kind.LINES, hint="NAME=VALUE that its agents must have, one on each line"),
+    FormField("topology", "Topology", Kind.CHOICE),
+    FormField("roles", "Roles", Kind.LINES, hint="one on each line, beside main: NAME:REPLICAS[,cpu=…,mem=…,image=…]"),
+    FormField("requeue", "Requeue", Kind.CHECK),
+    FormField("preemptible", "Preemptible", Kind.CHECK),
+    FormField("idle_timeout", "Idle timeout"),
+    FormField("no_idle_check", "No idle check", Kind.CHECK),
+    FormField("callback", "Callback"),
+)
+IMAGE = FormField("image", "Image", options="images")
+NAME = FormField("name", "Session name")
+CLUSTER_SIZE = FormField("cluster_size", "Cluster size")
+FIELDS: Mapping[str, FormField] = {
+    field.name: field
+    for field in (
+        *(IMAGE, NAME, CLUSTER_SIZE, CLUSTER_MODE, PUBLISH, DOT_FOLDERS),
+        *(*RESOURCES, *PLACE, *START, *ADVANCED),
+    )
+}
+# What rows and boxes are for, and what is no field of the spec.
+OTHERS = ("count", "mounts", "env", "secrets", "apps", "more")
+
+
+def _literals(annotation: object) -> Sequence[str]:
+    found: list[str] = []
+    for argument in get_args(annotation):
+        found += _literals(argument) if get_args(argument) else [argument] if isinstance(argument, str) else []
+    return found
+
+
+BESIDE = (*FIELDS, *OTHERS)

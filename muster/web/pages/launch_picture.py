@@ -1,0 +1,142 @@
+"""What the containers of a session add up to, as shapes for a picture and in words."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from muster.core.session import kernel_count
+from muster.core.slots import SLOT_NAMES, Slots, format_bytes, format_slot, total
+from muster.core.spec import KernelRole, SessionSpec
+from muster.service.launch_choices import GroupRoom
+
+WIDTH = 360
+MOST_BOXES = 12
+_MOST_PARTS = 60
+_COLUMNS, _GAP, _PAD = 3, 9, 8
+_BOX_WIDTH = (WIDTH - (_COLUMNS - 1) * _GAP) // _COLUMNS
+_TITLE, _LINE, _LANE = 22, 24, 40
+_TIMES = "\u00d7"
+_UNITS = {"cpu": "CPU", "mem": "memory", "fgpu": "fGPU", "gpu": "GPU"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """`part` of it is full; `text` says how much that is."""
+
+    slot: str
+    text: str
+    x: float
+    y: float
+    width: float
+    part: float
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A container, or `count` of a role."""
+
+    name: str
+    x: int
+    y: int
+    height: int
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """All containers' part of one slot, side by side; `limit` is where what the group has ends, if that is known."""
+
+    slot: str
+    text: str
+    y: int
+    parts: tuple[tuple[float, float], ...]
+    limit: float | None
+    is_beyond: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    boxes: tuple[Box, ...]
+    lanes: tuple[Lane, ...]
+    height: int
+    text: str
+
+
+def picture_of(spec: SessionSpec, room: GroupRoom | None) -> Picture:
+    """Boxes are to the scale of the group's largest agent, lanes to that of the whole group, as far as it is known."""
+    roles = spec.kernel_roles()
+    everything = total(_times(role.slots, role.replicas) for role in roles)
+    slots = [name for name in SLOT_NAMES if getattr(everything, name)]
+    boxes = tuple(_boxes(roles, slots, room))
+    top = max((box.y + box.height for box in boxes), default=0) + 2 * _GAP
+    lanes = tuple(_lane(name, top + number * _LANE, roles, room) for number, name in enumerate(slots))
+    return Picture(boxes, lanes, top + len(lanes) * _LANE, _sum_text(roles, everything, kernel_count(spec)))
+
+
+def slots_text(slots: Slots) -> str:
+    return ", ".join(_amount(name, getattr(slots, name)) for name in SLOT_NAMES if getattr(slots, name))
+
+
+def _boxes(roles: Sequence[KernelRole], slots: Sequence[str], room: GroupRoom | None) -> Iterator[Box]:
+    count = sum(role.replicas for role in roles)
+    if count <= MOST_BOXES:
+        shown = [(f"{role.name}{index}", role) for role in roles for index in range(1, role.replicas + 1)]
+    else:
+        shown = [(role.name + (f" {_TIMES} {role.replicas}" if role.replicas > 1 else "1"), role) for role in roles]
+    height = _TITLE + len(slots) * _LINE + _PAD
+    for number, (name, role) in enumerate(shown):
+        x = number % _COLUMNS * (_BOX_WIDTH + _GAP)
+        y = number // _COLUMNS * (height + _GAP)
+        yield Box(name, x, y, height, tuple(_bars(role, roles, slots, room, x, y)))
+
+
+def _bars(
+    role: KernelRole, roles: Sequence[KernelRole], slots: Sequence[str], room: GroupRoom | None, x: int, y: int
+) -> Iterator[Bar]:
+    for line, name in enumerate(slots):
+        amount = getattr(role.slots, name)
+        most = max(getattr(other.slots, name) for other in roles)
+        whole = max(most, getattr(room.largest, name) if room else 0)
+        at = y + _TITLE + line * _LINE
+        yield Bar(name, _amount(name, amount), x + _PAD, at, _BOX_WIDTH - 2 * _PAD, amount / whole if whole else 0)
+
+
+def _lane(name: str, y: int, roles: Sequence[KernelRole], room: GroupRoom | None) -> Lane:
+    amounts = [getattr(role.slots, name) for role in roles for _ in range(role.replicas)]
+    asked, has = sum(amounts), getattr(room.total, name) if room else 0
+    whole = max(asked, has)
+    if len(amounts) > _MOST_PARTS:
+        amounts = [getattr(role.slots, name) * role.replicas for role in roles]
+    parts, x = [], 0.0
+    for amount in filter(None, amounts):
+        width = amount / whole * WIDTH
+        parts.append((x, width))
+        x += width
+    of = f" of {_bare(name, has)} that the group has" if has else ""
+    text = f"{_amount(name, asked)}{of}"
+    return Lane(name, text, y, tuple(parts), has / whole * WIDTH if has else None, bool(has) and asked > has)
+
+
+def _sum_text(roles: Sequence[KernelRole], everything: Slots, count: int) -> str:
+    """Each container's and all of theirs; role by role where they differ."""
+    if count == 1:
+        return f"1 container: {slots_text(everything)}"
+    if len({role.slots for role in roles}) == 1:
+        return f"{count} containers {_TIMES} {slots_text(roles[0].slots)} = {slots_text(everything)}"
+    parts = " + ".join(f"{role.replicas} {role.name} {_TIMES} ({slots_text(role.slots)})" for role in roles)
+    return f"{count} containers: {parts} = {slots_text(everything)}"
+
+
+def _times(slots: Slots, count: int) -> Slots:
+    return Slots(slots.cpu * count, slots.mem * count, slots.fgpu * count, slots.gpu * count)
+
+
+def _bare(name: str, amount: int) -> str:
+    if name != "mem":
+        return format_slot(name, amount)
+    text = format_bytes(amount)
+    return f"{text[:-1]} {text[-1]}iB" if text[-1:].isalpha() else f"{text} bytes"
+
+
+def _amount(name: str, amount: int) -> str:
+    text = _bare(name, amount)
+    return text if name == "mem" else f"{text} {_UNITS[name]}"
