@@ -36,6 +36,7 @@ from muster.web.models import Health
 from muster.web.pages import (
     account_page,
     app_page,
+    folders_page,
     images_page,
     launch_page,
     live,
@@ -154,6 +155,7 @@ def _add_pages(app: FastAPI) -> None:
         usage_page,
         images_page,
         account_page,
+        folders_page,
     ):
         app.include_router(page.router)
     app.mount("/static", KeptFiles(directory=STATIC))
