@@ -30,6 +30,7 @@ from muster.service.owned_folders import OwnedFolders
 from muster.service.owned_secrets import OwnedSecrets
 from muster.service.reports import DEFAULT_SPAN_S, Report, report_keys
 from muster.service.scope import check_admin, check_may_change, owner_of_new
+from muster.service.seen_dry_run import seen_answers
 from muster.service.seen_queue import SeenQueue, seen_queue
 from muster.service.seen_why import seen_why
 from muster.service.session_logs import LogWanted, opened_log
@@ -101,7 +102,7 @@ class LocalBackend:
         snapshot = what_if.snapshot()
         indexes = {gpu.uuid: gpu.index for agent in snapshot.agents for gpu in agent.gpus}
         names = {session.id: session.name for session in (*snapshot.sessions, *new) if self.sees(session)}
-        return DryRun(what_if.would_start(new), indexes, names)
+        return DryRun(seen_answers(self.service, what_if.would_start(new), self.sees), indexes, names)
 
     def launch_choices(self) -> LaunchChoices:
         return launch_choices(self.service, self.user)

@@ -25,10 +25,11 @@ def seen_why(service: Sessions, session: Session, sees: Callable[[Session], bool
         told = {"message": wait.message, "waits_for": list(wait.waits_for)}
         session = replace(session, wait={**session.wait, **told})
     suggestions = questions.what_would_help(session) if what_if else None
-    return Why(session, wait, position, names, None if suggestions is None else _seen(service, suggestions, sees))
+    seen = None if suggestions is None else seen_suggestions(service, suggestions, sees)
+    return Why(session, wait, position, names, seen)
 
 
-def _seen(
+def seen_suggestions(
     service: Sessions, suggestions: Collection[Suggestion], sees: Callable[[Session], bool]
 ) -> tuple[Suggestion, ...]:
     ending = {key for one in suggestions for change in one.changes if isinstance(change, Later) for key in change.ended}

@@ -58,7 +58,8 @@ def launch_page(
 
 
 @router.post("/launch/preview")
-def preview(visitor: Visiting, given: Sent) -> Response:
+def preview(request: Request, visitor: Visiting, given: Sent) -> Response:
+    request.state.changes_nothing = True
     form, _ = given
     return visitor.fragment("launch.html", "preview", preview=_preview(visitor, form), fields=launch_fields, oob=True)
 
