@@ -9,6 +9,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from muster.core.apps import KINDS, AppKind
+from muster.core.callback_hosts import CallbackHosts
 from muster.core.errors import SettingsError, SpecError
 from muster.core.manifest import LaunchPolicy
 from muster.core.policy import Limit, Limits
@@ -173,9 +174,21 @@ class Settings(BaseModel):
     hooks_dir: Path = Field(
         default=Path("/etc/muster/hooks"), description="directory of programs that are told of each change of a session"
     )
+    callback_hosts: tuple[str, ...] = Field(
+        default=(), description="hosts, such as *.example.org, and networks that callbacks may be posted to"
+    )
     scheduler_plugins: Path = Field(
         default=Path("/etc/muster/scheduler"), description="directory of the site's own orders and placement policies"
     )
+
+    @field_validator("callback_hosts")
+    @classmethod
+    def _hosts(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            CallbackHosts.of(entries)
+        except ValueError as error:
+            raise invalid(str(error), "write hosts such as *.example.org, or networks such as 10.1.0.0/16") from None
+        return entries
 
     @field_validator("apps")
     @classmethod
@@ -198,6 +211,10 @@ class Settings(BaseModel):
     def seal_key(self) -> Path:
         """What secrets are sealed with; all control nodes of one database must have the same."""
         return self.state_dir / "secrets.key"
+
+    @property
+    def allowed_callbacks(self) -> CallbackHosts:
+        return CallbackHosts.of(self.callback_hosts)
 
     @property
     def wake_socket(self) -> Path:

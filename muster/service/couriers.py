@@ -17,11 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import requests
-import urllib3
-
-from muster.core.errors import MusterError, PassInProgressError, StoreUnavailableError
+from muster.core.callback_hosts import CallbackHosts
+from muster.core.errors import PassInProgressError, StoreUnavailableError
 from muster.core.telling import Delivery
+from muster.service.callbacks import NotToldError, post
 from muster.settings import Settings
 from muster.store.deliveries import Deliveries
 from muster.store.lock import exclusive
@@ -32,21 +31,15 @@ _POLL_S = 1.0
 _RETRY_S = 5.0
 _MOST_AT_ONCE = 16
 _MOST_AT_ONE_PLACE = 2
-_CONNECT_TIMEOUT_S = 5.0
-_ANSWER_TIMEOUT_S = 10.0
 _HOOK_TIMEOUT_S = 30.0
 _ONE_PASS_S = 15.0
-
-
-class NotToldError(MusterError):
-    """The target did not take it."""
 
 
 @contextmanager
 def couriers_at_work(settings: Settings, store: Store) -> Iterator[None]:
     """In a thread of their own, until the block ends."""
     stop = threading.Event()
-    couriers = Couriers(store.deliveries, settings.hooks_dir)
+    couriers = Couriers(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
 
     def work() -> None:
         with exclusive(_lock(settings), wait=True):
@@ -67,7 +60,7 @@ def couriers_at_work(settings: Settings, store: Store) -> Iterator[None]:
 
 def deliver_once(settings: Settings, store: Store) -> None:
     """What is due, and what follows from that, for a while at the most: what is late then, the next pass delivers."""
-    couriers = Couriers(store.deliveries, settings.hooks_dir)
+    couriers = Couriers(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
     give_up_at = time.monotonic() + _ONE_PASS_S
     try:
         with exclusive(_lock(settings), wait=False):
@@ -89,9 +82,10 @@ def hooks_in(directory: Path) -> list[str]:
 class Couriers:
     """`send_out` is called by one thread; each delivery has a thread of its own."""
 
-    def __init__(self, deliveries: Deliveries, hooks_dir: Path) -> None:
+    def __init__(self, deliveries: Deliveries, hooks_dir: Path, callback_hosts: CallbackHosts) -> None:
         self._deliveries = deliveries
         self._hooks_dir = hooks_dir
+        self._callback_hosts = callback_hosts
         self._lock = threading.Lock()
         self._under_way: dict[tuple[str, str], str] = {}
         self._news = threading.Event()
@@ -143,7 +137,7 @@ class Couriers:
             if path.exists():
                 _run(path, message)
         elif delivery.url is not None:
-            _post(delivery.url, message)
+            post(delivery.url, message, self._callback_hosts)
 
 
 def _lock(settings: Settings) -> Path:
@@ -153,31 +147,6 @@ def _lock(settings: Settings) -> Path:
 def _place(delivery: Delivery) -> str:
     """Deliveries to one place may delay each other."""
     return delivery.target if delivery.url is None or delivery.hook else str(urlsplit(delivery.url).netloc)
-
-
-def _post(url: str, message: str) -> None:
-    """No redirect is followed, nothing of the answer but its status is read, and no password of ours is sent along."""
-    host = urlsplit(url).hostname
-    try:
-        with requests.Session() as session:
-            session.trust_env = False
-            answer = session.post(
-                url,
-                data=message.encode(),
-                headers={"Content-Type": "application/json", "User-Agent": "muster"},
-                timeout=(_CONNECT_TIMEOUT_S, _ANSWER_TIMEOUT_S),
-                proxies=requests.utils.get_environ_proxies(url),
-                allow_redirects=False,
-                stream=True,
-            )
-            status = answer.status_code
-            answer.close()
-    except requests.Timeout:
-        raise NotToldError(f"{host} did not answer in time") from None
-    except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-        raise NotToldError(f"{host} cannot be reached: {type(error).__name__}") from None
-    if not 200 <= status < 300:
-        raise NotToldError(f"{host} answered with status {status}")
 
 
 def _run(path: Path, message: str) -> None:

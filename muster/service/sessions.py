@@ -7,6 +7,7 @@ from typing import Any
 
 from muster.core import lifecycle
 from muster.core.apps import with_kinds
+from muster.core.callback_hosts import check_callback
 from muster.core.errors import BadInputError, NotFoundError, NotPossibleInStateError
 from muster.core.explain import HOPELESS
 from muster.core.lifecycle import Event
@@ -92,6 +93,7 @@ class Sessions:
         checked = with_kinds(checked, self.settings.app_kinds(), self.settings.launch_policy().sshd_port)
         checked = with_catalog_images(checked, self.settings, self.store, owner)
         checked = with_site_bounds(checked, self.settings.idle)
+        check_callback(checked, self.settings.allowed_callbacks)
         return checked.model_copy(update={"ssh_keys": (*checked.ssh_keys, control_public_key(self.settings))})
 
     def snapshot(self) -> Snapshot:

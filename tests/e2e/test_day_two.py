@@ -64,7 +64,7 @@ def listener() -> Iterator[Listener]:
 @pytest.fixture(scope="module")
 def hooked(new_node, tmp_path_factory) -> ControlNode:
     hooks = tmp_path_factory.mktemp("hooks")
-    node = new_node(hooks_dir=str(hooks))
+    node = new_node(hooks_dir=str(hooks), callback_hosts=["127.0.0.1"])
     (hooks / "note").write_text(HOOK.format(directory=node.directory))
     (hooks / "note").chmod(0o755)
     node.start_daemon()

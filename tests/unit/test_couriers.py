@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.core.callback_hosts import CallbackHosts
 from muster.core.lifecycle import transition
 from muster.core.session import SessionState
 from muster.core.telling import MAX_ATTEMPTS, retry_at
@@ -70,7 +71,7 @@ def store(tmp_path) -> Iterator[Store]:
 @pytest.fixture
 def couriers(store, tmp_path) -> Couriers:
     (tmp_path / "hooks").mkdir()
-    return Couriers(store.deliveries, tmp_path / "hooks")
+    return Couriers(store.deliveries, tmp_path / "hooks", CallbackHosts.of(["127.0.0.0/8"]))
 
 
 def work_until(couriers: Couriers, reached) -> None:
