@@ -65,7 +65,10 @@ class AppListener:
             access_log=False,
             log_config=None,
             limit_concurrency=_MOST_CONNECTIONS,
+            # As the server itself has it: it holds back whoever is too quick.
+            ws="websockets-sansio",
             ws_max_size=MAX_MESSAGE_BYTES,
+            ws_per_message_deflate=False,
             timeout_graceful_shutdown=_STOP_PATIENCE_S,
         )
         self._server = _Server(config)
