@@ -26,8 +26,14 @@ def session(request: Request, visitor: Visiting, reference: Reference) -> Respon
     if reference != found.id:
         return RedirectResponse(f"/sessions/{found.id}", 303)
     details = visitor.backend.details(found.id)
-    context = {**_head(visitor, details), **_more(details), **_containers(request, visitor, details.session)}
-    return visitor.page(_TEMPLATE, **context, **_as_submitted(visitor, details.session))
+    context = {
+        **_more(details),
+        **_containers(request, visitor, details.session),
+        **_as_submitted(visitor, details.session),
+        # The last: its session's wait names nobody else's.
+        **_head(visitor, details),
+    }
+    return visitor.page(_TEMPLATE, **context)
 
 
 @router.get("/{reference}/use")
