@@ -102,6 +102,8 @@ class RequestSize:
 class Audit:
     """A line of JSON for each request that changes something, or was refused: who, from where, what, the result.
 
+    One whose method says that it changes something, and that does not, sets `changes_nothing` of its state.
+
     A WebSocket is one that changes something; it is noted when it is opened.
     """
 
@@ -127,7 +129,8 @@ class Audit:
         try:
             await self._app(scope, receive, seen)
         finally:
-            if scope["method"] not in _SAFE or status in _REFUSED:
+            changes = scope["method"] not in _SAFE and not scope.get("state", {}).get("changes_nothing")
+            if changes or status in _REFUSED:
                 self._log.info("%s", json.dumps(_record(scope, status)))
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,7 +164,8 @@ def _websocket_status(scope: Scope, first: Message) -> int:
         return int(scope.get("state", {}).get("audit_status", 101))
     if first["type"] == "websocket.http.response.start":
         return int(first["status"])
-    return max(403, int(first.get("code", 0)) - 4000)
+    code = int(first.get("code", 0)) - 4000
+    return code if 400 <= code < 600 else 403
 
 
 def _record(scope: Scope, status: int) -> Mapping[str, Any]:

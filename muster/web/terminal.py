@@ -74,7 +74,11 @@ class _Conversation:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            done, _ = await asyncio.wait(tasks)
+            for task in done:
+                # Whatever else went wrong as it ended is of no interest, but must have been asked for.
+                if not task.cancelled():
+                    task.exception()
 
     async def _to_browser(self, terminal: Terminal) -> _Ending:
         notice = terminal.session.notice

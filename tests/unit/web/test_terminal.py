@@ -1,0 +1,316 @@
+"""Who gets a terminal, what passes through it, and when it ends; ssh is a shell of this machine here."""
+
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.websockets import WebSocketDisconnect
+
+from muster.core.errors import MusterError
+from muster.core.session import SessionState
+from muster.core.token import Scope
+from muster.service.terminal import Terminal
+from muster.web import terminal
+from muster.web.terminal import WINDOW_BYTES
+from tests.strategies import make_agent, make_session, placed_on
+from tests.unit.web.test_api import submitted
+
+HERE = {"Origin": "http://testserver"}
+# As the real one does once it has logged in, then a shell; the process of its own is as a jump host's.
+SSH = """#!/bin/sh
+echo "$$" > "$SSH_STATE/pid"
+echo "$@" > "$SSH_STATE/arguments"
+sleep 1000 </dev/null >/dev/null 2>&1 &
+stty raw opost -echo
+trap 'stty size' WINCH
+. "$SSH_STATE/script"
+"""
+ECHO = 'echo ready; while read -r line; do echo "got $line"; done'
+FLOOD = "exec yes 0123456789"
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch) -> Path:
+    """Where it leaves its number and its arguments, and finds its script."""
+    state = tmp_path / "ssh"
+    (state / "bin").mkdir(parents=True)
+    program = state / "bin" / "ssh"
+    program.write_text(SSH)
+    program.chmod(0o755)
+    (state / "script").write_text(ECHO)
+    monkeypatch.setenv("SSH_STATE", str(state))
+    monkeypatch.setenv("PATH", f"{state / 'bin'}:{os.environ['PATH']}")
+    return state
+
+
+@pytest.fixture
+def train(service, ssh) -> str:
+    """The id of ada's session of two kernels that runs."""
+    assert ssh.is_dir()
+    service.store.save_agents([make_agent("a1")])
+    session = placed_on(make_session(1, name="train", cluster_size=2), "a1")
+    main, sub = session.kernels
+    running = replace(session, kernels=(replace(main, ssh_port=2222), sub), public_key="ssh-ed25519 AAAA")
+    service.store.add([running])
+    return running.id
+
+
+def opened(client, session="train", kernel=None, headers=HERE):
+    query = "" if kernel is None else f"?kernel={kernel}"
+    return client.websocket_connect(f"/sessions/{session}/terminal{query}", headers=headers)
+
+
+def shown_until(socket, end):
+    """What the terminal shows until it has shown that."""
+    shown = b""
+    while end not in shown:
+        shown += socket.receive_bytes()
+    return shown
+
+
+def closed(socket):
+    """How it ends, whatever it still shows."""
+    while True:
+        message = socket.receive()
+        if message["type"] == "websocket.close":
+            return message["code"], message["reason"]
+
+
+def refused(client, *arguments, **options):
+    with opened(client, *arguments, **options) as socket:
+        return closed(socket)
+
+
+def noted(service):
+    lines = (service.settings.state_dir / "audit.log").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [(line["user"], line["status"], line["sessions"]) for line in found if line["method"] == "WEBSOCKET"]
+
+
+def gone(pid):
+    """Whether soon no process of that group is left, not even one that nobody waited for."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_what_is_typed_reaches_the_kernel_and_what_it_writes_the_browser(browser, train, ssh, service):
+    with opened(browser("ada"), kernel="sub1") as socket:
+        shown_until(socket, b"ready")
+        socket.send_bytes("größer\n".encode())
+        assert shown_until(socket, b"\n").endswith("got größer\r\n".encode())
+        pid = int((ssh / "pid").read_text())
+        arguments = (ssh / "arguments").read_text().split()
+        assert arguments[-1] == "sub1"
+        # Else a tilde typed after a newline would command ssh on the control node.
+        assert "EscapeChar=none" in arguments
+    assert gone(pid)
+    assert noted(service) == [("ada", 101, [train])]
+
+
+@pytest.mark.usefixtures("train")
+def test_it_is_as_large_as_the_browser_says(browser):
+    with opened(browser("ada")) as socket:
+        shown_until(socket, b"ready")
+        socket.send_text('{"columns": 132, "rows": 43}')
+        assert b"43 132" in shown_until(socket, b"\n")
+
+
+@pytest.mark.usefixtures("train")
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"columns": 0, "rows": 1}', '{"columns": "a", "rows": 1}', '{"taken": 9999999}', "[" * 50_000]
+)
+def test_what_is_no_message_ends_it_with_one_line(browser, text):
+    with opened(browser("ada")) as socket:
+        shown_until(socket, b"ready")
+        socket.send_text(text)
+        code, reason = closed(socket)
+    assert code == 4400
+    assert reason
+    assert "\n" not in reason
+
+
+@pytest.mark.usefixtures("train")
+def test_it_says_when_the_shell_has_ended(browser, ssh):
+    (ssh / "script").write_text("echo bye")
+    assert refused(browser("ada")) == (1000, "the shell has ended")
+
+
+def test_another_users_session_is_not_there(browser, train, ssh, service):
+    eve = browser("eve")
+    for reference in ("train", train, train[:8]):
+        code, reason = refused(eve, reference)
+        assert (code, reason) == (4404, f"there is no session {reference!r}; see `muster ls --all`")
+        assert eve.get(f"/sessions/{reference}/terminal").status_code == 404
+    assert not (ssh / "pid").exists()
+    assert noted(service) == [("eve", 404, [])] * 3
+    # An administrator sees and does everything.
+    with opened(browser("root", Scope.ADMIN)) as socket:
+        shown_until(socket, b"ready")
+
+
+@pytest.mark.usefixtures("train")
+def test_a_token_that_reads_opens_none(browser, ssh):
+    reader = browser("ada", Scope.READ)
+    assert refused(reader)[0] == 4403
+    assert reader.get("/sessions/train/terminal").status_code == 403
+    assert not (ssh / "pid").exists()
+
+
+@pytest.mark.usefixtures("train")
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {}, {"Origin": "http://testserver.evil.example"}],
+)
+def test_another_sites_page_opens_none(browser, service, headers):
+    with pytest.raises(WebSocketDisconnect) as refusal, opened(browser("ada"), headers=headers):
+        pass
+    assert refusal.value.code == 4403
+    assert [status for _, status, _ in noted(service)] == [403]
+
+
+@pytest.mark.usefixtures("train")
+def test_who_is_not_signed_in_opens_none(browser, caller, service):
+    for nobody in (browser("ada", sign_in=False), caller("ada")):
+        with pytest.raises(WebSocketDisconnect) as refusal, opened(nobody):
+            pass
+        assert refusal.value.code == 4401
+    assert noted(service) == [(None, 401, [])] * 2
+
+
+@pytest.mark.usefixtures("train")
+def test_only_what_runs_has_terminals(browser, caller, service):
+    submitted(caller("ada"), name="waits")
+    ada = browser("ada")
+    code, reason = refused(ada, "waits")
+    assert (code, reason) == (4409, "session waits is PENDING; terminals are for sessions that are RUNNING")
+    assert refused(ada, kernel="sub9")[0] == 4404
+    assert ada.get("/sessions/waits/terminal").status_code == 409
+    half = placed_on(make_session(5, name="half", cluster_size=2), "a1")
+    service.store.add([replace(half, kernels=(half.main, replace(half.kernels[1], container_state="exited")))])
+    assert refused(ada, "half", "sub1") == (4409, "kernel sub1 of session half has ended; choose another")
+
+
+@pytest.mark.usefixtures("train")
+def test_only_so_many_are_open(browser, monkeypatch):
+    monkeypatch.setattr(terminal, "MOST_OF_ONE_USER", 1)
+    ada, root = browser("ada"), browser("root", Scope.ADMIN)
+    with opened(ada) as socket:
+        shown_until(socket, b"ready")
+        assert refused(ada) == (4429, "1 terminals of yours are open; close one")
+        with opened(root) as other:
+            shown_until(other, b"ready")
+        monkeypatch.setattr(terminal, "MOST_TERMINALS", 1)
+        assert refused(root) == (4429, "1 terminals are open; try again later")
+    with opened(ada) as socket:
+        shown_until(socket, b"ready")
+
+
+@pytest.mark.parametrize("how", ["revoked", "signed out", "ended", "restarted", "server"])
+def test_it_ends_with_its_token_its_session_and_the_server(browser, train, ssh, service, app, monkeypatch, how):
+    monkeypatch.setattr(terminal, "CHECK_S", 0.1)
+    ada = browser("ada", name="mine")
+    with opened(ada) as socket:
+        shown_until(socket, b"ready")
+        pid = int((ssh / "pid").read_text())
+        if how == "revoked":
+            service.store.tokens.remove("mine")
+        elif how == "signed out":
+            ada.post("/sign-out")
+        elif how == "server":
+            for one in app.state.terminals:
+                one.stop()
+        else:
+            changed_session(service, train, how)
+        code, _ = closed(socket)
+    assert code == {"revoked": 4401, "signed out": 4401, "server": 1012}.get(how, 4409)
+    assert gone(pid)
+    assert not app.state.terminals
+
+
+def changed_session(service, session_id, how):
+    if how == "ended":
+        service.terminate([session_id], "ada")
+    else:
+        service.restart([session_id], "ada")
+    assert service.store.get([session_id])[session_id].state is not SessionState.RUNNING
+
+
+@pytest.mark.usefixtures("train")
+def test_a_program_that_writes_for_ever_waits_for_its_reader(browser, ssh, app):
+    (ssh / "script").write_text(FLOOD)
+    with opened(browser("ada")) as socket:
+        shown = 0
+        while shown < 2 * WINDOW_BYTES:
+            shown += len(socket.receive_bytes())
+            if shown >= WINDOW_BYTES:
+                socket.send_text(json.dumps({"taken": shown - WINDOW_BYTES // 2}))
+        (one,) = app.state.terminals
+        one.stop()
+        while (message := socket.receive())["type"] == "websocket.send":
+            shown += len(message["bytes"])
+    # The window, and the piece that went beyond it.
+    assert shown < 2 * WINDOW_BYTES + WINDOW_BYTES // 2 + (16 << 10)
+
+
+@pytest.mark.usefixtures("train")
+def test_more_than_is_read_is_not_kept(browser, ssh):
+    (ssh / "script").write_text("echo ready; exec sleep 1000")
+    with opened(browser("ada")) as socket:
+        shown_until(socket, b"ready")
+        for _ in range(2 + WINDOW_BYTES // (32 << 10)):
+            socket.send_bytes(b"x" * (32 << 10))
+        code, reason = closed(socket)
+    assert (code, reason) == (4400, "more was typed than is read; wait until {taken} tells of it")
+
+
+@pytest.mark.usefixtures("train")
+def test_the_browser_is_told_how_much_was_read(browser, ssh):
+    (ssh / "script").write_text("echo ready; exec cat >/dev/null")
+    with opened(browser("ada")) as socket:
+        shown_until(socket, b"ready")
+        for _ in range(8):
+            socket.send_bytes(b"x" * (16 << 10))
+        taken = 0
+        while taken < 7 * (16 << 10):
+            taken = json.loads(socket.receive_text())["taken"]
+        assert taken <= 8 * (16 << 10)
+
+
+def test_a_program_that_ignores_the_hangup_is_killed():
+    child = "import signal, time; signal.signal(signal.SIGHUP, signal.SIG_IGN); print('up', flush=True); time.sleep(99)"
+    made = Terminal(make_session(1), [sys.executable, "-c", child])
+    shown = b""
+    deadline = time.monotonic() + 30
+    while b"up" not in shown:
+        assert time.monotonic() < deadline
+        try:
+            shown += made.read()
+        except BlockingIOError:
+            time.sleep(0.01)
+    pid = made._process.pid
+    made.end()
+    made.end()
+    assert gone(pid)
+
+
+def test_a_control_node_without_ssh_says_so():
+    with pytest.raises(MusterError, match="install openssh-client"):
+        Terminal(make_session(1), ["no-such-program"])
+
+
+def test_the_page_names_its_kernels_and_loads_what_is_here(browser, train):
+    page = browser("ada").get("/sessions/train/terminal?kernel=sub1").text
+    assert f'data-session="{train}" data-kernel="sub1"' in page
+    assert f'href="/sessions/{train}"' in page
+    assert 'value="sub1" selected' in page
+    assert browser("bob").get(f"/sessions/{train}/terminal").status_code == 404
