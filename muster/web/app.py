@@ -18,6 +18,7 @@ from muster.service.metrics import Meter
 from muster.service.sessions import Sessions
 from muster.service.watched_use import WatchedUses
 from muster.web import (
+    agent_use_routes,
     cluster_routes,
     commit_routes,
     event_routes,
@@ -63,6 +64,7 @@ _API = (
     folder_routes,
     secret_routes,
     use_routes,
+    agent_use_routes,
     cluster_routes,
     event_routes,
 )

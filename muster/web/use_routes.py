@@ -1,54 +1,53 @@
-"""`/api/v1/use`: what agents had, gave and used over time."""
+"""`/api/v1/report` and `/use`: what sessions used over a time, and what they use at this moment."""
 
+import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import JSONResponse
-from pydantic import Field
 
-from muster.core.errors import BadInputError
-from muster.service.agent_use import use_over_time_json
+from muster.service.reports import Report, point_or_ago, report_json, report_keys
+from muster.web import models
 from muster.web.caller import Asked
-from muster.web.models import View
 from muster.web.problems import answers
+from muster.web.requests import Replying
 
-router = APIRouter()
-Name = Annotated[str | None, Query(max_length=255)]
-
-
-class AmountView(View):
-    capacity: float
-    allocated: float
-    used: float | None = Field(description="null where no agent told")
-
-
-class PointView(View):
-    """Means over one step; all null where no agent was observed."""
-
-    at: str = Field(description="when the step begins")
-    cpu: AmountView | None = Field(description="in thousandths of a core")
-    mem: AmountView | None = Field(description="in bytes")
-    gpu: AmountView | None = Field(description="in thousandths of a GPU; a share is its part of it")
-    gpu_mem: AmountView | None = Field(description="in bytes")
+router = APIRouter(tags=["use"])
+_TEXT = r"^[^\x00]*$"
+Point = Annotated[str | None, Query(max_length=64, description="2026-11-01, 2026-11-22T08:00, or 7d: so long ago")]
+Text = Annotated[str, Query(max_length=255, pattern=_TEXT)]
+Keys = Annotated[list[Text], Query(description="user, project, day, session; user by default")]
+Only = Annotated[list[Text], Query(description="only theirs; those of all where none is named")]
+Named = Annotated[list[Text], Query(description="all that run, where none is named")]
+_INTERVAL_S = 2.0
 
 
-class UseView(View):
-    span: str
-    step_s: int
-    since: str
-    until: str
-    points: list[PointView]
+@router.get("/report", response_model=models.ReportView, responses=answers(422), summary="What was used over a time")
+def report(
+    asked: Asked,
+    reply: Replying,
+    *,
+    since: Point = None,
+    until: Point = None,
+    by: Keys = [],  # noqa: B006 - FastAPI copies it
+    user: Only = [],  # noqa: B006
+    project: Only = [],  # noqa: B006
+) -> Response:
+    """As `muster report`: the caller's own sessions, an administrator everybody's; of the last 30 days by default."""
+    now = time.time()
+    begins = None if since is None else point_or_ago(since, now, "since")
+    ends = None if until is None else point_or_ago(until, now, "until")
+    return reply(Report, asked.report(begins, ends, report_keys(by), user, project), report_json)
 
 
-@router.get("/use", tags=["agents"], response_model=UseView, responses=answers(404, 422))
+@router.get("/use", response_model=models.UsesView, responses=answers(404, 409, 422), summary="What is used now")
 def use(
     asked: Asked,
+    reply: Replying,
     *,
-    span: Annotated[str, Query(max_length=20, description="the last `hour`, `day` or `week`")] = "hour",
-    group: Name = None,
-    agent: Name = None,
+    session: Named = [],  # noqa: B006
 ) -> Response:
-    """What agents had, what of it was allocated and used: all together, those of a resource group, or one."""
-    if group is not None and agent is not None:
-        raise BadInputError("group: an agent is given too; give one of them")
-    return JSONResponse(use_over_time_json(asked.resources.use(span, group=group, agent=agent)))
+    """One look as of `muster top`: what each kernel of the caller's running sessions uses at this moment."""
+    from muster.service.live_use import KernelNow, kernel_now_json  # noqa: PLC0415 - the Docker SDK loads slowly
+
+    looked = next(iter(asked.looks(session, _INTERVAL_S, once=True)))
+    return reply(list[KernelNow], list(looked), lambda found: {"items": [kernel_now_json(now) for now in found]})

@@ -1,0 +1,152 @@
+"""A physical GPU as a bar, to scale: who has which part, what of a part's memory is used, what is free."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from muster.core.agent import UNIT
+from muster.core.slots import format_bytes, format_milli
+from muster.service.gpu_map import GpuUse, HeldShare
+
+_WIDTH, _HEIGHT, _STRIP = 480, 36, 6
+_LEAST_LABEL, _LETTER = 24.0, 7.2
+_KINDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One share of a device. `number` tells its colour, 0 that it is another's; `text` is what it has."""
+
+    held: HeldShare
+    number: int
+    text: str
+
+    @property
+    def is_anothers(self) -> bool:
+        return not self.held.session.id
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU that is not in MIG mode, or an instance of one; `free` is empty where nothing is."""
+
+    use: GpuUse
+    name: str
+    parts: tuple[Part, ...]
+    free: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCard:
+    """A physical GPU: its devices, their picture, and its memory as the driver counts it."""
+
+    index: int
+    model: str
+    devices: tuple[Device, ...]
+    memory: str
+    picture: Markup
+
+
+def gpu_cards(uses: Sequence[GpuUse]) -> list[GpuCard]:
+    """Of one agent, in the order of their indexes."""
+    physical: dict[str, list[GpuUse]] = {}
+    for use in sorted(uses, key=lambda use: use.gpu.index):
+        physical.setdefault(use.gpu.parent_uuid or use.gpu.uuid, []).append(use)
+    return [_card(of_one) for of_one in physical.values()]
+
+
+def _card(uses: Sequence[GpuUse]) -> GpuCard:
+    devices, number = [], 0
+    for use in uses:
+        parts = []
+        for held in use.held:
+            number += bool(held.session.id)
+            parts.append(Part(held, (number - 1) % _KINDS + 1 if held.session.id else 0, _told(held)))
+        devices.append(
+            Device(use, f"MIG {use.gpu.mig_profile}" if use.gpu.mig_profile else "", tuple(parts), _free(use))
+        )
+    gpu = uses[0].gpu
+    return GpuCard(gpu.index, gpu.model, tuple(devices), _memory(uses), _picture(gpu.index, devices))
+
+
+def _told(held: HeldShare) -> str:
+    told = ["the whole of it" if held.is_device else f"{format_milli(held.amount)} fGPU"]
+    if held.mem_bytes is not None:
+        told.append(f"{format_bytes(held.mem_bytes)} of memory")
+    if held.used_bytes is not None:
+        told.append(f"uses {format_bytes(held.used_bytes)}")
+    return ", ".join(told)
+
+
+def _free(use: GpuUse) -> str:
+    if not use.free:
+        return ""
+    if use.free == use.gpu.capacity:
+        return "free"
+    return f"{format_milli(use.free)} fGPU free"
+
+
+def _memory(uses: Iterable[GpuUse]) -> str:
+    known = [use for use in uses if use.mem_used_bytes is not None]
+    if not known:
+        return "unknown"
+    used = sum(use.mem_used_bytes or 0 for use in known)
+    return f"{format_bytes(used)} used of {format_bytes(sum(use.gpu.mem for use in known))}"
+
+
+def _picture(index: int, devices: Sequence[Device]) -> Markup:
+    begin, drawn = 0.0, Markup()
+    for device in devices:
+        width = _WIDTH * (device.use.gpu.fraction / UNIT if device.use.gpu.exclusive else 1.0)
+        drawn += _device(device, begin, min(width, _WIDTH - begin))
+        begin += width
+    label = f"GPU {index}: " + "; ".join(_in_words(device) for device in devices)
+    return Markup('<svg class="gpu" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        _WIDTH, _HEIGHT, label, drawn
+    )
+
+
+def _in_words(device: Device) -> str:
+    parts = [f"{_owner(part)} {part.text}" for part in device.parts]
+    said = ", ".join([*parts, *([device.free] if device.free else [])])
+    return f"{device.name}: {said}" if device.name else said
+
+
+def _owner(part: Part) -> str:
+    return "another's" if part.is_anothers else f"{part.held.session.name} {part.held.kernel.name}"
+
+
+def _device(device: Device, begin: float, width: float) -> Markup:
+    drawn = Markup('<rect class="gpu-free" x="{:.1f}" y="1" width="{:.1f}" height="{}"/>').format(
+        begin + 1, max(0.0, width - 2), _HEIGHT - 2
+    )
+    at = begin
+    for part in device.parts:
+        size = min(part.held.amount / device.use.gpu.capacity * width, begin + width - at)
+        drawn += _share(part, at, size)
+        at += size
+    return drawn + _label("free" if device.free else "", at, begin + width - at)
+
+
+def _share(part: Part, at: float, size: float) -> Markup:
+    kind = f"gpu-share-{part.number}" if part.number else "gpu-share-other"
+    drawn = Markup('<rect class="gpu-share {}" x="{:.1f}" y="1" width="{:.1f}" height="{}"/>').format(
+        kind, at + 1, max(0.0, size - 2), _HEIGHT - 2
+    )
+    limit = part.held.mem_bytes or (part.held.gpu.mem if part.held.gpu else 0)
+    if part.held.used_bytes is not None and limit:
+        used = min(1.0, part.held.used_bytes / limit)
+        drawn += Markup('<rect class="gpu-used {}" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(
+            kind, at + 1, _HEIGHT - 1 - _STRIP, max(0.0, (size - 2) * used), _STRIP
+        )
+    return drawn + _label("" if part.is_anothers else part.held.session.name, at, size)
+
+
+def _label(text: str, at: float, size: float) -> Markup:
+    """As much of it as has room."""
+    most = int((size - 12) / _LETTER)
+    if not text or size < _LEAST_LABEL or most < 2:
+        return Markup()
+    shown = text if len(text) <= most else text[: most - 1] + "…"
+    return Markup('<text class="gpu-text" x="{:.1f}" y="20">{}</text>').format(at + 6, shown)
