@@ -1,0 +1,174 @@
+"""The log in a dialog: what it offers, its text, its file, and who gets them."""
+
+import gzip
+import re
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from muster.core.errors import AgentUnreachableError
+from muster.core.session import SessionState
+from muster.core.spec_apps import AppSpec
+from muster.core.token import Scope
+from muster.service.local_backend import LocalBackend
+from muster.web import log_stream
+from tests.strategies import make_session, placed_on
+
+HTMX = {"HX-Request": "true"}
+KERNELS = "/sessions/train/kernels"
+
+
+@pytest.fixture
+def train(service) -> str:
+    """The id of ada's session of two kernels that runs, with an app and a port of its program's own."""
+    session = make_session(
+        1, name="train", cluster_size=2, apps=[AppSpec(name="board", command="serve", port=6006)], publish=[8000]
+    )
+    service.store.add([placed_on(session, "a1")])
+    return session.id
+
+
+@pytest.fixture
+def ended(service) -> str:
+    """The id of ada's session that has ended and left a log."""
+    session = replace(make_session(2, name="done"), state=SessionState.CANCELLED)
+    service.store.add([session])
+    service.store.keep_log(session.id, "main1", gzip.compress(b"one\n\x1b[31mtwo\x1b[0m\nthree\n"))
+    return session.id
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """What the engine would tell, and what it was asked for; it goes on until it is told to stop."""
+    asked, stop, opened = [], threading.Event(), threading.Event()
+
+    class Pieces:
+        def __iter__(self):
+            yield b"first\n"
+            while not stop.wait(0.01):
+                yield b"more\n"
+
+        def close(self):
+            stop.set()
+
+    @contextmanager
+    def log(self, reference, kernel, wanted):
+        self.find(reference)
+        asked.append((kernel, wanted))
+        opened.set()
+        yield Pieces()
+
+    monkeypatch.setattr(LocalBackend, "log", log)
+    yield asked, stop, opened
+    stop.set()
+
+
+def test_the_dialog_offers_the_kernels_and_the_apps_that_have_logs(browser, train):
+    ada = browser("ada")
+    dialog = ada.get(f"{KERNELS}/sub1/log-dialog", headers=HTMX).text
+    assert "<html" not in dialog
+    offered = re.findall(r'<option value="(/sessions/[^"]+)"([^>]*)>([^<]+)<', dialog)
+    base = f"/sessions/{train}/kernels"
+    assert [(value, shown) for value, _, shown in offered] == [
+        (f"{base}/main1/log", "main1"),
+        (f"{base}/sub1/log", "sub1"),
+        (f"{base}/main1/log?app=board", "app board"),
+    ]
+    assert [shown for _, given, shown in offered if "selected" in given] == ["sub1"]
+    assert 'id="log-follow" checked' in dialog
+    assert f'href="{base}/sub1/log?download=1"' in dialog
+    # Without htmx it is a page.
+    assert "<html" in ada.get(f"{KERNELS}/sub1/log-dialog").text
+
+
+@pytest.mark.usefixtures("ended")
+def test_what_has_ended_is_not_followed(browser):
+    dialog = browser("ada").get("/sessions/done/kernels/main1/log-dialog", headers=HTMX).text
+    assert "muster-log" in dialog
+    assert "log-follow" not in dialog
+
+
+@pytest.mark.usefixtures("ended")
+def test_the_text_and_the_file(browser):
+    ada = browser("ada", Scope.READ)
+    text = ada.get("/sessions/done/kernels/main1/log", params={"tail": 1})
+    assert (text.text, text.headers["content-type"]) == ("three\n", "text/plain; charset=utf-8")
+    assert "content-disposition" not in text.headers
+    file = ada.get("/sessions/done/kernels/main1/log?download=1&tail=1")
+    # The whole, as it was written.
+    assert file.content == b"one\n\x1b[31mtwo\x1b[0m\nthree\n"
+    assert file.headers["content-disposition"] == 'attachment; filename="done-main1.log"'
+
+
+def test_a_file_is_named_after_the_app_and_after_nothing_that_was_made_up(browser, train, engine):
+    asked, stop, _ = engine
+    stop.set()
+    ada = browser("ada")
+    names = {}
+    for app in ("board", 'x";evil'):
+        file = ada.get(f"/sessions/{train}/kernels/main1/log", params={"download": True, "follow": True, "app": app})
+        names[app] = file.headers["content-disposition"]
+    assert names["board"] == 'attachment; filename="train-board.log"'
+    assert names['x";evil'] == 'attachment; filename="train-main1.log"'
+    assert [wanted.follow for _, wanted in asked] == [False, False]
+
+
+@pytest.mark.parametrize("path", ["log-dialog", "log", "log?download=1"])
+def test_another_users_log_is_not_there(browser, train, ended, path):
+    eve = browser("eve")
+    for session in ("train", train, ended):
+        answer = eve.get(f"/sessions/{session}/kernels/main1/{path}")
+        assert answer.status_code == 404
+        assert "there is no session" in answer.text
+        assert "two" not in answer.text
+    assert browser("nobody", sign_in=False).get(f"{KERNELS}/main1/{path}", follow_redirects=False).status_code == 303
+
+
+@pytest.mark.usefixtures("train")
+def test_an_error_is_a_line_for_the_script_and_a_page_for_a_person(browser, monkeypatch):
+    @contextmanager
+    def log(*_arguments):
+        raise AgentUnreachableError("agent a1 <does not answer>")
+        yield
+
+    monkeypatch.setattr(LocalBackend, "log", log)
+    ada = browser("ada")
+    told = ada.get(f"{KERNELS}/main1/log")
+    assert (told.status_code, told.text) == (503, "agent a1 <does not answer>")
+    assert told.headers["content-type"] == "text/plain; charset=utf-8"
+    page = ada.get(f"{KERNELS}/main1/log?download=1")
+    assert page.status_code == 503
+    assert "agent a1 &lt;does not answer&gt;" in page.text
+    assert ada.get(f"{KERNELS}/sub9/log-dialog").status_code == 404
+
+
+@pytest.mark.usefixtures("train")
+def test_who_loses_the_token_reads_no_further(browser, service, engine, monkeypatch):
+    monkeypatch.setattr(log_stream, "CHECK_S", 0.05)
+    asked, stop, opened = engine
+    ada = browser("ada", name="mine")
+    revoking = threading.Thread(target=lambda: (opened.wait(30), service.store.tokens.remove("mine")))
+    revoking.start()
+    # It would go on for ever.
+    assert ada.get(f"{KERNELS}/sub1/log?follow=true").text.startswith("first\n")
+    revoking.join()
+    assert stop.is_set()
+    assert [(kernel, wanted.follow) for kernel, wanted in asked] == [("sub1", True)]
+
+
+@pytest.mark.usefixtures("train", "engine")
+def test_only_so_many_logs_are_read_at_once(browser, app):
+    app.state.streams |= set(range(log_stream.MOST_STREAMS))
+    told = browser("ada").get(f"{KERNELS}/main1/log")
+    assert (told.status_code, told.text) == (429, "200 logs are being read; try again later")
+    app.state.streams.clear()
+
+
+def test_a_session_of_nasty_names_breaks_no_page(browser, service):
+    nasty = replace(make_session(3), name='"><script>x</script>')
+    service.store.add([nasty])
+    text = browser("ada").get(f"/sessions/{nasty.id}/kernels/main1/log-dialog").text
+    assert "<script>x" not in text
+    assert "&lt;script&gt;x" in text
