@@ -37,7 +37,7 @@ def seen_suggestions(
     return tuple(_without_names(one) if _ends_one_of(one, hidden) else one for one in suggestions)
 
 
-def _ends_one_of(suggestion: Suggestion, hidden: Collection[str]) -> bool:
+def _ends_one_of(suggestion: Suggestion, hidden: set[str]) -> bool:
     return any(isinstance(change, Later) and hidden.intersection(change.ended) for change in suggestion.changes)
 
 
