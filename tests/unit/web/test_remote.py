@@ -2,12 +2,20 @@
 
 import gzip
 import re
+import time
+from dataclasses import replace
 
 import pytest
+import yaml
 
+from muster.core.agent import AgentState
+from muster.core.errors import ImageError
+from muster.core.session import SessionState
 from muster.core.token import Scope
+from muster.engine.commit import Made
+from muster.service import commits
 from tests.command_line import muster
-from tests.strategies import make_agent
+from tests.strategies import make_agent, make_session, placed_on
 
 SMALL = ("--cpu", "0.1", "--mem", "64M", "--shm", "16M")
 
@@ -69,6 +77,83 @@ def test_every_command_prints_what_it_prints_on_the_control_node(remote, service
         1,
         ["muster: still waiting for late (PENDING); `muster why SESSION` says why"],
     )
+
+
+def test_folders_secrets_images_and_reports_are_told_as_on_the_control_node(remote, service, tmp_path):
+    service.store.save_agents([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
+    (tmp_path / "images.yml").write_text(yaml.safe_dump({"images": [{"name": "base", "reference": "lab/base:1"}]}))
+    ran = replace(placed_on(make_session(1, name="ran"), "far"), owner="ada", submitted_at=time.time() - 60)
+    ended = replace(placed_on(make_session(2, name="ended"), "far", state=SessionState.TERMINATED), owner="bob")
+    began = time.time() - 7200
+    ended = replace(ended, submitted_at=began - 60, started_at=began, ended_at=began + 3600)
+    service.store.add([replace(ran, started_at=time.time() - 50), ended])
+    ada = remote("ada", Scope.ADMIN)
+    assert ada("folder", "create", "data", "--quota", "1.5G").out == "Created data\n"
+    assert ada("folder", "share", "data", "bob", "--rw").out == "bob may mount ada/data read-write\n"
+    assert ada("folder", "quota", "data", "none").errors == ["agent far: no route"]
+    secret = tmp_path / "secret"
+    secret.write_text("hush")
+    assert ada("secret", "set", "token", "--from-file", str(secret)).out == "token is set\n"
+    for arguments in (
+        *(
+            ("folder", "ls"),
+            ("folder", "ls", "--json"),
+            ("folder", "ls", "--all", "--no-size"),
+            ("folder", "show", "data"),
+        ),
+        *(
+            ("folder", "show", "nosuch"),
+            ("folder", "create", "data"),
+            ("folder", "create", "a/b"),
+        ),
+        *(("secret", "ls"), ("secret", "ls", "--json"), ("secret", "rm", "nosuch")),
+        *(("images",), ("images", "--json"), ("images", "show", "base"), ("images", "show", "nosuch")),
+        *(
+            ("report", "-u", "bob"),
+            ("report", "--by", "project,user", "--since", "1d", "-u", "bob"),
+            ("report", "-u", "bob", "--csv"),
+            ("report", "--by", "x"),
+        ),
+        *(("top", "nosuch"), ("top", "--once"), ("rename", "nosuch", "x"), ("restart", "nosuch")),
+        ("commit", "ran", "NoTag"),
+    ):
+        same(ada, *arguments)
+    assert "ended" in ada("report", "--by", "session", "--csv").out
+    told = ada("report", "--json", "--since", "2026-01-01T00:00+00:00").json
+    assert (told["since"], told["by"]) == ("2026-01-01T00:00:00.000+00:00", ["user"])
+    assert ada("folder", "unshare", "data", "bob").out == "data is no longer shared with bob\n"
+    assert ada("folder", "rm", "data", "--yes", "--json").json == {"name": "data", "removed": False, "left_on": ["far"]}
+    assert ada("secret", "rm", "token").out == "token is removed\n"
+    assert ada("rename", "ran", "renamed").out == f"{ran.id} is called renamed\n"
+    assert ada("restart", "renamed", "--json").json[0]["step"] == "RESTARTING"
+
+
+def test_a_commit_is_waited_for_and_its_failure_told(remote, service, monkeypatch):
+    service.store.save_agents([make_agent("a1")])
+    service.store.add([replace(placed_on(make_session(1, name="ran"), "a1"), owner="ada")])
+    outcomes = [ImageError("it is too large", permanent=True), Made("sha256:" + "1" * 64, 1 << 20)]
+
+    def commit(*_arguments):
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, ImageError):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(commits, "commit", commit)
+    monkeypatch.setattr(commits, "parent_id", lambda _agent, _kernel: "sha256:" + "0" * 64)
+    ada = remote("ada")
+    failed = ada("commit", "ran", "lab/train:1")
+    assert (failed.code, failed.errors) == (1, ["muster: it is too large"])
+    made = ada("commit", "ran:main1", "lab/train:1", "-m", "with results", "--json").json
+    assert (made["reference"], made["message"], made["author"]) == ("lab/train:1", "with results", "ada")
+    assert "lab/train" in ada("images").out
+    assert "lab/train" not in remote("eve")("images").out
+    assert ada("commit", "ran", "lab/train:2", "--sync").errors == [
+        "muster: --sync: it needs the control node; leave it out, and agents get the image when needed"
+    ]
+    assert ada("images", "rm", "lab/train:1").errors == [
+        "muster: --server: muster images rm needs the control node; run it there, without --server"
+    ]
 
 
 def test_it_shows_and_touches_what_the_tokens_user_may(remote):

@@ -1,0 +1,170 @@
+"""Data folders and secrets by the API: whose they are, who is told what."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from muster.ansible_gateway.playbook import HostAnswer
+from muster.core.folders import MountedFolder
+from muster.core.token import Scope
+from muster.service import folders
+from muster.web import models
+from tests.strategies import make_agent, make_session
+from tests.unit.web.test_api import submitted
+
+FOLDERS = "/api/v1/folders"
+SECRETS = "/api/v1/secrets"
+
+
+@pytest.fixture
+def asked_agents(monkeypatch):
+    """What agents are asked to do with folders, while agent a1 answers and far does not."""
+    asked = []
+
+    class Gateway:
+        def __init__(self, inventory, cluster):
+            del inventory, cluster
+
+        def folders(self, agent_ids, variables, answered):
+            asked.append((variables["folders_state"], [entry["path"] for entry in variables["folders_entries"]]))
+            told = {"exists": True, "used_bytes": 5, "files": 2, "quota": None, "shared_from": None}
+            for agent_id in agent_ids:
+                if agent_id == "far":
+                    answered(HostAnswer("far", unreachable="no route to far"))
+                else:
+                    entries = [{"path": entry["path"], **told} for entry in variables["folders_entries"]]
+                    answered(HostAnswer(agent_id, {"folders": entries}))
+
+    monkeypatch.setattr(folders, "AnsibleGateway", Gateway)
+    return asked
+
+
+@pytest.fixture
+def mounted(service):
+    """A session of that user that mounts a folder."""
+
+    def mount(number, owner, of, name):
+        folder = service.store.folders.find(of, name)
+        one = MountedFolder(folder.id, of, name, folder.path, folder.number, None, "/mnt/data", read_only=True)
+        made = replace(make_session(number, name=f"{owner}-uses"), owner=owner, folders=(one,))
+        service.store.add([made])
+        return made
+
+    return mount
+
+
+def test_a_folder_is_made_shown_listed_and_removed(caller, service, asked_agents):
+    service.store.save_agents([make_agent("a1")])
+    ada = caller("ada")
+    made = ada.post(FOLDERS, json={"name": "data", "quota_bytes": 1 << 30})
+    assert made.status_code == 201, made.text
+    told = models.FolderView.model_validate(made.json())
+    assert (told.owner, told.quota_bytes, told.used_bytes, told.problems) == ("ada", 1 << 30, 5, {})
+    assert ada.post(FOLDERS, json={"name": "data"}).json()["type"] == "urn:muster:name-taken"
+    listed = ada.get(FOLDERS).json()
+    assert [(one["name"], one["used_bytes"]) for one in listed["items"]] == [("data", None)]
+    assert asked_agents == [("present", [told.path])]
+    assert ada.get(FOLDERS, params={"sizes": True}).json()["items"][0]["used_bytes"] == 5
+    assert ada.get(f"{FOLDERS}/data").json()["files"] == 2
+    assert ada.post(f"{FOLDERS}/data/quota", json={"quota_bytes": None}).json()["quota_bytes"] is None
+    assert ada.delete(f"{FOLDERS}/data").json() == {"name": "data", "removed": True, "left_on": [], "problems": {}}
+    assert ada.get(f"{FOLDERS}/data").status_code == 404
+    assert asked_agents[-1] == ("absent", [told.path])
+
+
+@pytest.mark.usefixtures("asked_agents")
+def test_an_agent_that_does_not_answer_is_named_and_keeps_its_part(caller, service):
+    service.store.save_agents([make_agent("a1"), make_agent("far")])
+    ada = caller("ada")
+    assert ada.post(FOLDERS, json={"name": "data"}).json()["problems"] == {"far": "no route to far"}
+    removed = ada.delete(f"{FOLDERS}/data").json()
+    assert (removed["removed"], removed["left_on"]) == (False, ["far"])
+    assert ada.get(f"{FOLDERS}/data").json()["state"] == "removing"
+
+
+def test_anothers_folder_is_not_there(caller):
+    assert caller("eve").post(FOLDERS, json={"name": "private"}).status_code == 201
+    ada = caller("ada")
+    of_eve = {"owner": "eve"}
+    for answer in (
+        ada.get(f"{FOLDERS}/private", params=of_eve),
+        ada.delete(f"{FOLDERS}/private", params=of_eve),
+        ada.post(f"{FOLDERS}/private/quota", json={"quota_bytes": 1 << 30}, params=of_eve),
+        ada.post(f"{FOLDERS}/private/share", json={"grantee": "ada"}, params=of_eve),
+        ada.post(f"{FOLDERS}/private/unshare", json={"grantee": "ada"}, params=of_eve),
+    ):
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == "eve has no folder 'private'; see `muster folder ls`"
+    assert ada.get(FOLDERS, params={"all": True}).json()["items"] == []
+    assert ada.get(FOLDERS, params=of_eve).json()["type"] == "urn:muster:scope"
+    assert ada.post(FOLDERS, json={"name": "gift"}, params=of_eve).json()["type"] == "urn:muster:scope"
+    root = caller("root", Scope.ADMIN)
+    assert [one["owner"] for one in root.get(FOLDERS, params={"all": True}).json()["items"]] == ["eve"]
+    assert root.delete(f"{FOLDERS}/private", params=of_eve).json()["removed"] is True
+
+
+def test_a_folder_that_is_shared_is_seen_without_what_concerns_others(caller, mounted):
+    eve, ada = caller("eve"), caller("ada")
+    eve.post(FOLDERS, json={"name": "data"})
+    for grantee in ("ada", "bob", "@vision"):
+        assert eve.post(f"{FOLDERS}/data/share", json={"grantee": grantee, "read_only": False}).status_code == 200
+    mounted(1, "ada", "eve", "data")
+    mounted(2, "bob", "eve", "data")
+    hers = eve.get(f"{FOLDERS}/data").json()
+    assert [share["grantee"] for share in hers["shared_with"]] == ["@vision", "ada", "bob"]
+    assert hers["used_by"] == ["ada-uses", "bob-uses"]
+    his = ada.get(f"{FOLDERS}/data", params={"owner": "eve"}).json()
+    assert [share["grantee"] for share in his["shared_with"]] == ["ada"]
+    assert his["used_by"] == ["ada-uses"]
+    refused = ada.delete(f"{FOLDERS}/data", params={"owner": "eve"})
+    assert (refused.status_code, refused.json()["detail"]) == (
+        403,
+        "folder eve/data is eve's; only its owner can change it",
+    )
+    assert eve.delete(f"{FOLDERS}/data").status_code == 409
+    taken = eve.post(f"{FOLDERS}/data/unshare", json={"grantee": "bob"}).json()
+    assert taken == {"name": "data", "grantee": "bob", "still_mounted_by": ["ada-uses", "bob-uses"]}
+    assert caller("bob").get(FOLDERS).json()["items"] == []
+    in_project = caller("bob", Scope.READ).get(FOLDERS, params={"project": "vision"}).json()["items"]
+    assert [one["name"] for one in in_project] == ["data"]
+
+
+def test_a_secret_is_set_named_used_and_removed(caller, service):
+    ada = caller("ada")
+    assert ada.put(f"{SECRETS}/api-token", json={"value": "hush-hush"}).json() == {"name": "api-token"}
+    (listed,) = ada.get(SECRETS).json()["items"]
+    assert (listed["name"], set(listed)) == ("api-token", {"name", "changed_at"})
+    session = service.store.get([submitted(ada, secrets=["api-token"])["id"]])
+    assert [service.secrets.values(one) for one in session.values()] == [{"api-token": "hush-hush"}]
+    assert ada.delete(f"{SECRETS}/api-token").status_code == 200
+    assert ada.delete(f"{SECRETS}/api-token").status_code == 404
+    assert ada.get(SECRETS).json()["items"] == []
+
+
+def test_a_secret_is_nobody_elses_and_never_told(caller, service):
+    ada, root = caller("ada"), caller("root", Scope.ADMIN)
+    answers = [ada.put(f"{SECRETS}/token", json={"value": "hush-hush"})]
+    answers += [ada.get(SECRETS), root.get(SECRETS), ada.put(f"{SECRETS}/to ken", json={"value": "hush-hush"})]
+    answers += [ada.put(f"{SECRETS}/token", json={"value": "hush-hush", "more": 1})]
+    answers += [ada.put(f"{SECRETS}/token", json={"value": ["hush-hush"]})]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 422, 422, 422]
+    assert answers[2].json()["items"] == []
+    assert root.delete(f"{SECRETS}/token").status_code == 404
+    reader = caller("ada", Scope.READ)
+    assert reader.put(f"{SECRETS}/token", json={"value": "other"}).status_code == 403
+    assert reader.delete(f"{SECRETS}/token").status_code == 403
+    audit = (service.settings.state_dir / "audit.log").read_text()
+    assert "hush-hush" not in audit + "".join(answer.text for answer in answers)
+    noted = [json.loads(line) for line in audit.splitlines()]
+    assert {"PUT", "DELETE"} == {line["method"] for line in noted}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [({"value": ""}, "the secret is empty"), ({"value": "x" * 70_000}, "larger than 64 KiB"), ({}, "value: ")],
+)
+def test_a_value_that_is_none_is_refused(caller, body, words):
+    answer = caller("ada").put(f"{SECRETS}/token", json=body)
+    assert answer.status_code == 422
+    assert words in answer.json()["detail"]

@@ -1,0 +1,215 @@
+"""What was used, what is being used, and images of running kernels by the API."""
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from muster.core.errors import ImageError
+from muster.core.session import SessionState
+from muster.core.token import Scope
+from muster.engine.commit import Made
+from muster.service import commits, looks
+from muster.service.commits_under_way import CommitsUnderWay
+from muster.service.live_use import KernelNow
+from muster.web import models
+from tests.strategies import make_agent, make_session, placed_on
+
+HOUR = 3600.0
+IMAGE = "lab/train:2"
+
+
+@pytest.fixture
+def running(service):
+    """Puts a session into the store that has run for an hour on agent a1."""
+    service.store.save_agents([make_agent("a1")])
+
+    def put(number, owner, project="default"):
+        made = placed_on(make_session(number, name=f"of-{owner}", project=project), "a1", state=SessionState.RUNNING)
+        now = time.time()
+        made = replace(made, owner=owner, submitted_at=now - HOUR - 60, started_at=now - HOUR)
+        service.store.add([made])
+        return made
+
+    return put
+
+
+def test_a_user_is_told_his_own_use_and_an_administrator_everybodys(caller, running):
+    running(1, "ada", "vision")
+    running(2, "eve")
+    ada, root = caller("ada"), caller("root", Scope.ADMIN)
+    report = models.ReportView.model_validate(ada.get("/api/v1/report").json())
+    assert (report.by, [line["user"] for line in report.lines]) == (["user"], ["ada"])
+    assert report.lines[0]["sessions"] == 1
+    assert report.lines[0]["cpu_hours_allocated"] > 0
+    for query in ({"user": "eve"}, {"project": "default"}, {"user": ["eve"], "by": "session"}):
+        assert ada.get("/api/v1/report", params=query).json()["lines"] == []
+    assert [line["user"] for line in ada.get("/api/v1/report", params={"user": ["ada", "eve"]}).json()["lines"]] == [
+        "ada"
+    ]
+    assert [line["user"] for line in root.get("/api/v1/report").json()["lines"]] == ["ada", "eve"]
+    pairs = root.get("/api/v1/report", params={"by": ["project", "user"], "since": "30m"}).json()
+    assert [(line["project"], line["user"]) for line in pairs["lines"]] == [("default", "eve"), ("vision", "ada")]
+    assert pairs["lines"][0]["cpu_hours_allocated"] < report.lines[0]["cpu_hours_allocated"]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"by": "colour"}, "by: there is no key 'colour'; use user, project, day, session"),
+        ({"since": "long ago"}, "since: "),
+        ({"since": "1d", "until": "2d"}, "until: it is not after since"),
+        ({"since": "2026-11-01T00:00", "until": ""}, "until: "),
+    ],
+)
+def test_a_time_or_a_key_that_is_none_is_told(caller, query, words):
+    answer = caller("ada").get("/api/v1/report", params=query)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(words)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Agents that answer at once; the sessions that were asked about."""
+
+    class Uses:
+        def __init__(self, sessions, agents, interval_s):
+            del agents, interval_s
+            self.sessions = sessions
+
+        def start(self):
+            pass
+
+        def stop(self):
+            stopped.append([session.name for session in self.sessions])
+
+        def all(self, timeout_s, *, rounds=1):
+            del timeout_s, rounds
+            return [KernelNow(s, s.main, problem="agent a1 does not answer") for s in self.sessions]
+
+    stopped = []
+    monkeypatch.setattr(looks, "LiveUses", Uses)
+    return stopped
+
+
+def test_a_look_is_at_ones_own_sessions(caller, running, measured):
+    running(1, "ada")
+    hers = running(2, "eve")
+    ada = caller("ada")
+    (now,) = ada.get("/api/v1/use").json()["items"]
+    assert (now["session"], now["kernel"], now["problem"]) == ("of-ada", "main1", "agent a1 does not answer")
+    assert measured == [["of-ada"]]
+    for reference in ("of-eve", hers.id):
+        assert ada.get("/api/v1/use", params={"session": reference}).status_code == 404
+    seen = caller("root", Scope.ADMIN).get("/api/v1/use").json()["items"]
+    assert [now["session"] for now in seen] == ["of-ada", "of-eve"]
+
+
+class Engine:
+    """An engine whose commits go on until they are let."""
+
+    def __init__(self):
+        self.goes_on = threading.Event()
+        self.error = None
+
+    def commit(self, agent, kernel, new, most_bytes, spool, progressed):
+        del agent, kernel, new, most_bytes, spool
+        progressed(50, 200)
+        assert self.goes_on.wait(30)
+        if self.error:
+            raise self.error
+        return Made("sha256:" + "1" * 64, 200)
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    made = Engine()
+    monkeypatch.setattr(commits, "commit", made.commit)
+    monkeypatch.setattr(commits, "parent_id", lambda _agent, _kernel: "sha256:" + "0" * 64)
+    yield made
+    made.goes_on.set()
+
+
+def reached(client, state):
+    deadline = time.monotonic() + 30
+    while (told := client.get(f"/api/v1/commits/{IMAGE}").json())["state"] != state:
+        assert time.monotonic() < deadline, told
+        time.sleep(0.01)
+    return models.CommitView.model_validate(told)
+
+
+def begun(client, session="of-ada", **wanted):
+    return client.post(f"/api/v1/sessions/{session}/commit", json={"name": IMAGE, **wanted})
+
+
+def test_a_commit_is_begun_watched_and_found_in_the_catalog(caller, running, engine):
+    session = running(1, "ada")
+    ada = caller("ada")
+    answer = begun(ada, message="with results")
+    assert (answer.status_code, answer.json()["state"]) == (202, "making")
+    while reached(ada, "making").done_bytes == 0:
+        time.sleep(0.01)
+    assert reached(ada, "making").total_bytes == 200
+    assert begun(ada).json()["type"] == "urn:muster:name-taken"
+    assert ada.get("/api/v1/images/lab/train").status_code == 404
+    engine.goes_on.set()
+    told = reached(ada, "made")
+    assert told.image["session"] == {"id": session.id, "name": "of-ada", "kernel": "main1"}
+    (known,) = ada.get("/api/v1/images/lab/train").json()["items"]
+    assert known["committed"] == told.image
+    assert known["committed"]["message"] == "with results"
+
+
+def test_why_a_commit_failed_is_told_and_its_name_is_free_again(caller, running, engine):
+    running(1, "ada")
+    ada = caller("ada")
+    engine.error = ImageError("image lab/train:2 would have 9 GiB", permanent=True)
+    engine.goes_on.set()
+    begun(ada)
+    assert reached(ada, "failed").problem == "image lab/train:2 would have 9 GiB"
+    engine.error = None
+    assert begun(ada).status_code == 202
+    assert reached(ada, "made").problem is None
+
+
+def test_anothers_session_and_what_is_made_of_it_are_not_there(caller, running, engine):
+    running(1, "ada")
+    ada, eve, root = caller("ada"), caller("eve"), caller("root", Scope.ADMIN)
+    assert begun(eve).status_code == 404
+    assert begun(caller("ada", Scope.READ)).status_code == 403
+    assert begun(ada).status_code == 202
+    for state in ("making", "made"):
+        reached(ada, state)
+        assert eve.get(f"/api/v1/commits/{IMAGE}").status_code == 404
+        assert root.get(f"/api/v1/commits/{IMAGE}").json()["state"] == state
+        engine.goes_on.set()
+    assert eve.get(f"/api/v1/images/{IMAGE}").status_code == 404
+
+
+def test_a_commit_that_another_process_makes_is_still_making(caller, running, engine, service):
+    running(1, "ada")
+    ada = caller("ada")
+    begun(ada)
+    service.commits = CommitsUnderWay()
+    assert reached(ada, "making").total_bytes == 0
+    engine.goes_on.set()
+    assert reached(ada, "made").image["author"] == "ada"
+    service.store.images.forget("lab/train", "2")
+    assert ada.get(f"/api/v1/commits/{IMAGE}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "words"),
+    [
+        ({"name": "NoTag"}, 422, "NAME:TAG: 'NoTag' has no tag"),
+        ({"message": "two\nlines"}, 422, "--message: it holds a line break"),
+        ({"kernel": "sub9"}, 404, "session of-ada has no kernel 'sub9'"),
+    ],
+)
+def test_a_commit_that_cannot_be_is_refused_at_once(caller, running, engine, wanted, status, words):
+    del engine
+    running(1, "ada")
+    answer = begun(caller("ada"), **wanted)
+    assert answer.status_code == status
+    assert answer.json()["detail"].startswith(words)
