@@ -1,0 +1,333 @@
+"""The launch page: a form that is a session spec, and what becomes of it while it is filled in."""
+
+import html
+import json
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import pytest
+import yaml
+
+from muster.core.token import Scope
+from muster.service.folders import Folder
+from muster.web.pages.launch_fields import BESIDE
+from tests.strategies import NOW, make_agent
+from tests.unit.web.test_api import SESSIONS, submitted
+
+HTMX = {"HX-Request": "true"}
+
+
+class _Form(HTMLParser):
+    """What a browser sends of the form that launches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs: list[tuple[str, str]] = []
+        self._inside = False
+        self._area: str | None = None
+        self._select: tuple[str, str | None] | None = None
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        if tag == "form":
+            self._inside = found.get("id") == "launch-form"
+        if not self._inside:
+            return
+        name = found.get("name")
+        if tag == "input" and name and (found.get("type") != "checkbox" or "checked" in found):
+            self.pairs.append((name, found.get("value") or ("" if found.get("type") != "checkbox" else "on")))
+        elif tag == "textarea":
+            self._area = name
+            self.pairs.append((name, ""))
+        elif tag == "select":
+            self._select = (name, None)
+        elif tag == "option" and self._select:
+            name, chosen = self._select
+            if chosen is None or "selected" in found:
+                self._select = (name, found["value"])
+
+    def handle_endtag(self, tag):
+        if tag == "form":
+            self._inside = False
+        elif tag == "textarea":
+            if self._area:
+                name, text = self.pairs.pop()
+                self.pairs.append((name, text.removeprefix("\n")))
+            self._area = None
+        elif tag == "select" and self._select:
+            self.pairs.append(self._select)
+            self._select = None
+
+    def handle_data(self, data):
+        if self._area:
+            name, text = self.pairs.pop()
+            self.pairs.append((name, text + data))
+
+
+def form_of(text):
+    parser = _Form()
+    parser.feed(text)
+    return parser.pairs
+
+
+def with_fields(pairs, **changes):
+    """As the form was sent, with these fields filled in otherwise; as the test client takes it."""
+    data: dict[str, list[str]] = {}
+    for name, value in pairs:
+        data.setdefault(name, []).append(value)
+    return {**data, **{name: value if isinstance(value, list) else [value] for name, value in changes.items()}}
+
+
+def words_of(text):
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+def element(text, identity):
+    """The words of the element with that id, as far as no other of its kind is in it."""
+    tag, inner = re.search(rf'<(\w+)[^>]* id="{identity}"[^>]*>(.*)', text, re.DOTALL).groups()
+    return words_of(inner.split(f"</{tag}>", 1)[0])
+
+
+def raw(text, identity):
+    return html.unescape(re.search(rf'<pre id="{identity}">(.*?)</pre>', text, re.DOTALL)[1])
+
+
+@pytest.fixture
+def agents(service):
+    hardware = {"cpus": 8, "mem_bytes": 16 << 30, "swarm": "manager"}
+    service.store.save_agents([make_agent("a1", **hardware), make_agent("a2", **hardware)])
+
+
+@pytest.fixture
+def ada(browser):
+    return browser("ada")
+
+
+@pytest.fixture
+def preview(ada):
+    """What the page says while this is filled in."""
+    pairs = form_of(ada.get("/launch").text)
+
+    def ask(**changes):
+        answer = ada.post("/launch/preview", data=with_fields(pairs, **changes), headers=HTMX)
+        assert answer.status_code == 200
+        return answer.text
+
+    return ask
+
+
+# What becomes of it
+
+
+@pytest.mark.usefixtures("agents")
+def test_it_says_where_it_starts_now(preview):
+    text = preview(cluster_size="3", cpu="4", cluster_mode="multi-node")
+    line = element(text, "verdict-line")
+    assert re.fullmatch(r"Starts now on a\d \(\w+, \w+\) and a\d \(\w+\)", line)
+    assert element(text, "answer-line") == line
+    assert 'data-kind="starts"' in text
+    assert preview(cluster_size="3", cpu="4", cluster_mode="multi-node", count="2").count("starts now on") == 1
+
+
+@pytest.mark.usefixtures("agents")
+def test_it_says_why_it_never_starts_and_what_would_let_it(preview):
+    text = preview(cpu="20")
+    assert element(text, "verdict-line").startswith("Can never start: never fits")
+    applied = [json.loads(html.unescape(found)) for found in re.findall(r'data-apply="([^"]*)"', text)]
+    assert {"cpu": "8"} in applied
+    assert element(preview(**applied[0]), "verdict-line").startswith("Starts now on ")
+
+
+@pytest.mark.usefixtures("agents")
+def test_it_says_why_it_waits_and_names_nobody_elses_session(preview, caller):
+    eve = caller("eve")
+    for number in range(3):
+        submitted(eve, name=f"secret-work-{number}", cpu=6, priority=90)
+    text = preview(cpu="6")
+    assert element(text, "verdict-line").startswith("Waits: ")
+    assert "secret-work" not in text
+
+
+@pytest.mark.usefixtures("agents")
+def test_errors_stand_beside_their_fields(preview):
+    assert element(preview(count="x"), "problem-count").startswith("'x' is not a whole number")
+    text = preview(cpu="much", time_limit="soon", env_name=["1X"], env_value=["y"])
+    assert "'much' is not a number; write a number such as 2" in element(text, "problem-cpu")
+    assert "'soon' is not a span of time" in element(text, "problem-time_limit")
+    assert "'1X' is not a variable name" in element(text, "problem-env")
+    assert element(text, "problem-mem") == ""
+    assert "Cannot be launched: " in element(text, "answer-line")
+    assert text.count("hx-swap-oob") == len(BESIDE) + 1
+
+
+def test_a_name_that_is_taken_is_told_beside_the_name(preview, caller):
+    submitted(caller("ada"), name="train")
+    assert "already called train" in element(preview(name="train"), "problem-name")
+
+
+@pytest.mark.usefixtures("agents")
+def test_the_same_is_told_as_a_command_line_and_as_a_file(preview):
+    text = preview(
+        name="lab", cluster_size="2", cpu="0.5", env_name=["A"], env_value=["x <y>"], begin="now+2h", count="3"
+    )
+    assert raw(text, "as-command") == (
+        "muster submit --begin now+2h --name lab --cluster-size 2 --cpu 0.5 --env 'A=x <y>' --count 3"
+    )
+    assert yaml.safe_load(raw(text, "as-file")) == {
+        "begin": "now+2h", "name": "lab", "cluster_size": 2, "cpu": 0.5, "env": {"A": "x <y>"},
+    }  # fmt: skip
+    assert "No flag takes bootstrap as it is here" in words_of(preview(bootstrap="true"))
+
+
+def test_what_was_written_is_text_on_the_page(ada):
+    evil = '"><script>alert(1)</script>'
+    pairs = form_of(ada.get("/launch").text)
+    changes = {
+        "image": evil,
+        "env_name": [evil],
+        "env_value": [evil],
+        "more": f"script: {json.dumps(evil)}",
+        "cpu": "x",
+    }
+    for path in ("/launch/preview", "/launch"):
+        answer = ada.post(path, data=with_fields(pairs, **changes))
+        assert "<script>alert" not in answer.text
+    assert answer.status_code == 422
+    assert dict(form_of(answer.text))["image"] == evil
+    assert "style-src 'self';" in answer.headers["content-security-policy"]
+    assert " style=" not in answer.text
+
+
+# Launching
+
+
+def test_a_launch_queues_what_the_form_says_and_goes_there(ada, service):
+    pairs = form_of(ada.get("/launch").text)
+    given_fields = {"name": "lab", "cluster_size": "3", "mem": "2G", "env_name": ["A", ""], "env_value": ["1", ""]}
+    answer = ada.post("/launch", data=with_fields(pairs, **given_fields), follow_redirects=False)
+    (session,) = service.store.search()
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/sessions/{session.id}")
+    assert (session.name, session.owner, len(session.kernels), session.spec.mem) == ("lab", "ada", 3, 2 << 30)
+    assert session.spec.env == {"A": "1"}
+    several = ada.post("/launch", data=with_fields(pairs, count="2"), follow_redirects=False)
+    assert several.headers["location"] == "/sessions"
+    assert len(service.store.search()) == 3
+
+
+def test_a_form_that_is_sent_twice_is_launched_once_and_one_that_was_changed_again(ada, service):
+    pairs = form_of(ada.get("/launch").text)
+    for _ in range(2):
+        assert ada.post("/launch", data=with_fields(pairs), follow_redirects=False).status_code == 303
+    assert len(service.store.search()) == 1
+    ada.post("/launch", data=with_fields(pairs, cpu="2"), follow_redirects=False)
+    ada.post("/launch", data=with_fields(form_of(ada.get("/launch").text)), follow_redirects=False)
+    assert len(service.store.search()) == 3
+
+
+def test_a_wrong_form_comes_back_as_it_was_with_all_its_errors(ada, service):
+    pairs = form_of(ada.get("/launch").text)
+    changes = {"cpu": "much", "priority": "200", "command": "line 1\nline 2", "hold": "on", "mount_folder": ["../x"]}
+    answer = ada.post("/launch", data=with_fields(pairs, **changes))
+    assert answer.status_code == 422
+    assert service.store.search() == []
+    for name in ("cpu", "priority"):
+        assert re.search(
+            rf'id="f-{name}"[^>]*aria-describedby="help-{name} problem-{name}" aria-invalid="true"', answer.text
+        )
+    assert "is not below the data root" in element(answer.text, "problem-mounts")
+    again = dict(form_of(answer.text))
+    assert (again["cpu"], again["command"], again["hold"]) == ("much", "line 1\nline 2", "on")
+
+
+def test_nothing_is_launched_without_the_pages_own_token_or_with_one_that_reads(browser, service):
+    ada = browser("ada")
+    pairs = [pair for pair in form_of(ada.get("/launch").text) if pair[0] != "csrf"]
+    del ada.headers["X-CSRF-Token"]
+    for path in ("/launch", "/launch/preview", "/launch/load"):
+        assert ada.post(path, data=with_fields(pairs)).status_code == 403
+    reader = browser("ada", Scope.READ)
+    page = reader.get("/launch")
+    assert page.status_code == 200
+    assert "may only read" in page.text
+    assert reader.post("/launch", data=with_fields(form_of(page.text))).status_code == 403
+    assert service.store.search() == []
+    assert (
+        browser("eve", sign_in=False).get("/launch", follow_redirects=False).headers["location"].startswith("/sign-in")
+    )
+
+
+def test_what_is_asked_while_one_types_is_not_noted_and_a_launch_is(ada, service):
+    pairs = form_of(ada.get("/launch").text)
+    ada.post("/launch/preview", data=with_fields(pairs), headers=HTMX)
+    ada.post("/launch", data=with_fields(pairs), follow_redirects=False)
+    lines = (service.settings.state_dir / "audit.log").read_text().splitlines()
+    noted = [(line["path"], len(line["sessions"])) for line in map(json.loads, lines) if "launch" in line["path"]]
+    assert noted == [("/launch", 1)]
+
+
+# Beginning from something
+
+
+def test_an_earlier_session_fills_in_the_form_without_what_the_queue_added(ada, caller, service):
+    program = caller("ada")
+    earlier = submitted(
+        program, name="lab", cpu="0.5", apps=["ttyd"], cluster_size=2, begin="now+2h", mounts=["data"],
+        roles=[{"name": "ps", "command": "a, b"}], ssh_keys=["ssh-ed25519 AAAA me@laptop"],
+    )  # fmt: skip
+    page = ada.get("/launch", params={"from": earlier["id"]}).text
+    fields = dict(form_of(page))
+    assert (fields["cpu"], fields["cluster_size"], fields["begin"], fields["app"]) == ("0.5", "2", "", "ttyd")
+    # It has not ended, and two of the same name cannot be.
+    assert fields["name"] == ""
+    more = yaml.safe_load(fields["more"])
+    assert more["ssh_keys"] == ["ssh-ed25519 AAAA me@laptop"]
+    assert [(role["name"], role["command"]) for role in more["roles"]] == [("ps", "a, b")]
+    ada.post("/launch", data=with_fields(form_of(page)), follow_redirects=False)
+    again = next(session for session in service.store.search() if session.id != earlier["id"])
+    first = service.store.get([earlier["id"]])[earlier["id"]]
+    assert again.spec == first.spec.model_copy(update={"name": again.name, "begin": None})
+    program.delete(f"{SESSIONS}/{earlier['id']}")
+    assert dict(form_of(ada.get("/launch", params={"from": "lab"}).text))["name"] == "lab"
+
+
+def test_anothers_session_fills_in_nothing(ada, caller):
+    hers = submitted(caller("eve"), name="private", env={"PASSWORD": "hush"})
+    for reference in ("private", hers["id"]):
+        answer = ada.get("/launch", params={"from": reference})
+        assert answer.status_code == 404
+        assert "hush" not in answer.text
+
+
+@pytest.mark.parametrize("way", ["file", "text"])
+def test_a_session_file_fills_in_the_form(ada, service, way):
+    text = "name: lab\ncpu: 2\nbegin: 2099-11-22 08:00:00Z\nenv: {A: 1}\nscript: |\n  #!/bin/sh\n  true\n"
+    sending = {"files": {"file": ("s.yml", text)}} if way == "file" else {"data": {"text": text}}
+    answer = ada.post("/launch/load", **sending)
+    assert answer.status_code == 200
+    ada.post("/launch", data=with_fields(form_of(answer.text)), follow_redirects=False)
+    (session,) = service.store.search()
+    assert (session.name, session.spec.cpu, session.spec.env) == ("lab", 2000, {"A": "1"})
+    assert session.spec.script == "#!/bin/sh\ntrue\n"
+    assert session.spec.begin == datetime(2099, 11, 22, 8, tzinfo=UTC).timestamp()
+
+
+def test_a_file_that_cannot_be_read_is_refused(ada):
+    for content in (b"\xff\xfe", b"", b"x" * (1 << 20) + b"y", b"- 1"):
+        answer = ada.post("/launch/load", files={"file": ("s.yml", content)})
+        assert answer.status_code == 422
+        assert "file: " in answer.text
+
+
+@pytest.mark.usefixtures("agents")
+def test_one_chooses_from_what_one_may_use(ada, service):
+    service.store.folders.add(Folder("1" * 36, "ada", "mine", NOW))
+    service.store.folders.add(Folder("2" * 36, "eve", "her-folder", NOW))
+    service.secrets.set("ada", "token", "hush", NOW)
+    service.secrets.set("eve", "other-secret", "hush", NOW)
+    page = ada.get("/launch").text
+    for chosen in ("mine", "token", "a1", "default"):
+        assert f'<option value="{chosen}">' in page
+    assert "her-folder" not in page
+    assert "other-secret" not in page
+    assert "hush" not in page
