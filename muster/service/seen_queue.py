@@ -14,8 +14,8 @@ from muster.service.what_if import Queued, WhatIf
 class SeenQueue:
     """`queued` are those that may be seen, in their order; their waits name no others.
 
-    `lengths` is by resource group how many wait in all; `names` is by id what the sessions that they wait for are
-    called.
+    `lengths` is by resource group how many have a place in it, whosever they are: what is about to start has none.
+    `names` is by id what the sessions that they wait for are called.
     """
 
     queued: Sequence[Queued]
@@ -25,7 +25,8 @@ class SeenQueue:
 
 def seen_queue(service: Sessions, sees: Callable[[Session], bool]) -> SeenQueue:
     everything = WhatIf(service).queue()
-    lengths = Counter(queued.session.spec.resource_group for queued in everything)
+    lengths = Counter({queued.session.spec.resource_group: 0 for queued in everything})
+    lengths.update(queued.session.spec.resource_group for queued in everything if queued.wait)
     queued = [one for one in everything if sees(one.session)]
     waited_for = {session_id for one in queued if one.wait for session_id in one.wait.waits_for}
     others = service.store.get(sorted(waited_for))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from muster.core.explain import HOPELESS, Surroundings, code_text, explain
-from muster.core.plan import WaitCode
+from muster.core.plan import Wait, WaitCode
 from muster.core.session import Session
 from muster.core.start_told import start_told
 from muster.service.seen_queue import SeenQueue
@@ -15,6 +15,7 @@ MOST_ROWS = 200
 """Of one resource group; a page of more is of no use to anybody."""
 
 _STARTING = "starts in the next pass of the scheduler"
+_STARTS, _HELD, _NEVER = "about to start", "held", "that can never start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Row:
 class Group:
     """A resource group's part of the queue.
 
-    `length` counts also those that may not be seen, `left_out` those that may be and have no row.
+    `length` counts the places in it, also of those that may not be seen; `left_out` those that may be and have no row.
     """
 
     name: str
@@ -66,7 +67,7 @@ def _row(queued: Queued, around: Surroundings, selected: frozenset[str]) -> Row:
         session=session,
         position=wait.position if wait else 0,
         code=code_text(wait),
-        why=wait.message if wait else _STARTING,
+        why=_why(wait) if wait else _STARTING,
         more=explain(session, wait, 0, around, advice=False) if wait else (),
         start=start_told(wait, around),
         is_held=wait is not None and wait.code is WaitCode.HELD,
@@ -76,18 +77,30 @@ def _row(queued: Queued, around: Surroundings, selected: frozenset[str]) -> Row:
 
 
 def _summary(queued: Sequence[Queued], length: int) -> str:
-    """`5 wait, 2 of them yours: 1 held, 1 that can never start`; of all of them, or of those that may be seen."""
+    """`5 sessions wait, 2 of them yours: 1 held, 1 that can never start; 1 about to start`.
+
+    The kinds are of those that may be seen.
+    """
     kinds = Counter(_kind(one) for one in queued)
-    parts = [f"{kinds[kind]} {kind}" for kind in ("about to start", "held", "that can never start") if kinds[kind]]
-    whole = f"{length} {'session waits' if length == 1 else 'sessions wait'}"
-    if len(queued) < length:
-        whole += f", {len(queued) or 'none'} of them yours"
-    return f"{whole}: {', '.join(parts)}" if parts else whole
+    starting = kinds.pop(_STARTS, 0)
+    seen = len(queued) - starting
+    text = f"{length or 'no'} {'session waits' if length == 1 else 'sessions wait'}"
+    if seen < length:
+        text += f", {seen or 'none'} of them yours"
+    parts = [f"{kinds[kind]} {kind}" for kind in (_HELD, _NEVER) if kinds[kind]]
+    text += f": {', '.join(parts)}" if parts else ""
+    return f"{text}; {starting} {_STARTS}" if starting else text
 
 
 def _kind(queued: Queued) -> str:
     if queued.wait is None:
-        return "about to start"
+        return _STARTS
     if queued.wait.code is WaitCode.HELD:
-        return "held"
-    return "that can never start" if queued.wait.code in HOPELESS else "waiting"
+        return _HELD
+    return _NEVER if queued.wait.code in HOPELESS else ""
+
+
+def _why(wait: Wait) -> str:
+    """The message, without the code that stands beside it."""
+    prefix = f"{wait.code.replace('-', ' ')}: "
+    return wait.message.removeprefix(prefix)

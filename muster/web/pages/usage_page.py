@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from muster.core.errors import BadInputError
 from muster.service.reports import Report
 from muster.web.pages.usage_query import COLUMNS, KEYS, SPANS, UsageQuery, completed, queried, time_of
-from muster.web.pages.usage_table import MOST_BARS, bars_of, csv_of, table_of
+from muster.web.pages.usage_table import bars_of, csv_of, most_bars, table_of
 from muster.web.pages.visitor import Visiting, Visitor
 
 router = APIRouter(include_in_schema=False)
@@ -38,7 +38,7 @@ def usage(request: Request, visitor: Visiting) -> Response:
         found=found,
         table=table_of(found.report.lines, query),
         bars=bars_of(found.report.lines, query),
-        most_bars=MOST_BARS,
+        most_bars=most_bars(query),
         **context,
     )
 

@@ -16,7 +16,6 @@ from muster.web.pages.usage_query import COLUMNS, UsageQuery
 from muster.web.plots import HOURS, Bar, bar_plot
 
 MOST_ROWS = 500
-MOST_BARS = 15
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
 
 
@@ -60,9 +59,14 @@ def bars_of(lines: Sequence[Line], query: UsageQuery) -> Markup | None:
     has_gpus = any(line.totals.gpu_hours_allocated or line.totals.fgpu_hours_allocated for line in lines)
     names = ["CPU hours given", "CPU hours used"]
     names += ["GPU hours given", "fGPU hours given", "GPU hours used"] if has_gpus else []
-    shown = in_order(lines, query)[:MOST_BARS]
+    shown = in_order(lines, query)[: most_bars(query)]
     bars = [Bar(" · ".join(key or "-" for key in line.keys), _hours(line.totals)[: len(names)]) for line in shown]
     return bar_plot(names, bars, HOURS, "Hours of CPU and GPU")
+
+
+def most_bars(query: UsageQuery) -> int:
+    """A month where a line is a day."""
+    return 31 if query.by == ("day",) else 15
 
 
 def csv_of(lines: Sequence[Line], query: UsageQuery) -> str:

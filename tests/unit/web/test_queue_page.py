@@ -48,10 +48,10 @@ def test_sessions_stand_in_the_order_in_which_they_are_tried_with_their_reasons(
     assert "never-fits" in told["too-large"]
     assert "never, as it is" in told["too-large"]
     assert "4 containers, together" in told["gang"]
-    places = [int(found[1]) for row in told.values() if (found := re.search(r"(\d+) of 5", row))]
+    places = [int(found[1]) for row in told.values() if (found := re.search(r"(\d+) of 4", row))]
     assert places == sorted(places)
     assert places
-    assert "5 sessions wait: 1 about to start, 1 held, 1 that can never start." in text
+    assert "4 sessions wait: 1 held, 1 that can never start; 1 about to start." in text
 
 
 @pytest.mark.usefixtures("agent")
@@ -74,8 +74,8 @@ def test_a_user_sees_only_his_own_and_at_which_place_among_how_many(browser, cal
     submitted(ada, name="mine", cpu=2)
     text = browser("ada", name="page").get("/queue").text
     assert list(rows(text)) == ["mine"]
-    assert "3 of 4" in rows(text)["mine"]
-    assert "4 sessions wait, 1 of them yours" in text
+    assert "3 of 3" in rows(text)["mine"]
+    assert "3 sessions wait, 1 of them yours" in text
     for name in ("secret-plan", "eve"):
         assert name not in text
     assert "another user" in rows(text)["mine"]
