@@ -9,11 +9,20 @@ import yaml
 
 from muster.core.errors import FieldError, SpecError
 
+_MOST_NODES = 10_000
+
 
 class _Loader(yaml.SafeLoader):
-    """Without aliases: a few lines of them can stand for more than a machine holds."""
+    """Without aliases, a few lines of which can stand for more than a machine holds; and not for long."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise yaml.YAMLError(f"it holds more than {_MOST_NODES} values")
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("it holds an alias (*); write what it stands for")
         return super().compose_node(parent, index)

@@ -91,6 +91,7 @@ def test_a_text_of_fields_is_read_as_the_same_fields(fields):
         ("a: !!binary aGk=", "bytes is nothing that a session file holds"),
         ('a: "\\ud800"', "it is not YAML"),
         ("[" * 5000, "it is not YAML"),
+        ("a: [" + "1," * 20_000 + "]", "it holds more than 10000 values"),
     ],
 )
 def test_what_is_no_session_file_is_refused_in_one_line(text, problem):
