@@ -41,6 +41,7 @@ from ansible.module_utils import (  # noqa: E402
     plan_differences,
     removal,
     tmpfs,
+    versioned_trees,
 )
 from ansible.modules import agent_converge, agent_folders, agent_report  # noqa: E402
 
@@ -77,4 +78,5 @@ __all__ = [
     "plan_differences",
     "removal",
     "tmpfs",
+    "versioned_trees",
 ]

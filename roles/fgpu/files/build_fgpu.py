@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """Build the fGPU libraries on this host: `build_fgpu.py PATH DRIVER VERSION`, the sources as JSON on stdin.
 
-The tree is made beside PATH, checked with the real driver behind it, and then the symbolic link PATH is pointed at it.
-Containers that already run keep the tree that they were started with; trees that no process has mounted any more are
-removed. DRIVER is the directory in which the proxies look for the driver's own libraries. Written for Python 3.9.
+The tree is made beside PATH and checked with the real driver behind it, and where it lies is printed: the module
+versioned_tree switches over to it. DRIVER is the directory in which the proxies look for the driver's own libraries.
+Written for Python 3.9.
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import re
@@ -88,56 +87,24 @@ def origin(library: ctypes.CDLL, function: str) -> Path:
     return Path(os.fsdecode(found.file)).resolve()
 
 
-def build(path: Path, driver: Path, version: str, sources: dict[str, str]) -> None:
-    if path.is_dir() and not path.is_symlink():
-        try:
-            path.rmdir()  # an engine makes an empty directory where a bind mount's source is missing
-        except OSError as error:
-            raise FgpuBuildError(f"{path} was not made by this role; move it away") from error
+def build(path: Path, driver: Path, version: str, sources: dict[str, str]) -> Path:
+    """Make the tree beside its final place, since a rename must not cross file systems: all of it or none."""
     trees = path.with_name(path.name + "-versions")
     trees.mkdir(parents=True, exist_ok=True)
-    with (trees / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        # Beside its final place: a rename must not cross file systems.
-        work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(trees)))
-        try:
-            tree = make_tree(work, sources, str(driver), version)
-            check(tree, driver)
-            final = trees / version
-            if not final.exists():
-                tree.rename(final)
-        finally:
-            shutil.rmtree(str(work), ignore_errors=True)
-        point(path, final)
-        remove_unused(trees, final.name)
-
-
-def point(link: Path, tree: Path) -> None:
-    """Let `link` point at `tree`, atomically."""
-    new = tree.parent / ".link"
-    new.unlink(missing_ok=True)
-    new.symlink_to(Path(tree.parent.name) / tree.name)
-    new.replace(link)
-
-
-def remove_unused(trees: Path, current: str) -> None:
-    """Remove older trees, except those of which some container has a part mounted, and what a killed build left."""
-    mounted = set()
-    for mountinfo in Path("/proc").glob("[0-9]*/mountinfo"):
-        try:
-            for line in mountinfo.read_text().splitlines():
-                mounted.update(line.split(" ")[3].split("/"))
-        except OSError:
-            continue  # the process has ended meanwhile
-    for tree in trees.iterdir():
-        if tree.is_dir() and tree.name != current and tree.name not in mounted:
-            shutil.rmtree(str(tree))
+    work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(trees)))
+    try:
+        tree = make_tree(work, sources, str(driver), version)
+        check(tree, driver)
+    except BaseException:
+        shutil.rmtree(str(work), ignore_errors=True)
+        raise
+    return tree
 
 
 def main() -> None:
     path, driver, version = sys.argv[1:]
     try:
-        build(Path(path), Path(driver), version, json.load(sys.stdin))
+        sys.stdout.write(str(build(Path(path), Path(driver), version, json.load(sys.stdin))))
     except FgpuBuildError as error:
         sys.exit(f"fGPU libraries: {error}")
 

@@ -5,9 +5,8 @@
 be built from the packages that apt offers now (`offered`); each may be null. Without an offer it fails after that.
 `platform` is the host's distribution, release and architecture, `offered_at` when the newest of apt's package lists
 came, in seconds since 1970.
-`build PATH ENTRYPOINT` builds that version beside PATH and points the symbolic link PATH at it. Containers that already
-run keep the tree that they were started with; trees that no process has mounted any more are removed.
-`install PATH ARCHIVE` does the same with a tree that another host has built and packed.
+`build PATH ENTRYPOINT` builds that version beside PATH and prints where: the module versioned_tree switches over to it.
+`extract PATH ARCHIVE` does the same with a tree that another host has built and packed.
 
 ENTRYPOINT is the text of bin/entrypoint, in base64. Nothing is installed on the host. Written for Python 3.9.
 """
@@ -15,7 +14,6 @@ ENTRYPOINT is the text of bin/entrypoint, in base64. Nothing is installed on the
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import json
 import re
@@ -238,7 +236,7 @@ def script(file: Path, text: str) -> None:
     file.chmod(0o755)
 
 
-def build(path: Path, entrypoint: bytes) -> None:
+def build(path: Path, entrypoint: bytes) -> Path:
     packages = packages_with_libraries()
     version = version_of(packages, path, entrypoint)
 
@@ -251,68 +249,32 @@ def build(path: Path, entrypoint: bytes) -> None:
             file.chmod(0o755 if file.is_dir() else 0o644)  # whatever umask this runs under
         return tree
 
-    switch_over(path, fill)
+    return made(path, fill)
 
 
-def install(path: Path, archive: Path) -> None:
+def extract(path: Path, archive: Path) -> Path:
     def fill(work: Path) -> Path:
-        output_of("tar", "--extract", "--gzip", "--file", str(archive), "--directory", str(work))
-        return work
+        tree = work / "tree"
+        tree.mkdir()
+        output_of("tar", "--extract", "--gzip", "--file", str(archive), "--directory", str(tree))
+        return tree
 
-    switch_over(path, fill)
+    return made(path, fill)
 
 
-def switch_over(path: Path, fill: Callable[[Path], Path]) -> None:
-    """Make a version's tree, all of it or none, and let `path` point at it.
+def made(path: Path, fill: Callable[[Path], Path]) -> Path:
+    """Make a tree beside its final place, since a rename must not cross file systems: all of it or none.
 
     `fill` makes it in the directory that it is given, and returns where it lies there.
     """
-    if path.is_dir() and not path.is_symlink():
-        try:
-            path.rmdir()  # an engine makes an empty directory where a bind mount's source is missing
-        except OSError as error:
-            raise RuntimeBuildError(f"{path} was not made by this role; move it away") from error
     trees = path.with_name(path.name + "-versions")
     trees.mkdir(parents=True, exist_ok=True)
-    with (trees / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        # Beside its final place: a rename must not cross file systems.
-        work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(trees)))
-        try:
-            tree = fill(work)
-            version = (tree / "VERSION").read_text()
-            final = trees / version.splitlines()[0]
-            if final.exists() and version_in(final) != version:
-                # Damaged. Aside rather than away: the kernels that run from it keep it by whatever name.
-                final.rename(Path(tempfile.mkdtemp(prefix=".damaged-", dir=str(trees))))
-            # A whole tree that is there is never made again.
-            if not final.exists():
-                tree.rename(final)
-        finally:
-            shutil.rmtree(str(work), ignore_errors=True)
-        point(path, final)
-        remove_unused(trees, final.name)
-
-
-def point(link: Path, tree: Path) -> None:
-    """Let `link` point at `tree`, atomically."""
-    new = tree.parent / ".link"
-    new.unlink(missing_ok=True)
-    new.symlink_to(Path(tree.parent.name) / tree.name)
-    new.replace(link)
-
-
-def remove_unused(trees: Path, current: str) -> None:
-    """Remove older trees, except those that some container still has mounted, and what a killed build left behind."""
-    mounted = set()
-    for mountinfo in Path("/proc").glob("[0-9]*/mountinfo"):
-        try:
-            mounted.update(line.split(" ")[3].rsplit("/", 1)[-1] for line in mountinfo.read_text().splitlines())
-        except OSError:
-            continue  # the process has ended meanwhile
-    for tree in trees.iterdir():
-        if tree.is_dir() and tree.name != current and tree.name not in mounted:
-            shutil.rmtree(str(tree))
+    work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(trees)))
+    try:
+        return fill(work)
+    except BaseException:
+        shutil.rmtree(str(work), ignore_errors=True)
+        raise
 
 
 def version_in(tree: Path) -> str | None:
@@ -343,9 +305,9 @@ def main() -> None:
         if command == "versions":
             versions(path, base64.b64decode(argument))
         elif command == "build":
-            build(path, base64.b64decode(argument))
+            sys.stdout.write(str(build(path, base64.b64decode(argument))))
         else:
-            install(path, Path(argument))
+            sys.stdout.write(str(extract(path, Path(argument))))
     except RuntimeBuildError as error:
         sys.exit(f"session runtime: {error}")
 

@@ -1,0 +1,89 @@
+"""Trees of files that containers have mounted: a new one comes to lie beside the old, and a link is pointed at it."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+BUILDING = ".building-"
+_LONGEST_BUILD_S = 86400
+
+
+class TreeError(Exception):
+    """A tree cannot come to where it is wanted."""
+
+
+def switch_over(path: Path, tree: Path) -> str:
+    """Bring `tree` to its place beside the link `path`, point that at it, and return its version.
+
+    The version is the first line of the tree's file VERSION. Containers that run keep the tree that they were started
+    with; trees that no process has mounted any more are removed. Raises TreeError.
+    """
+    trees = _place_of_trees(path)
+    text = version_in(tree)
+    if not text:
+        raise TreeError(f"{tree} has no file VERSION")
+    final = trees / text.splitlines()[0]
+    with (trees / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if final.exists() and version_in(final) != text:
+            # Damaged. Aside rather than away: the containers that run from it keep it by whatever name.
+            final.rename(tempfile.mkdtemp(prefix=".damaged-", dir=str(trees)))
+        # A whole tree that is there is never made again.
+        if final.exists():
+            shutil.rmtree(str(tree))
+        else:
+            tree.rename(final)
+        if tree.parent.name.startswith(BUILDING):
+            shutil.rmtree(str(tree.parent))
+        _point(path, final)
+        _remove_unused(trees, final.name)
+    return final.name
+
+
+def version_in(tree: Path) -> str | None:
+    file = tree / "VERSION"
+    return file.read_text() if file.is_file() else None
+
+
+def _place_of_trees(path: Path) -> Path:
+    if path.is_dir() and not path.is_symlink():
+        try:
+            path.rmdir()  # an engine makes an empty directory where a bind mount's source is missing
+        except OSError as error:
+            raise TreeError(f"{path} was not made by this role; move it away") from error
+    trees = path.with_name(path.name + "-versions")
+    trees.mkdir(parents=True, exist_ok=True)
+    return trees
+
+
+def _point(link: Path, tree: Path) -> None:
+    """Let `link` point at `tree`, atomically."""
+    new = tree.parent / ".link"
+    new.unlink(missing_ok=True)
+    new.symlink_to(Path(tree.parent.name) / tree.name)
+    new.replace(link)
+
+
+def _remove_unused(trees: Path, current: str) -> None:
+    """Remove older trees, except those of which a container has a part mounted, and what killed builds left."""
+    mounted = _mounted()
+    for tree in trees.iterdir():
+        is_made = tree.name.startswith(BUILDING) and time.time() - tree.stat().st_mtime < _LONGEST_BUILD_S
+        if tree.is_dir() and tree.name not in {current, *mounted} and not is_made:
+            shutil.rmtree(str(tree))
+
+
+def _mounted() -> set[str]:
+    """Each part of the paths that are mounted anywhere on this host."""
+    found: set[str] = set()
+    for mountinfo in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            for line in mountinfo.read_text().splitlines():
+                found.update(line.split(" ")[3].split("/"))
+        except OSError:
+            continue  # the process has ended meanwhile
+    return found

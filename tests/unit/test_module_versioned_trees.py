@@ -1,0 +1,91 @@
+"""A new tree beside the old, and the link that leads to one of them at any moment."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.modules.agent_code import versioned_trees
+
+BUILDING = versioned_trees.BUILDING
+
+
+def made(path: Path, version: str, text: str = "") -> Path:
+    """A tree as a build leaves it."""
+    work = path.with_name(f"{path.name}-versions") / f"{BUILDING}{version}"
+    tree = work / "tree"
+    tree.mkdir(parents=True)
+    (work / "downloads").mkdir()
+    (tree / "VERSION").write_text(f"{version}\n{text}")
+    (tree / "program").write_text(version)
+    return tree
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "muster" / "runtime"
+
+
+def beside(path: Path) -> list[str]:
+    return sorted(tree.name for tree in path.with_name("runtime-versions").iterdir() if tree.is_dir())
+
+
+def test_the_link_leads_to_the_new_tree_and_the_old_one_goes(path):
+    assert versioned_trees.switch_over(path, made(path, "one")) == "one"
+    assert path.readlink() == Path("runtime-versions/one")
+    assert versioned_trees.switch_over(path, made(path, "two", "a=1\n")) == "two"
+    assert (path / "program").read_text() == "two"
+    assert beside(path) == ["two"]
+
+
+def test_a_tree_that_is_mounted_stays(path, monkeypatch):
+    versioned_trees.switch_over(path, made(path, "one"))
+    monkeypatch.setattr(versioned_trees, "_mounted", lambda: {"muster", "runtime-versions", "one", "lib"})
+    versioned_trees.switch_over(path, made(path, "two"))
+    assert beside(path) == ["one", "two"]
+
+
+def test_a_whole_tree_is_never_made_again(path):
+    versioned_trees.switch_over(path, made(path, "one"))
+    first = (path / "program").stat().st_ino
+    versioned_trees.switch_over(path, made(path, "one"))
+    assert (path / "program").stat().st_ino == first
+    assert beside(path) == ["one"]
+
+
+def test_a_damaged_tree_is_replaced_and_kept_for_those_who_run_from_it(path, monkeypatch):
+    versioned_trees.switch_over(path, made(path, "one", "a=1\n"))
+    (path / "VERSION").write_text("")
+    running = (path / "program").stat().st_ino
+    monkeypatch.setattr(versioned_trees, "_mounted", lambda: set(beside(path)))
+    versioned_trees.switch_over(path, made(path, "one", "a=1\n"))
+    assert (path / "VERSION").read_text() == "one\na=1\n"
+    damaged = [name for name in beside(path) if name.startswith(".damaged-")]
+    assert [(path.resolve().parent / name / "program").stat().st_ino for name in damaged] == [running]
+
+
+def test_what_a_killed_build_left_goes_and_a_build_beside_this_one_stays(path):
+    left, other = made(path, "killed").parent, made(path, "other").parent
+    os.utime(left, times=(time.time() - 2 * 86400,) * 2)
+    versioned_trees.switch_over(path, made(path, "one"))
+    assert beside(path) == [other.name, "one"]
+
+
+def test_an_empty_directory_in_the_way_goes_and_a_full_one_is_refused(path):
+    path.mkdir(parents=True)
+    versioned_trees.switch_over(path, made(path, "one"))
+    assert path.is_symlink()
+    path.unlink()
+    path.mkdir()
+    (path / "mine").touch()
+    with pytest.raises(versioned_trees.TreeError, match="was not made by this role; move it away"):
+        versioned_trees.switch_over(path, made(path, "two"))
+    assert (path / "mine").exists()
+
+
+def test_a_tree_without_a_version_is_refused(path):
+    tree = made(path, "one")
+    (tree / "VERSION").unlink()
+    with pytest.raises(versioned_trees.TreeError, match="has no file VERSION"):
+        versioned_trees.switch_over(path, tree)
