@@ -100,7 +100,7 @@ def _cpu_used(agent: Agent, before: Counted | None) -> float | None:
     if not running:
         return 0.0
     elapsed = 0.0 if before is None else now.at - before.at
-    if before is None or not _LEAST_ELAPSED_S <= elapsed <= _MOST_ELAPSED_S:
+    if not now.kernels or before is None or not _LEAST_ELAPSED_S <= elapsed <= _MOST_ELAPSED_S:
         return None
     return _known_sum(_cores(now.kernels[key], before.kernels.get(key), elapsed) for key in now.kernels)
 
