@@ -19,7 +19,7 @@ LINGER_S = 15.0
 MOST_SESSIONS = 64
 MOST_OF_ONE_OWNER = 16
 _FIRST_ANSWER_S = 15.0
-SAMPLES = 150
+_SAMPLES = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class _Watch:
         for now in kernels:
             use = now.use
             sample = Sample(at, use.cpu_cores if use else None, use.mem_bytes if use else None)
-            self._samples.setdefault(now.kernel.id, deque(maxlen=SAMPLES)).append(sample)
+            self._samples.setdefault(now.kernel.id, deque(maxlen=_SAMPLES)).append(sample)
         self.known = UseNow({now.kernel.id: KernelWatched(now, tuple(self._samples[now.kernel.id])) for now in kernels})
         self.stopped.wait(max(0.0, INTERVAL_S - (time.monotonic() - began)))
 

@@ -53,7 +53,6 @@ class FakeUses:
         return [KernelNow(self.session, kernel, use) for kernel in self.session.kernels]
 
     def answer(self):
-        """Returns when the answer was taken: when it is asked for the next, or has stopped."""
         assert self.asked.acquire(timeout=WAIT_S)
         self.answers.release()
 
@@ -107,8 +106,9 @@ def test_it_ends_when_nobody_has_asked_for_a_while_and_begins_anew(hub, clock):
     clock.now += LINGER_S - 1
     hub.of(session)
     (uses,) = FakeUses.made
+    assert uses.asked.acquire(timeout=WAIT_S)
     clock.now += LINGER_S + 1
-    uses.answer()
+    uses.answers.release()
     assert uses.stopped.wait(WAIT_S)
     assert hub.watched == 0
     assert hub.of(session).kernels == {}

@@ -15,13 +15,12 @@ from muster.core.start_told import start_told
 from muster.service.backend import Details, Why
 from muster.service.gpu_map import HeldShare
 from muster.service.live_use import KernelNow
-from muster.service.watched_use import INTERVAL_S, SAMPLES, KernelWatched, UseNow
+from muster.service.watched_use import KernelWatched, UseNow
 from muster.web.pages.rendering import moment
 from muster.web.pages.sparkline import sparkline
 
 # A picture in each row of a large session would be most of its page, every two seconds.
 _MOST_DRAWN = 32
-_SPAN_S = SAMPLES * INTERVAL_S
 _HAS_CONTAINERS = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
 
@@ -141,7 +140,7 @@ def _cpu(kernel: Kernel, watched: KernelWatched, *, drawn: bool) -> Meter | None
         return None
     points = [(sample.at, sample.cpu_cores) for sample in watched.samples] if drawn else []
     text = f"{use.cpu_cores:.2f} of {format_milli(kernel.slots.cpu)}"
-    line = sparkline(points, _SPAN_S, most, f"CPU of {kernel.name} over the last minutes; now {text} cores")
+    line = sparkline(points, most, f"CPU of {kernel.name} over the last minutes; now {text} cores")
     return Meter(use.cpu_cores, most, text, line)
 
 
@@ -151,7 +150,7 @@ def _mem(kernel: Kernel, watched: KernelWatched, *, drawn: bool) -> Meter | None
         return None
     points = [(s.at, None if s.mem_bytes is None else float(s.mem_bytes)) for s in watched.samples] if drawn else []
     text = f"{format_bytes(use.mem_bytes)} of {format_bytes(most)}"
-    line = sparkline(points, _SPAN_S, most, f"Memory of {kernel.name} over the last minutes; now {text}")
+    line = sparkline(points, most, f"Memory of {kernel.name} over the last minutes; now {text}")
     return Meter(use.mem_bytes, most, text, line)
 
 

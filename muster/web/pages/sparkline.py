@@ -6,18 +6,21 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 96, 20
 _LINE = 1.5
+# A line that has only begun does not fill the picture.
+_LEAST_SPAN_S = 60.0
 
 
-def sparkline(points: Sequence[tuple[float, float | None]], span_s: float, most: float, label: str) -> Markup:
-    """`points` are (time in seconds, value), oldest first; None leaves a gap. Of the newest's last `span_s` seconds."""
+def sparkline(points: Sequence[tuple[float, float | None]], most: float, label: str) -> Markup:
+    """`points` are (time in seconds, value), oldest first; None leaves a gap."""
     if not points:
         return Markup("")
     end = points[-1][0]
+    span_s = max(_LEAST_SPAN_S, end - points[0][0])
     # Above `most` it grows with what it shows, so that no line leaves the picture.
     highest = max([most, *(value for _, value in points if value is not None)]) or 1.0
     steps, pen = [], "M"
     for at, value in points:
-        if value is None or end - at > span_s:
+        if value is None:
             pen = "M"
             continue
         x = WIDTH * (1 - (end - at) / span_s)

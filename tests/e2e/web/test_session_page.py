@@ -1,0 +1,140 @@
+"""One session's page in a real browser, with real containers."""
+
+import re
+import secrets
+
+import docker
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.web.conftest import serious_findings
+
+SMALL = {"cpu": 0.1, "mem": "64M", "shm": "16M"}
+BURN = "echo begun; while :; do :; done"
+
+
+@pytest.fixture(scope="module")
+def ada(server):
+    with server.client(server.token("ada")) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def busy(server, ada) -> str:
+    """The id of ada's session of two containers, the first of which is busy."""
+    spec = {**SMALL, "name": "busy", "cluster_size": 2, "command": BURN, "env": {"SHOWN": "to-its-owner"}}
+    made = ada.post("/sessions", json=spec).json()["items"][0]
+    server.node.reaches("busy", "RUNNING")
+    return made["id"]
+
+
+def row(page, kernel):
+    return page.locator(f"#kernel-{kernel}")
+
+
+def test_it_follows_a_session_from_the_queue_to_its_end(visit, server, ada):
+    held = ada.post("/sessions", json={**SMALL, "name": "followed", "hold": True, "command": BURN}).json()["items"][0]
+    page = visit("ada")
+    page.goto("/sessions/followed")
+    expect(page).to_have_url(f"{server.url}/sessions/{held['id']}")
+    expect(page.locator("#state")).to_have_text("PENDING")
+    page.get_by_role("button", name="Release").click()
+    expect(page.get_by_text("followed is released")).to_be_visible()
+    expect(page.locator("#state")).to_have_text("RUNNING")
+    expect(page.get_by_text("all kernels run", exact=True)).to_have_count(2)
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_label("New name").fill("no name")
+    page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+    expect(page.get_by_text("'no name' is not a session name")).to_be_visible()
+    page.get_by_label("New name").fill("renamed")
+    page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("renamed")
+    page.get_by_role("button", name="Terminate").click()
+    page.get_by_role("button", name="Yes").click()
+    expect(page.locator("#state")).to_contain_text("TERMINATED")
+    expect(page.get_by_role("button", name="Terminate")).to_have_count(0)
+    expect(page.locator(".session-story li").last).to_contain_text("TERMINATED")
+
+
+def test_it_shows_what_each_container_uses_at_this_moment(visit, busy):
+    page = visit("ada")
+    page.goto(f"/sessions/{busy}")
+    expect(row(page, "main1")).to_contain_text(re.compile(r"0\.(0[1-9]|[1-9]\d) of 0\.1"))
+    expect(row(page, "main1")).to_contain_text(re.compile(r"[\d.]+[KM] of 64M"))
+    expect(row(page, "sub1")).to_contain_text("of 64M")
+    expect(row(page, "main1")).to_contain_text("/s out")
+    line = row(page, "main1").locator("svg.spark path").first
+    # A line is drawn as its numbers come, without anybody's asking.
+    expect(line).to_have_attribute("d", re.compile(r"M[\d. ]+(L[\d. ]+){2}"))
+
+
+def test_another_user_is_told_that_there_is_no_such_session(visit, busy):
+    page = visit("eve")
+    for reference in ("busy", busy):
+        assert page.goto(f"/sessions/{reference}").status == 404
+        expect(page.get_by_text(f"there is no session '{reference}'")).to_be_visible()
+        assert "to-its-owner" not in page.content()
+
+
+def test_a_containers_log_opens_from_its_row(visit, busy):
+    page = visit("ada")
+    page.goto(f"/sessions/{busy}")
+    page.get_by_role("button", name="Log of main1").click()
+    expect(page.get_by_role("dialog")).to_contain_text("begun")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="Download the log of main1").click()
+    assert downloading.value.path().read_text() == "begun\n"
+    expect(page.get_by_role("link", name="Terminal in sub1")).to_have_attribute(
+        "href", f"/sessions/{busy}/terminal?kernel=sub1"
+    )
+
+
+def test_it_says_what_would_let_a_session_start(visit, ada):
+    spec = {**SMALL, "name": "too-big", "cpu": 900}
+    assert ada.post("/sessions", json=spec).status_code == 201
+    page = visit("ada")
+    page.goto("/sessions/too-big")
+    expect(page.locator("#why")).to_contain_text("never fits")
+    page.get_by_role("button", name="What would let it start now?").click()
+    expect(page.get_by_role("dialog")).to_contain_text("instead of 900")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Yes").click()
+    expect(page.locator("#state")).to_have_text("CANCELLED")
+
+
+def test_an_image_is_made_of_a_container(visit, server, busy):
+    name = f"muster-e2e/page-{secrets.token_hex(3)}:1"
+    page = visit("ada")
+    page.goto(f"/sessions/{busy}")
+    page.get_by_role("button", name="Make an image").click()
+    page.get_by_label("Container", exact=True).select_option("sub1")
+    page.get_by_label("Name of the image").fill("no tag")
+    page.get_by_role("button", name="Make it").click()
+    expect(page.get_by_text("has no tag; write NAME:TAG")).to_be_visible()
+    page.get_by_label("Name of the image").fill(name)
+    page.get_by_role("button", name="Make it").click()
+    expect(page.get_by_text("It is made:")).to_be_visible()
+    assert serious_findings(page) == []
+    server.node.run("images", "rm", name)
+    assert name not in [tag for image in docker.from_env().images.list() for tag in image.tags]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_keeps_nobody_out(visit, busy, width, dark):
+    page = visit("ada", width=width, dark=dark)
+    page.goto(f"/sessions/{busy}")
+    expect(row(page, "main1")).to_contain_text("of 0.1")
+    for summary in page.locator("details summary").all():
+        summary.click()
+    assert serious_findings(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for button, field in (("Rename", "New name"), ("Make an image", "Name of the image")):
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_label(field)).to_be_focused()
+        assert serious_findings(page) == []
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
