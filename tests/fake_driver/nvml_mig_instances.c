@@ -10,6 +10,20 @@ static nvmlReturn_t enabled_gpu(nvmlDevice_t handle, struct state **state, unsig
     return (*state)->devices[*device].mig_enabled ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
+/* A GPU in MIG mode, followed by its instances, and one of the profiles that it can be cut by. */
+static nvmlReturn_t profile_on(nvmlDevice_t handle, unsigned profile_id, struct device **gpu,
+                               const struct profile **profile)
+{
+    struct state *state;
+    unsigned device;
+    nvmlReturn_t result = enabled_gpu(handle, &state, &device);
+    if (result != NVML_SUCCESS)
+        return result;
+    *gpu = &state->devices[device];
+    *profile = profile_of_id(profile_id);
+    return *profile ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
 static bool place_is_free(const struct device *gpu, const struct profile *profile, unsigned start)
 {
     unsigned slices = profile->slices;
@@ -27,14 +41,11 @@ static bool place_is_free(const struct device *gpu, const struct profile *profil
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t handle, unsigned profile_id,
                                                                   nvmlGpuInstancePlacement_t *placements, unsigned *count)
 {
-    struct state *state;
-    unsigned device;
-    nvmlReturn_t result = enabled_gpu(handle, &state, &device);
-    const struct profile *profile = profile_of_id(profile_id);
+    struct device *gpu;
+    const struct profile *profile;
+    nvmlReturn_t result = profile_on(handle, profile_id, &gpu, &profile);
     if (result != NVML_SUCCESS)
         return result;
-    if (!profile)
-        return NVML_ERROR_NOT_SUPPORTED;
     for (unsigned i = 0; placements && i < profile->count; i++)
         placements[i] = (nvmlGpuInstancePlacement_t){profile->starts[i], profile->memory_slices};
     *count = profile->count;
@@ -44,16 +55,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t h
 /* How many more would fit, placed one after the other. */
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t handle, unsigned profile_id, unsigned *count)
 {
-    struct state *state;
-    unsigned device;
-    nvmlReturn_t result = enabled_gpu(handle, &state, &device);
-    const struct profile *profile = profile_of_id(profile_id);
+    struct device *gpu;
+    const struct profile *profile;
+    nvmlReturn_t result = profile_on(handle, profile_id, &gpu, &profile);
     if (result != NVML_SUCCESS)
         return result;
-    if (!profile)
-        return NVML_ERROR_NOT_SUPPORTED;
     unsigned free_slices = COMPUTE_SLICES, places = 0;
-    const struct device *gpu = &state->devices[device];
     for (unsigned instance = 1; instance <= MAX_INSTANCES; instance++)
         if (gpu[instance].present)
             free_slices -= profile_of_id(gpu[instance].profile)->slices;
@@ -66,15 +73,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t handl
 static nvmlReturn_t create(nvmlDevice_t handle, unsigned profile_id, const nvmlGpuInstancePlacement_t *placement,
                            nvmlGpuInstance_t *instance)
 {
-    struct state *state;
-    unsigned device;
-    nvmlReturn_t result = enabled_gpu(handle, &state, &device);
-    const struct profile *profile = profile_of_id(profile_id);
+    struct device *gpu;
+    const struct profile *profile;
+    nvmlReturn_t result = profile_on(handle, profile_id, &gpu, &profile);
     if (result != NVML_SUCCESS)
         return result;
-    if (!profile)
-        return NVML_ERROR_NOT_SUPPORTED;
-    struct device *gpu = &state->devices[device], *made = NULL;
+    struct device *made = NULL;
     state_lock();
     for (unsigned i = 0; i < profile->count && !made; i++) {
         unsigned start = profile->starts[i];
