@@ -1,6 +1,6 @@
 """Use over a time: points at even distances, gaps where nothing was observed, and what they say in short."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.core.agent_sample import MEASURES, Amount
@@ -56,6 +56,17 @@ def span_named(name: str) -> Span:
     if name not in SPANS:
         raise BadInputError(f"span: {name!r} is none; write {', '.join(SPANS)}")
     return SPANS[name]
+
+
+def added(parts: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
+    """What several have together; of what is used, as much as is known."""
+    summed = {}
+    for measure in MEASURES:
+        amounts = [part[measure] for part in parts]
+        used = [amount.used for amount in amounts if amount.used is not None]
+        capacity, allocated = (sum(getattr(a, name) for a in amounts) for name in ("capacity", "allocated"))
+        summed[measure] = Amount(capacity, allocated, sum(used) if used else None)
+    return summed
 
 
 def use_over_time(span: Span, rows: Mapping[int, Mapping[str, Amount]], now: float) -> UseOverTime:

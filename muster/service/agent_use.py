@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.core.agent_sample import MEASURES, Amount
 from muster.core.errors import NotFoundError
-from muster.core.use_over_time import UseOverTime, span_named, use_over_time
+from muster.core.use_over_time import UseOverTime, added, span_named, use_over_time
 from muster.service.sessions import Sessions
 from muster.service.views import timestamp
 
@@ -18,22 +18,25 @@ def use_of_agent(service: Sessions, agent_id: str, span_name: str) -> UseOverTim
     if all(agent.id != agent_id for agent in service.store.agents()):
         raise NotFoundError(f"there is no agent {agent_id!r}; see `muster agents`")
     now = time.time()
-    rows = service.store.samples.means(span, now - span.length_s - span.step_s, agent_id=agent_id)
+    rows = service.store.samples.of_agent(span, now - span.length_s - span.step_s, agent_id)
     return use_over_time(span, rows, now)
 
 
 def use_of_cluster(service: Sessions, span_name: str) -> UseOverTime:
-    """Raises BadInputError."""
+    """Of all agents, also of those that are there no more. Raises BadInputError."""
     span = span_named(span_name)
     now = time.time()
-    return use_over_time(span, service.store.samples.means(span, now - span.length_s - span.step_s), now)
+    by_group = service.store.samples.by_group(span, now - span.length_s - span.step_s)
+    times = {at for rows in by_group.values() for at in rows}
+    rows = {at: added([rows[at] for rows in by_group.values() if at in rows]) for at in times}
+    return use_over_time(span, rows, now)
 
 
 def use_of_groups(service: Sessions, span_name: str) -> dict[str, UseOverTime]:
     """Of those that have agents. Raises BadInputError."""
     span = span_named(span_name)
     now = time.time()
-    rows = service.store.samples.means_by_group(span, now - span.length_s - span.step_s)
+    rows = service.store.samples.by_group(span, now - span.length_s - span.step_s)
     groups = sorted({agent.resource_group for agent in service.store.agents()})
     return {group: use_over_time(span, rows.get(group, {}), now) for group in groups}
 

@@ -1,6 +1,8 @@
 """What agents had and used over time, in the database: a row for an agent and each step of a span, with sums."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,13 +15,29 @@ from muster.store.tables import agent_samples
 _PARTS = ("capacity", "allocated", "used")
 _SUMS = ("samples", *(f"{measure}_{part}" for measure in MEASURES for part in (*_PARTS, "known")))
 _CHUNK = 500
+# By the time at which a step begins.
+Means = dict[int, dict[str, Amount]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read of a span: steps from `first` to `newest`."""
+
+    first: int
+    newest: int
+    groups: dict[str, Means]
 
 
 class AgentSamples:
-    """Each sample is added to one row of every span, so that a week is read as fast as an hour."""
+    """Each sample is added to one row of every span, so that a week is read as fast as an hour.
+
+    Sums over many agents are remembered: of steps that have ended they stay what they are.
+    """
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
+        self._lock = Lock()
+        self._known: dict[str, _Known] = {}
 
     def add(self, samples: Iterable[AgentSample]) -> None:
         found = sorted(samples, key=lambda sample: sample.agent_id)
@@ -37,17 +55,35 @@ class AgentSamples:
                 is_old = sa.and_(agent_samples.c.span_s == span.step_s, agent_samples.c.begins_at < now - span.kept_s)
                 connection.execute(sa.delete(agent_samples).where(is_old))
 
-    def means(self, span: Span, since: float, *, agent_id: str | None = None) -> dict[int, dict[str, Amount]]:
-        """By the time at which a step begins, the sums over all agents, or the one's, of each one's mean."""
-        query = _means(span, since)
-        query = query if agent_id is None else query.where(agent_samples.c.agent_id == agent_id)
+    def of_agent(self, span: Span, since: float, agent_id: str) -> Means:
+        """The agent's means."""
+        query = _means(span, since).where(agent_samples.c.agent_id == agent_id)
         with reading(self._engine) as connection:
             return {row["begins_at"]: _amounts(row) for row in connection.execute(query).mappings()}
 
-    def means_by_group(self, span: Span, since: float) -> dict[str, dict[int, dict[str, Amount]]]:
-        """By resource group, the same of its agents."""
+    def by_group(self, span: Span, since: float) -> dict[str, Means]:
+        """By resource group, the sums over its agents of each one's mean."""
+        first = int(since // span.step_s) * span.step_s
+        with self._lock:
+            known = self._known.get(span.name)
+            if known is None or first < known.first:
+                known = _Known(first, first, {})
+            # Samples of a step that has just ended may still come.
+            begin = max(first, known.newest - 2 * span.step_s)
+            groups = {
+                group: kept
+                for group, means in known.groups.items()
+                if (kept := {at: amounts for at, amounts in means.items() if first <= at < begin})
+            }
+            for group, means in self._read_groups(span, begin).items():
+                groups[group] = {**groups.get(group, {}), **means}
+            newest = max((at for means in groups.values() for at in means), default=first)
+            self._known[span.name] = _Known(first, newest, groups)
+            return groups
+
+    def _read_groups(self, span: Span, since: float) -> dict[str, Means]:
         group = agent_samples.c.resource_group
-        found: dict[str, dict[int, dict[str, Amount]]] = {}
+        found: dict[str, Means] = {}
         with reading(self._engine) as connection:
             for row in connection.execute(_means(span, since).add_columns(group).group_by(group)).mappings():
                 found.setdefault(row["resource_group"], {})[row["begins_at"]] = _amounts(row)
