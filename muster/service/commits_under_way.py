@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from muster.core.committed_image import CommittedImage
-from muster.core.errors import MusterError
+from muster.core.errors import MusterError, NotPossibleInStateError
 
 _log = logging.getLogger(__name__)
 # Each reads and writes a whole layer on the control node's disk.
 _AT_ONCE = 2
 _REMEMBERED = 1000
+_MOST_OF_ONE_OWNER = 8
 
 # Bytes done, bytes in total.
 Progressed = Callable[[int, int], None]
@@ -50,6 +51,13 @@ class CommitsUnderWay:
         self._note(begun)
         self._pool.submit(self._made, begun, make)
         return begun
+
+    def check_room(self, owner: str) -> None:
+        """Raises NotPossibleInStateError where so many of the owner's wait that another would wait for long."""
+        with self._lock:
+            making = [state for state in self._states.values() if state.owner == owner and state.state == "making"]
+        if len(making) >= _MOST_OF_ONE_OWNER:
+            raise NotPossibleInStateError(f"{len(making)} images of {owner} are being made; wait for one of them")
 
     def find(self, reference: str) -> CommitState | None:
         """None for what this process did not make lately."""

@@ -148,8 +148,8 @@ class LocalBackend:
         return seen_why(self.service, self.find(reference), self.sees, what_if=what_if)
 
     def queue(self) -> list[Queued]:
-        """Only what the user may see; positions count all that wait."""
-        return [queued for queued in WhatIf(self.service).queue() if self.sees(queued.session)]
+        """Only what the user may see, naming nothing else; positions count all that wait."""
+        return list(self.seen_queue().queued)
 
     def seen_queue(self) -> SeenQueue:
         """The same, with how many wait in all; nothing of it names what the user may not see."""
@@ -230,6 +230,7 @@ class LocalBackend:
         from muster.service.commits import made_of_claim  # noqa: PLC0415 - the Docker SDK loads slowly
 
         planned = self._planned_commit(reference, kernel, name, message=message, public=public)
+        self.service.commits.check_room(self.user)
         self.service.store.images.claim(planned.image)
         return self.service.commits.begin(
             planned.image, lambda progressed: made_of_claim(self.service, planned, progressed)

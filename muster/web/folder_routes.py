@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from muster.core.folders import Folder, FolderUser
 from muster.service.folder_views import FolderRemoved, FoldersTold, FolderTold, folder_json, removed_json
@@ -10,7 +10,7 @@ from muster.service.owned_folders import DEFAULT_PROJECT, FoldersWanted
 from muster.web import models
 from muster.web.caller import Asked
 from muster.web.problems import answers
-from muster.web.requests import Replying
+from muster.web.requests import Replying, note_owner
 
 router = APIRouter(prefix="/folders", tags=["folders"])
 _TEXT = r"^[^\x00]*$"
@@ -19,6 +19,14 @@ Owner = Annotated[
     str | None,
     Query(description="whose folder it is; the caller's own by default", min_length=1, max_length=255, pattern=_TEXT),
 ]
+
+
+def _noted_owner(request: Request, owner: Owner = None) -> str | None:
+    note_owner(request, owner)
+    return owner
+
+
+Of = Annotated[str | None, Depends(_noted_owner)]
 Project = Annotated[str, Query(description="also what is shared with this project", max_length=255, pattern=_TEXT)]
 
 
@@ -40,7 +48,7 @@ def list_folders(
 
 
 @router.post("", status_code=201, response_model=models.FolderView, responses=answers(409, 422))
-def create(asked: Asked, reply: Replying, wanted: models.FolderRequest, *, owner: Owner = None) -> Response:
+def create(asked: Asked, reply: Replying, wanted: models.FolderRequest, owner: Of) -> Response:
     """Make a folder. Agents that do not answer make it when a session of theirs mounts it."""
     return reply(FoldersTold, asked.folders.create(wanted.name, owner, wanted.quota_bytes), _one, 201)
 
@@ -50,8 +58,8 @@ def show(
     asked: Asked,
     reply: Replying,
     folder: Name,
+    owner: Of,
     *,
-    owner: Owner = None,
     project: Project = DEFAULT_PROJECT,
     sizes: Annotated[bool, Query(description="ask the agents what it holds, which takes seconds")] = True,
 ) -> Response:
@@ -59,7 +67,7 @@ def show(
 
 
 @router.delete("/{folder}", response_model=models.FolderRemovedView, responses=answers(404, 409, 422))
-def remove(asked: Asked, reply: Replying, folder: Name, *, owner: Owner = None) -> Response:
+def remove(asked: Asked, reply: Replying, folder: Name, owner: Of) -> Response:
     """Remove a folder and all that is in it. What an agent that does not answer holds stays: ask again then."""
     removed = asked.folders.remove(folder, owner, lambda _agent: None)
     return reply(FolderRemoved, removed, lambda told: {**removed_json(told), "problems": dict(told.problems)})
@@ -74,7 +82,7 @@ def set_quota(
 
 
 @router.post("/{folder}/share", response_model=models.FolderView, responses=answers(404, 422))
-def share(asked: Asked, reply: Replying, folder: Name, wanted: models.ShareRequest, *, owner: Owner = None) -> Response:
+def share(asked: Asked, reply: Replying, folder: Name, wanted: models.ShareRequest, owner: Of) -> Response:
     """Let a user, or all sessions of a project, mount it; whoever has a share already gets this one instead."""
     shared = asked.folders.share(folder, owner, wanted.grantee, read_only=wanted.read_only)
     return reply(Folder, shared, lambda one: {**folder_json(FolderTold(one)), "problems": {}})

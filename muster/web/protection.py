@@ -179,5 +179,6 @@ def _record(scope: Scope, status: int) -> Mapping[str, Any]:
         "method": scope.get("method", "WEBSOCKET"),
         "path": scope["path"],
         "sessions": state.get("audit_sessions", []),
+        "owner": state.get("audit_owner"),
         "status": status,
     }

@@ -51,3 +51,8 @@ Replying = Annotated[Reply, Depends()]
 def note_sessions(request: Request, sessions: list[Session]) -> None:
     """For the audit log: whom a change was about."""
     request.state.audit_sessions = [session.id for session in sessions]
+
+
+def note_owner(request: Request, owner: str | None) -> None:
+    """For the audit log: of whom an administrator changes something."""
+    request.state.audit_owner = owner

@@ -15,7 +15,7 @@ from muster.service.views import session_json, story_json
 from muster.web import models
 from muster.web.caller import Asked
 from muster.web.problems import answers
-from muster.web.requests import Body, Replying, note_sessions
+from muster.web.requests import Body, Replying, note_owner, note_sessions
 
 router = APIRouter(prefix="/sessions", tags=["sessions"])
 Reference = Annotated[
@@ -94,6 +94,7 @@ def submit(
         ),
     ] = None,
 ) -> Response:
+    note_owner(request, owner)
     done = asked.submit(spec, owner, count, idempotency_key)
     note_sessions(request, list(done.sessions))
     return reply(Submitted, done, _submitted_json, 200 if done.again else 201)

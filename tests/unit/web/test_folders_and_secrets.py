@@ -83,7 +83,7 @@ def test_an_agent_that_does_not_answer_is_named_and_keeps_its_part(caller, servi
     assert ada.get(f"{FOLDERS}/data").json()["state"] == "removing"
 
 
-def test_anothers_folder_is_not_there(caller):
+def test_anothers_folder_is_not_there(caller, service):
     assert caller("eve").post(FOLDERS, json={"name": "private"}).status_code == 201
     ada = caller("ada")
     of_eve = {"owner": "eve"}
@@ -102,6 +102,8 @@ def test_anothers_folder_is_not_there(caller):
     root = caller("root", Scope.ADMIN)
     assert [one["owner"] for one in root.get(FOLDERS, params={"all": True}).json()["items"]] == ["eve"]
     assert root.delete(f"{FOLDERS}/private", params=of_eve).json()["removed"] is True
+    last = json.loads((service.settings.state_dir / "audit.log").read_text().splitlines()[-1])
+    assert (last["user"], last["path"], last["owner"]) == ("root", f"{FOLDERS}/private", "eve")
 
 
 def test_a_folder_that_is_shared_is_seen_without_what_concerns_others(caller, mounted):

@@ -213,3 +213,14 @@ def test_a_commit_that_cannot_be_is_refused_at_once(caller, running, engine, wan
     answer = begun(caller("ada"), **wanted)
     assert answer.status_code == status
     assert answer.json()["detail"].startswith(words)
+
+
+def test_one_user_does_not_have_everybody_wait_for_his_images(caller, running, engine):
+    running(1, "ada")
+    running(2, "eve")
+    ada = caller("ada")
+    assert [begun(ada, name=f"many:{number}").status_code for number in range(9)] == [202] * 8 + [409]
+    assert begun(caller("eve"), "of-eve").status_code == 202
+    engine.goes_on.set()
+    reached(caller("root", Scope.ADMIN), "made")
+    assert begun(ada, name="many:9").status_code == 202
