@@ -1,0 +1,78 @@
+"""The launch page in a browser: it answers while one types, by keyboard and on a phone."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.web.conftest import serious_findings
+
+
+@pytest.fixture
+def page(visit):
+    page = visit("ada")
+    page.goto("/launch")
+    return page
+
+
+def test_it_answers_while_one_types_and_the_field_stays_as_it_is(page):
+    line = page.locator("#answer-line")
+    expect(line).to_contain_text("Starts now on localhost (main1)")
+    memory = page.get_by_label("Memory", exact=True)
+    memory.fill("much")
+    expect(line).to_contain_text("Cannot be launched: mem")
+    expect(page.locator("#problem-mem")).to_contain_text("write bytes such as 512M")
+    expect(memory).to_have_attribute("aria-invalid", "true")
+    expect(memory).to_be_focused()
+    memory.fill("64M")
+    expect(line).to_contain_text("Starts now")
+    expect(page.locator("#problem-mem")).to_be_hidden()
+    expect(memory).not_to_have_attribute("aria-invalid", "true")
+
+
+def test_a_suggestion_fills_in_the_form(page):
+    page.get_by_label("CPU", exact=True).fill("5000")
+    answer = page.get_by_role("complementary", name="What becomes of it")
+    expect(answer).to_contain_text("Can never start: ")
+    answer.get_by_role("button", name="Do that: --cpu ").click()
+    expect(page.locator("#answer-line")).to_contain_text("Starts now")
+    expect(page.get_by_label("CPU", exact=True)).not_to_have_value("5000")
+
+
+def test_rows_are_added_and_removed_by_keyboard_and_the_text_is_copied(page):
+    page.get_by_role("button", name="Add a variable").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.type("LANG")
+    page.keyboard.press("Tab")
+    page.keyboard.type("de DE")
+    command = page.locator("#as-command")
+    expect(command).to_have_text("muster submit --env 'LANG=de DE'")
+    page.get_by_role("button", name="Copy the command line").click()
+    expect(page.locator("#said")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "muster submit --env 'LANG=de DE'"
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Remove this variable").last.press("Enter")
+    expect(command).to_have_text("muster submit")
+    expect(page.get_by_role("button", name="Add a variable")).to_be_focused()
+
+
+def test_the_slider_and_its_number_agree(page):
+    slider = page.get_by_label("Cluster size, slider")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_label("Cluster size", exact=True)).to_have_value("3")
+    expect(page.locator("#sum")).to_contain_text("3 containers")
+    page.get_by_label("Cluster size", exact=True).fill("2")
+    expect(slider).to_have_value("2")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_is_usable_on_a_phone_and_with_a_screen_reader(visit, dark):
+    page = visit("ada", width=360, dark=dark)
+    page.goto("/launch")
+    page.get_by_text("Advanced").click()
+    page.get_by_text("Load a session file").click()
+    page.get_by_label("CPU", exact=True).fill("much")
+    expect(page.locator("#problem-cpu")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert serious_findings(page) == []
+    expect(page.get_by_role("button", name="Launch", exact=True)).to_be_in_viewport()
