@@ -136,8 +136,10 @@ class AppGateway:
 
         try:
             while True:
+                # Not `wait_for`, which may miss that it is cancelled when what it waits for comes at that moment.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._look.wait(), CHECK_S)
+                    async with asyncio.timeout(CHECK_S):
+                        await self._look.wait()
                 self._look.clear()
                 # Nobody reads the database for those who have nothing open.
                 if self._opened:
@@ -183,5 +185,7 @@ class AppGateway:
 async def _closed(opening: asyncio.Task[_Opened]) -> None:
     with suppress(MusterError):
         opened = await opening
-        await opened.listener.stop()
-        await run_in_threadpool(opened.way.close)
+        try:
+            await opened.listener.stop()
+        finally:
+            await run_in_threadpool(opened.way.close)

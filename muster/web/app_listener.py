@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from websockets.exceptions import InvalidState
 
 from muster.core.errors import MusterError
 from muster.service.app_gateway import AppWay, app_address
@@ -111,6 +112,14 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().shutdown(sockets)
+        except InvalidState:
+            # uvicorn's own: it cannot close a WebSocket whose browser is about to.
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from muster.web.app_headers import Between, Headers, from_app
 MAX_MESSAGE_BYTES = 32 << 20
 _WAITING_MESSAGES = 2
 _OPEN_S = 30.0
+_CLOSE_S = 1.0
 _GOING_AWAY, _FAILED, _NO_CODE = 1001, 1011, 1005
 _LONGEST_REASON = 123
 
@@ -47,6 +48,7 @@ async def carry(
             max_queue=_WAITING_MESSAGES,
             ping_interval=None,
             open_timeout=_OPEN_S,
+            close_timeout=_CLOSE_S,
         )
     except (InvalidHandshake, InvalidURI, OSError, TimeoutError, EOFError):
         await send({"type": "websocket.close", "code": _FAILED})
@@ -66,7 +68,10 @@ async def carry(
             tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
-            await connection.close(_GOING_AWAY)
+            try:
+                await connection.close(_GOING_AWAY)
+            finally:
+                connection.transport.abort()
 
 
 def _accepted(connection: ClientConnection, between: Between) -> dict[str, object]:

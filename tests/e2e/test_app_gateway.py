@@ -1,0 +1,157 @@
+"""A session's app in a browser, through the real server, ssh and container."""
+
+import json
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from tests.control_node import ControlNode
+from tests.e2e.browser_app import SPEC
+from tests.web_server import Server, web_server
+
+PATIENCE_S = 120
+
+
+def app_ports() -> str:
+    """Twenty neighbours that nothing listens at."""
+    for first in range(23000, 30000, 20):
+        with ExitStack() as stack:
+            try:
+                for port in range(first, first + 20):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return f"{first}-{first + 19}"
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture(scope="module")
+def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with web_server(node, tmp_path_factory.mktemp("web"), "--app-ports", app_ports()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ada(server: Server) -> Iterator[httpx.Client]:
+    with signed_in(server, "ada") as client:
+        yield client
+
+
+def signed_in(server: Server, user: str) -> httpx.Client:
+    client = httpx.Client(base_url=server.url, timeout=PATIENCE_S)
+    client.token = server.token(user)
+    client.post("/sign-in", data={"token": client.token})
+    found = re.search(r'X-CSRF-Token": "([0-9a-f]{64})"', client.get("/sessions").text)
+    assert found
+    client.headers["X-CSRF-Token"] = found[1]
+    return client
+
+
+def running(server: Server, client: httpx.Client, name: str) -> str:
+    """The name of his session with the app, which serves."""
+    with server.client(client.token) as api:
+        answer = api.post("/sessions", json={**SPEC, "name": name})
+        assert answer.status_code == 201, answer.text
+    server.node.reaches(name, "RUNNING")
+    return name
+
+
+def entered(client: httpx.Client, session: str) -> httpx.Client:
+    """The app's own client, past its login page."""
+    opened = client.post(f"/sessions/{session}/apps/page/open")
+    assert opened.status_code == 200, opened.text
+    url = httpx.URL(opened.headers["refresh"].removeprefix("0; url="))
+    app = httpx.Client(base_url=f"http://{url.netloc.decode()}", timeout=PATIENCE_S, follow_redirects=True)
+    app.get(url, follow_redirects=False)
+    # What the browser sends along, since it asks the same host.
+    app.cookies.set("muster", client.cookies["muster"])
+    deadline = time.monotonic() + PATIENCE_S
+    while (answer := app.get("/headers")).status_code == 502:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert answer.status_code == 200, answer.text
+    return app
+
+
+def test_an_app_serves_a_browser_at_an_origin_of_its_own(server, ada):
+    name = running(server, ada, "with-app")
+    with entered(ada, name) as app:
+        assert app.get("/page").status_code == 403
+        again = ada.post(f"/sessions/{name}/apps/page/open").headers["refresh"].removeprefix("0; url=")
+        page = app.get(again)
+        assert (page.url.path, page.status_code) == ("/page", 200)
+        assert "<h1>An app</h1>" in page.text
+        heard = app.get("/headers").text
+        assert "muster" not in heard
+        assert "app=in" in heard
+        assert f"Host: 127.0.0.1:{app.base_url.port}" in heard
+        size = 20 << 20
+        assert app.post("/upload", content=b"x" * size).text == str(size)
+        cookie = "; ".join(f"{one.name}={one.value}" for one in app.cookies.jar)
+        origin = str(app.base_url).rstrip("/")
+        url = f"{origin.replace('http', 'ws')}/ws"
+        with connect(url, additional_headers={"Cookie": cookie, "Origin": origin}) as websocket:
+            websocket.send("hello")
+            assert websocket.recv(PATIENCE_S) == "hello from main1"
+        app.cookies.clear()
+        assert app.get("/page").status_code == 401
+
+
+def test_nobody_opens_anothers_app_and_nobody_on_the_machine_has_its_token(server, ada):
+    name = running(server, ada, "hers-alone")
+    with signed_in(server, "eve") as eve, entered(ada, name) as app:
+        refused = eve.post(f"/sessions/{name}/apps/page/open")
+        assert (refused.status_code, "there is no session" in refused.text) == (404, True)
+        app.cookies = {"muster": eve.cookies["muster"]}
+        assert app.get("/headers").status_code == 401
+        token = server.node.run("open", name, "page", "--print", "--json").json()["url"].rpartition("=")[2]
+        assert token not in (server.directory / "web.log").read_text()
+    lines = (server.node.directory / "state" / "audit.log").read_text().splitlines()
+    noted = [
+        (line["user"], line["status"])
+        for line in map(json.loads, lines)
+        if line["path"] == f"/sessions/{name}/apps/page/open"
+    ]
+    assert sorted(noted) == [("ada", 200), ("eve", 404)]
+
+
+def test_what_serves_nothing_is_told_and_what_is_not_there_too(server, ada):
+    name = running(server, ada, "nothing-there")
+    opened = ada.post(f"/sessions/{name}/apps/nothing/open")
+    with httpx.Client(timeout=PATIENCE_S, follow_redirects=True) as browser:
+        answer = browser.get(opened.headers["refresh"].removeprefix("0; url="))
+        assert (answer.status_code, "nothing does not answer" in answer.text) == (502, True)
+    assert ada.post(f"/sessions/{name}/apps/nope/open").status_code == 404
+
+
+def test_an_app_is_over_when_its_session_is(server, ada):
+    name = running(server, ada, "ends-soon")
+    with entered(ada, name) as app:
+        assert tunnels()
+        with server.client(ada.token) as api:
+            api.delete(f"/sessions/{name}")
+        deadline = time.monotonic() + PATIENCE_S
+        while is_there(app):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    session_id = server.node.show(name)["id"]
+    assert not [line for line in tunnels() if session_id in line]
+
+
+def is_there(app: httpx.Client) -> bool:
+    try:
+        return app.get("/headers").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def tunnels() -> list[str]:
+    commands = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in commands.splitlines() if line.startswith("ssh ") and "muster-app-" in line]
