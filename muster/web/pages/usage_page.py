@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -25,7 +26,7 @@ class _Found:
 def usage(request: Request, visitor: Visiting) -> Response:
     """What is wrong with the form is said above it, and the form stays as it was filled in."""
     asked = queried(request.query_params.multi_items())
-    context = {"keys": KEYS, "spans": SPANS, "columns": COLUMNS}
+    context: dict[str, Any] = {"keys": KEYS, "spans": SPANS, "columns": COLUMNS}
     try:
         found = _found(visitor, asked)
     except BadInputError as error:

@@ -76,7 +76,7 @@ def test_a_user_sees_only_his_own_and_at_which_place_among_how_many(browser, cal
     assert list(rows(text)) == ["mine"]
     assert "3 of 3" in rows(text)["mine"]
     assert "3 sessions wait, 1 of them yours" in text
-    for name in ("secret-plan", "eve"):
+    for name in ("secret-plan", "eves-", ">eve<"):
         assert name not in text
     assert "another user" in rows(text)["mine"]
     everything = browser("root", Scope.ADMIN).get("/queue").text
@@ -154,3 +154,17 @@ def test_a_long_queue_is_cut_and_says_how_much_is_left_out(browser, caller, monk
     text = browser("ada", name="page").get("/queue").text
     assert len(rows(text)) == 2
     assert "3 more are not shown" in text
+
+
+@pytest.mark.usefixtures("agent")
+def test_the_api_says_no_more_of_others_than_the_page(caller):
+    eve, ada = caller("eve"), caller("ada")
+    submitted(eve, name="eves-0", cpu=6, priority=95, time_limit="1h")
+    submitted(eve, name="secret-plan", cpu=7, priority=90)
+    submitted(ada, name="mine", cpu=2)
+    answer = ada.get("/api/v1/queue")
+    (mine,) = answer.json()["items"]
+    assert (mine["position"], mine["wait"]["code"], mine["wait"]["waits_for"]) == (2, "behind", [])
+    assert "secret-plan" not in answer.text
+    everything = caller("root", Scope.ADMIN).get("/api/v1/queue").json()["items"]
+    assert "secret-plan" in everything[-1]["wait"]["message"]
