@@ -23,13 +23,16 @@ function refresh(part) {
     if (!part.isConnected || document.hidden) return;
     state.began = performance.now();
     state.next = state.began + LEAST_MS;
+    state.asks = true;
     htmx.trigger(part, "live");
   }, Math.max(0, state.next - performance.now()));
 }
 
 document.addEventListener("htmx:afterRequest", (event) => {
   const state = waiting.get(event.detail.elt);
-  if (!state) return;
+  // A part may ask for other reasons too, such as that somebody types.
+  if (!state?.asks) return;
+  state.asks = false;
   const now = performance.now();
   state.next = now + Math.max(LEAST_MS, PATIENCE * (now - state.began));
 });
