@@ -59,6 +59,7 @@ sessions = Table(
     Index("sessions_by_state", "state", "submitted_at"),
     Index("sessions_by_age", "submitted_at", "id"),
     Index("sessions_by_name", "name"),
+    Index("sessions_by_owner", "owner", "state", "submitted_at"),
     Index("sessions_by_project", "project"),
     Index("sessions_by_array", "array_id", "array_index"),
     Index("sessions_by_array_name", "array_name"),
