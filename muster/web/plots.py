@@ -177,7 +177,7 @@ def _time_axis(frame: _Frame) -> Markup:
 
 def _within(x: float, label: str) -> float:
     """So that a label at the edge is not cut."""
-    half = len(label) * 3.6
+    half = len(label) * 4
     return min(max(x, half), _WIDTH - half)
 
 
