@@ -11,7 +11,7 @@ import click
 
 from muster.core.errors import BadInputError
 from muster.core.token import Scope, Token
-from muster.service.backend import Backend
+from muster.service.backend import Backend, Wanted
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions import Sessions
 from muster.settings import load_settings
@@ -90,7 +90,7 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
-        with sessions() as service:
-            return [session.name for session in service.store.search() if session.name.startswith(incomplete)]
+        with backend() as asked:
+            return [session.name for session in asked.search(Wanted()) if session.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []

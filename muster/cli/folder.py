@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from muster.cli.context import backend, json_option
+from muster.cli.context import backend, current_user, json_option
 from muster.cli.output import print_json, print_table
 from muster.core.errors import BadInputError
 from muster.core.folders import Folder, named
@@ -21,8 +21,8 @@ _UNKNOWN = "n/a"
 def complete_folder(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
         with backend() as asked:
-            seen = asked.folders.search(FoldersWanted()).items
-            return [one.folder.name for one in seen if one.folder.name.startswith(incomplete)]
+            seen = [one.folder for one in asked.folders.search(FoldersWanted()).items]
+        return [f.name for f in seen if f.owner == current_user() and f.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []
 
