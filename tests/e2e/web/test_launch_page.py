@@ -32,7 +32,7 @@ def test_a_suggestion_fills_in_the_form(page):
     page.get_by_label("CPU", exact=True).fill("5000")
     answer = page.get_by_role("complementary", name="What becomes of it")
     expect(answer).to_contain_text("Can never start: ")
-    answer.get_by_role("button", name="Do that: --cpu ").click()
+    answer.get_by_role("button", name="Do that (--cpu ").click()
     expect(page.locator("#answer-line")).to_contain_text("Starts now")
     expect(page.get_by_label("CPU", exact=True)).not_to_have_value("5000")
 
