@@ -3,7 +3,7 @@
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form, Query
+from fastapi import APIRouter, Form, Path, Query
 from fastapi.responses import Response
 
 from muster.core.errors import BadInputError
@@ -16,6 +16,7 @@ from muster.web.pages.visitor import Visiting, Visitor
 
 router = APIRouter(prefix="/folders", include_in_schema=False)
 Text = Annotated[str, Query(max_length=255, pattern=r"^[^\x00]*$")]
+Named = Annotated[str, Path(max_length=255, pattern=r"^[^\x00]*$")]
 Filled = Annotated[str, Form(max_length=255, pattern=r"^[^\x00]*$")]
 
 
@@ -43,7 +44,7 @@ def create(visitor: Visiting, *, name: Filled = "", quota: Filled = "", owner: F
 
 
 @router.get("/{owner}/{name}")
-def folder(visitor: Visiting, owner: str, name: str, *, project: Text = "", sizes: bool = False) -> Response:
+def folder(visitor: Visiting, owner: Named, name: Named, *, project: Text = "", sizes: bool = False) -> Response:
     told = visitor.backend.folders.show(name, owner, project=project or DEFAULT_PROJECT, sizes=sizes)
     (shown,) = told.items
     return visitor.page(
@@ -59,7 +60,7 @@ def folder(visitor: Visiting, owner: str, name: str, *, project: Text = "", size
 
 
 @router.post("/{owner}/{name}/share")
-def share(visitor: Visiting, owner: str, name: str, *, whom: Filled = "", access: Filled = "ro") -> Response:
+def share(visitor: Visiting, owner: Named, name: Named, *, whom: Filled = "", access: Filled = "ro") -> Response:
     if access not in {"ro", "rw"}:
         raise BadInputError(f"access: there is no {access!r}; use ro or rw")
     visitor.backend.folders.share(name, owner, whom.strip(), read_only=access == "ro")
@@ -67,14 +68,14 @@ def share(visitor: Visiting, owner: str, name: str, *, whom: Filled = "", access
 
 
 @router.post("/{owner}/{name}/unshare")
-def unshare(visitor: Visiting, owner: str, name: str, *, whom: Filled = "") -> Response:
+def unshare(visitor: Visiting, owner: Named, name: Named, *, whom: Filled = "") -> Response:
     keep = visitor.backend.folders.unshare(name, owner, whom)
     rest = f"; these keep it until they end: {named(keep)}" if keep else ""
     return visitor.said(f"{name} is no longer shared with {whom}{rest}")
 
 
 @router.post("/{owner}/{name}/quota")
-def set_quota(visitor: Visiting, owner: str, name: str, *, quota: Filled = "") -> Response:
+def set_quota(visitor: Visiting, owner: Named, name: Named, *, quota: Filled = "") -> Response:
     most = _quota(quota)
     told = visitor.backend.folders.set_quota(name, owner, most)
     unenforced = [told.use.unenforced for told in told.items if told.use]
@@ -84,7 +85,7 @@ def set_quota(visitor: Visiting, owner: str, name: str, *, quota: Filled = "") -
 
 
 @router.post("/{owner}/{name}/remove")
-def remove(visitor: Visiting, owner: str, name: str, *, confirmed: Filled = "") -> Response:
+def remove(visitor: Visiting, owner: Named, name: Named, *, confirmed: Filled = "") -> Response:
     """`confirmed` is the folder's name, written once more."""
     if confirmed.strip() != name:
         raise BadInputError(f"confirmed: write the folder's name, {name}, to remove it with all that is in it")

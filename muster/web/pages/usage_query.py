@@ -11,6 +11,7 @@ from muster.core.errors import BadInputError
 SPANS = {"7d": "the last 7 days", "30d": "the last 30 days", "month": "this month", "days": "from … to …"}
 KEYS = {"user": "User", "project": "Project", "day": "Day"}
 _DAY_S = 86400.0
+_LONGEST_NAME = 255
 _FIRST = date(2001, 1, 1)
 
 
@@ -89,6 +90,9 @@ def completed(query: UsageQuery, *, is_admin: bool) -> UsageQuery:
     sort = query.sort or ("day" if "day" in by else "-cpu_hours_allocated")
     if sort.removeprefix("-") not in _SORTS:
         raise BadInputError(f"sort: there is no column {sort!r}; use one of {', '.join(sorted(_SORTS))}")
+    for field, text in (("user", query.user), ("project", query.project)):
+        if "\x00" in text or len(text) > _LONGEST_NAME:
+            raise BadInputError(f"{field}: that is no name; write up to {_LONGEST_NAME} characters")
     return replace(query, by=by, sort=sort, user=query.user.strip() if is_admin else "", project=query.project.strip())
 
 

@@ -170,3 +170,21 @@ def test_no_other_page_changes_folders(browser, service, path):
         assert ada.post(f"/folders{path}", data=form, headers=headers).status_code == 403
     (folder,) = service.store.folders.all()
     assert (folder.name, folder.shares, folder.quota_bytes) == ("data", (), None)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/folders?everybody=perhaps", 422),
+        ("/folders?project=%00", 422),
+        ("/folders/ada/%00", 422),
+        ("/folders/ada/nosuch", 404),
+        ("/folders/ada", 404),
+        ("/folders/<script>/<script>", 404),
+    ],
+)
+def test_addresses_that_lead_nowhere_are_a_page_that_says_so(browser, path, status):
+    answer = browser("ada").get(path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "<script>" not in answer.text

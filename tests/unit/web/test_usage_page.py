@@ -113,6 +113,8 @@ def test_cells_of_the_csv_come_back_as_they_are_or_as_text(name):
         "by=session",
         "by=%3Cb%3E",
         "sort=nosuch",
+        "project=%00",
+        f"project={'x' * 256}",
         "span=days&from=yesterday",
         "span=days&from=2026-11-20&to=2026-11-19",
         "span=days&from=2999-01-01",
@@ -125,7 +127,7 @@ def test_what_there_is_not_is_said_in_one_line_and_the_form_stays(browser, query
     page = browser("ada", name="page")
     answer = page.get(f"/usage?{query}")
     assert answer.status_code == 422
-    assert re.search(r'<p class="problem" role="alert">(span|by|sort|from|to): [^<]+; [^<]+</p>', answer.text)
+    assert re.search(r'<p class="problem" role="alert">(span|by|sort|from|to|project): [^<]+; [^<]+</p>', answer.text)
     assert 'id="usage-query"' in answer.text
     assert "<b>" not in answer.text
     assert page.get(f"/usage.csv?{query}").status_code == 422
