@@ -151,6 +151,8 @@ def named(monkeypatch):
             if host.replace(".", "").isdecimal():
                 return resolved(host, port, *arguments, **options)
             asked.append(host)
+            if not addresses:
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
             return [(2, 1, 6, "", (address, port)) for address in addresses]
 
         monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
@@ -198,8 +200,8 @@ def test_the_certificate_must_be_the_names(named, monkeypatch, tmp_path, name, t
     site.server.server_close()
 
 
-@pytest.mark.usefixtures("named")
-def test_a_name_that_nobody_knows_cannot_be_reached():
+def test_a_name_that_nobody_knows_cannot_be_reached(named):
+    named()
     with pytest.raises(NotToldError, match=r"^hooks\.invalid cannot be reached: gaierror$"):
         post("http://hooks.invalid/x", "{}", EVERYWHERE)
 
