@@ -16,12 +16,14 @@ from muster.web.pages import launch_fields
 from muster.web.pages.launch_answer import Preview, preview_of, problems_of, refusal
 from muster.web.pages.launch_form import MODES, LaunchForm, filled, sent, values_of
 from muster.web.pages.session_file import fields_of
+from muster.web.pages.turns import Turns
 from muster.web.pages.visitor import Visiting, Visitor
 from muster.web.requests import note_sessions
 
 router = APIRouter(include_in_schema=False)
 _MAX_FILE = 1 << 20
 _MAX_KEY = 64
+_TURNS = Turns()
 
 
 async def _sent(request: Request) -> tuple[LaunchForm, str]:
@@ -60,8 +62,12 @@ def launch_page(
 @router.post("/launch/preview")
 def preview(request: Request, visitor: Visiting, given: Sent) -> Response:
     request.state.changes_nothing = True
-    form, _ = given
-    return visitor.fragment("launch.html", "preview", preview=_preview(visitor, form), fields=launch_fields, oob=True)
+    form, key = given
+    with _TURNS.turn(f"{visitor.user} {key}") as is_newest:
+        if not is_newest:
+            return Response(status_code=204)
+        found = _preview(visitor, form)
+    return visitor.fragment("launch.html", "preview", preview=found, fields=launch_fields, oob=True)
 
 
 @router.post("/launch/load")

@@ -1,5 +1,7 @@
 """The form that launches is a session spec, whatever is in it; and the picture of what its containers add up to."""
 
+import threading
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -16,6 +18,7 @@ from muster.web.pages.launch_fields import FIELDS, OTHERS
 from muster.web.pages.launch_form import filled, sent, values_of
 from muster.web.pages.launch_picture import MOST_BOXES, picture_of
 from muster.web.pages.session_file import fields_of, text_of
+from muster.web.pages.turns import Turns
 from tests.strategies import NOW, specs, texts
 
 AT = datetime.fromtimestamp(NOW, UTC)
@@ -123,3 +126,36 @@ def test_every_spec_can_be_drawn_and_no_part_is_longer_than_its_whole(spec):
     drawn = picture_of(spec, None)
     assert all(0 <= bar.part <= 1 for box in drawn.boxes for bar in box.bars)
     assert all(x + width <= 360.01 for lane in drawn.lanes for x, width in lane.parts)
+
+
+# Questions
+
+
+def test_of_a_pages_questions_only_the_newest_is_answered():
+    turns = Turns()
+    answered: dict[str, bool] = {}
+    begun, may_end = threading.Event(), threading.Event()
+
+    def ask(name, *, holds=False):
+        with turns.turn("page") as is_newest:
+            answered[name] = is_newest
+            begun.set()
+            if holds:
+                assert may_end.wait(30)
+
+    threads = [threading.Thread(target=ask, args=("first",), kwargs={"holds": True})]
+    threads[0].start()
+    assert begun.wait(30)
+    for number, name in enumerate(("overtaken", "newest"), start=2):
+        threads.append(threading.Thread(target=ask, args=(name,)))
+        threads[-1].start()
+        deadline = time.monotonic() + 30
+        while turns.asking("page") < number:
+            assert time.monotonic() < deadline
+    with turns.turn("another page") as is_newest:
+        assert is_newest
+    may_end.set()
+    for thread in threads:
+        thread.join(30)
+    assert answered == {"first": True, "overtaken": False, "newest": True}
+    assert turns.asking("page") == 0
