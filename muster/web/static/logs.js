@@ -147,16 +147,16 @@ class MusterLog extends HTMLElement {
   connectedCallback() {
     this.text = this.querySelector("#log-text");
     this.lines = new Lines(this.text, Number(this.dataset.most));
-    this.matches = new Matches();
+    this.hits = new Matches();
     this.waiting = "";
     this.sticks = true;
     for (const id of ["log-source", "log-tail", "log-follow", "log-timestamps"]) {
-      this.part(id)?.addEventListener("change", () => this.start());
+      this.its(id)?.addEventListener("change", () => this.start());
     }
-    this.part("log-search").addEventListener("input", () => this.search());
-    this.part("log-next").addEventListener("click", () => this.go(1));
-    this.part("log-previous").addEventListener("click", () => this.go(-1));
-    this.part("log-end").addEventListener("click", () => this.toEnd());
+    this.its("log-search").addEventListener("input", () => this.search());
+    this.its("log-next").addEventListener("click", () => this.go(1));
+    this.its("log-previous").addEventListener("click", () => this.go(-1));
+    this.its("log-end").addEventListener("click", () => this.toEnd());
     this.text.addEventListener("scroll", () => this.scrolled());
     this.addEventListener("keydown", (event) => this.pressed(event));
     this.text.focus();
@@ -167,20 +167,21 @@ class MusterLog extends HTMLElement {
     this.reading?.abort();
     clearTimeout(this.showing);
     clearTimeout(this.searching);
-    this.matches.clear();
+    this.hits.clear();
   }
 
-  part(id) {
+  // Not `part`, and above not `matches`: elements have these already, and htmx asks them.
+  its(id) {
     return this.querySelector(`#${id}`);
   }
 
   say(text) {
-    this.part("log-status").textContent = text;
+    this.its("log-status").textContent = text;
   }
 
   address() {
-    const chosen = this.part("log-source").selectedOptions[0];
-    const times = this.part("log-timestamps");
+    const chosen = this.its("log-source").selectedOptions[0];
+    const times = this.its("log-timestamps");
     const ofApp = chosen.dataset.app !== undefined;
     const url = new URL(chosen.value, location.href);
     // Apps' lines carry none.
@@ -188,9 +189,9 @@ class MusterLog extends HTMLElement {
     if (times?.checked && !ofApp) url.searchParams.set("timestamps", "true");
     const whole = new URL(url);
     whole.searchParams.set("download", "true");
-    this.part("log-download").href = whole;
-    url.searchParams.set("tail", this.part("log-tail").value);
-    if (this.part("log-follow")?.checked) url.searchParams.set("follow", "true");
+    this.its("log-download").href = whole;
+    url.searchParams.set("tail", this.its("log-tail").value);
+    if (this.its("log-follow")?.checked) url.searchParams.set("follow", "true");
     return url;
   }
 
@@ -200,7 +201,7 @@ class MusterLog extends HTMLElement {
     this.reading = reading;
     this.show();
     this.lines.clear();
-    this.matches.clear();
+    this.hits.clear();
     this.sticks = true;
     const address = this.address();
     const follows = address.searchParams.has("follow");
@@ -238,38 +239,38 @@ class MusterLog extends HTMLElement {
     this.lines.add(this.waiting);
     this.waiting = "";
     const { count, isCut } = this.lines;
-    this.part("log-lines").textContent = `${count.toLocaleString()} lines are shown${isCut ? "; older ones are in the download" : ""}.`;
+    this.its("log-lines").textContent = `${count.toLocaleString()} lines are shown${isCut ? "; older ones are in the download" : ""}.`;
     if (this.sticks) this.text.scrollTop = this.text.scrollHeight;
-    if (this.part("log-search").value) this.searching ??= setTimeout(() => this.search(), SEARCH_AGAIN_MS);
+    if (this.its("log-search").value) this.searching ??= setTimeout(() => this.search(), SEARCH_AGAIN_MS);
   }
 
   search() {
     clearTimeout(this.searching);
     this.searching = null;
-    const text = this.part("log-search").value;
+    const text = this.its("log-search").value;
     if (text) {
-      this.matches.find(text, this.lines.nodes());
+      this.hits.find(text, this.lines.nodes());
     } else {
-      this.matches.clear();
+      this.hits.clear();
     }
     this.tellMatches(text);
   }
 
   tellMatches(text) {
-    const told = text ? this.matches.text : "";
-    const place = this.part("log-matches");
+    const told = text ? this.hits.text : "";
+    const place = this.its("log-matches");
     if (place.textContent !== told) place.textContent = told;
   }
 
   go(step) {
     if (this.searching) this.search();
-    const range = this.matches.go(step);
+    const range = this.hits.go(step);
     if (!range) return;
     this.setSticks(false);
     const match = range.getBoundingClientRect();
     const place = this.text.getBoundingClientRect();
     this.text.scrollTop += match.top - place.top - place.height / 2;
-    this.tellMatches(this.part("log-search").value);
+    this.tellMatches(this.its("log-search").value);
   }
 
   toEnd() {
@@ -283,11 +284,11 @@ class MusterLog extends HTMLElement {
 
   setSticks(sticks) {
     this.sticks = sticks;
-    this.part("log-end").hidden = sticks;
+    this.its("log-end").hidden = sticks;
   }
 
   pressed(event) {
-    const search = this.part("log-search");
+    const search = this.its("log-search");
     if ((event.key === "f" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && event.target !== search)) {
       event.preventDefault();
       search.focus();
