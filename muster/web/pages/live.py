@@ -1,6 +1,7 @@
 """`/live`: which sessions change, for the pages; what they show of it they ask for themselves."""
 
 import json
+from functools import lru_cache
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -19,6 +20,8 @@ async def live(request: Request, visitor: Visiting, *, last_event_id: LastEventI
     return await listen(request, visitor.backend, _event, last_event_id)
 
 
+# Once for all who listen, not for each.
+@lru_cache(maxsize=1000)
 def _event(live: LiveChange) -> str:
     """`membership`: whether lists of sessions have one more, or one less."""
     change = live.change

@@ -2,8 +2,11 @@
 
 import threading
 
+import pytest
+
 from muster.service.live import LiveChanges
 from muster.web import event_routes
+from muster.web.pages import live as pages_live
 from tests.unit.web.test_api import SMALL
 
 
@@ -23,20 +26,22 @@ class Ear:
         return [live.session.name for live in self.heard]
 
 
-def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch):
+@pytest.mark.parametrize("routes", [event_routes, pages_live])
+def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch, routes):
     worded = []
-    in_words = event_routes.session_json
-    monkeypatch.setattr(event_routes, "session_json", lambda session: worded.append(session) or in_words(session))
+    in_words = routes.json.dumps
+    monkeypatch.setattr(routes.json, "dumps", lambda told: worded.append(told) or in_words(told))
     live = LiveChanges(service)
     ears = [Ear() for _ in range(3)]
     for ear in ears:
         live.add(ear.hear)
+    service.submit({**SMALL, "name": "train"}, "ada")
     with live.running():
-        service.submit({**SMALL, "name": "train"}, "ada")
         assert all(ear.news.wait(30) for ear in ears)
-    told = {event_routes._event(change) for ear in ears for change in ear.heard}
+    worded.clear()
+    told = {routes._event(change) for ear in ears for change in ear.heard}
     assert len(told) == 1
-    assert '"name": "train"' in told.pop()
+    assert ears[0].heard[0].change.session_id in told.pop()
     assert len(worded) == 1
 
 
