@@ -8,7 +8,7 @@ import pytest
 
 from muster.core.committed_image import CommittedImage
 from muster.core.errors import NameTakenError
-from muster.core.session import LaunchStep, Result, SessionState
+from muster.core.session import Allocation, GpuShare, LaunchStep, Result, SessionState
 from muster.core.token import Scope
 from muster.engine.container_usage import LiveUse
 from muster.service.commits_under_way import CommitState
@@ -253,6 +253,19 @@ def test_what_a_session_uses_stands_in_its_containers_row(browser, add, watched,
         assert told in main
     assert "agent a1 does not answer" in sub
     assert "measuring" not in sub
+
+
+def test_a_container_tells_which_part_of_which_gpu_it_has(browser, add, service):
+    agent = make_agent("a1", gpus=1, units_per_gpu=2)
+    service.store.save_agents([agent])
+    session = placed_on(make_session(1, fgpu=0.5), "a1")
+    share = Allocation("a1", (GpuShare(agent.gpus[0].uuid, 500, whole=False),))
+    kernel = replace(session.main, allocation=share, container_state="exited", exit_code=137, oom_killed=True)
+    add(replace(session, kernels=(kernel,)))
+    text = browser("ada").get(f"/sessions/{session.id}/use").text
+    assert "GPU 0: 0.5 fGPU, 256M of memory" in text
+    assert "exited, exit code 137, out of memory" in text
+    assert "/terminal?" not in text
 
 
 def test_the_parts_that_are_live_ask_for_themselves(browser, add):
