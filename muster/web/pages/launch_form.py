@@ -72,7 +72,7 @@ def values_of(form: LaunchForm) -> dict[str, Any]:
             values[name] = found
     rows = {
         "mounts": [_mount(row) for row in form.mounts if any(row[:2])],
-        "env": dict(form.env),
+        "env": {row[0]: row[1] for row in form.env},
         "secrets": [_secret(*row) for row in form.secrets],
         "apps": list(form.apps),
     }

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
@@ -12,7 +13,7 @@ import yaml
 from muster.core.token import Scope
 from muster.service.folders import Folder
 from muster.web.pages.launch_fields import BESIDE
-from tests.strategies import NOW, make_agent
+from tests.strategies import NOW, make_agent, make_session, placed_on
 from tests.unit.web.test_api import SESSIONS, submitted
 
 HTMX = {"HX-Request": "true"}
@@ -139,13 +140,23 @@ def test_it_says_why_it_never_starts_and_what_would_let_it(preview):
     assert element(preview(**applied[0]), "verdict-line").startswith("Starts now on ")
 
 
-@pytest.mark.usefixtures("agents")
-def test_it_says_why_it_waits_and_names_nobody_elses_session(preview, caller):
+def test_it_says_why_it_waits_and_names_nobody_elses_session(preview, caller, service):
+    service.store.save_agents([make_agent("a1")])
     eve = caller("eve")
-    for number in range(3):
-        submitted(eve, name=f"secret-work-{number}", cpu=6, priority=90)
+    submitted(eve, name="secret-work-1", cpu=6, priority=95, time_limit="1h")
+    submitted(eve, name="secret-work-2", cpu=7, priority=90)
+    text = preview(cpu="2")
+    assert element(text, "verdict-line").startswith("Waits: another user's session is ahead of it")
+    assert "secret-work" not in text
+
+
+def test_of_what_would_help_nobody_elses_session_is_named(preview, service):
+    service.store.save_agents([make_agent("a1")])
+    hers = placed_on(make_session(1, name="secret-work", cpu=6, time_limit="1h"), "a1")
+    service.store.add([replace(hers, owner="eve")])
     text = preview(cpu="6")
     assert element(text, "verdict-line").startswith("Waits: ")
+    assert "wait: other users' sessions end by their time limits" in words_of(text)
     assert "secret-work" not in text
 
 
