@@ -231,6 +231,7 @@ def measured_live(
     ours, theirs = SPAWN.Pipe()
     listeners = SPAWN.Process(target=listen, args=(server.url, path, headers, theirs))
     listeners.start()
+    theirs.close()  # so that its end is heard
     ours.recv()
     before = store.last_event()
     writer = SPAWN.Process(target=write, args=(server.database, list(owners), given.rate, given.seconds))
