@@ -1,6 +1,8 @@
 """An app for a browser that runs in a session: a page behind a token, which speaks to it by a WebSocket."""
 
 import shlex
+import socket
+from contextlib import ExitStack
 
 _APP = """
 import base64, hashlib, http.server, os
@@ -65,3 +67,16 @@ BROWSER_APP = {
     "token": True,
 }
 SPEC = {"cpu": 0.1, "mem": "64M", "shm": "16M", "apps": [BROWSER_APP], "publish": ["nothing=18091"]}
+
+
+def app_ports() -> str:
+    """Twenty neighbours that nothing listens at."""
+    for first in range(23000, 30000, 20):
+        with ExitStack() as stack:
+            try:
+                for port in range(first, first + 20):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return f"{first}-{first + 19}"
+    raise AssertionError("no free ports")

@@ -2,34 +2,20 @@
 
 import json
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 
 import httpx
 import pytest
 from websockets.sync.client import connect
 
 from tests.control_node import ControlNode
-from tests.e2e.browser_app import SPEC
+from tests.e2e.browser_app import SPEC, app_ports
 from tests.web_server import Server, web_server
 
 PATIENCE_S = 120
-
-
-def app_ports() -> str:
-    """Twenty neighbours that nothing listens at."""
-    for first in range(23000, 30000, 20):
-        with ExitStack() as stack:
-            try:
-                for port in range(first, first + 20):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
-            except OSError:
-                continue
-            return f"{first}-{first + 19}"
-    raise AssertionError("no free ports")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +26,7 @@ def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def ada(server: Server) -> Iterator[httpx.Client]:
-    with signed_in(server, "ada") as client:
+    with closing(signed_in(server, "ada")) as client:
         yield client
 
 
@@ -82,7 +68,7 @@ def entered(client: httpx.Client, session: str) -> httpx.Client:
 
 def test_an_app_serves_a_browser_at_an_origin_of_its_own(server, ada):
     name = running(server, ada, "with-app")
-    with entered(ada, name) as app:
+    with closing(entered(ada, name)) as app:
         assert app.get("/page").status_code == 403
         again = ada.post(f"/sessions/{name}/apps/page/open").headers["refresh"].removeprefix("0; url=")
         page = app.get(again)
@@ -91,7 +77,7 @@ def test_an_app_serves_a_browser_at_an_origin_of_its_own(server, ada):
         heard = app.get("/headers").text
         assert "muster" not in heard
         assert "app=in" in heard
-        assert f"Host: 127.0.0.1:{app.base_url.port}" in heard
+        assert f"host: 127.0.0.1:{app.base_url.port}\n" in heard
         size = 20 << 20
         assert app.post("/upload", content=b"x" * size).text == str(size)
         cookie = "; ".join(f"{one.name}={one.value}" for one in app.cookies.jar)
@@ -106,7 +92,7 @@ def test_an_app_serves_a_browser_at_an_origin_of_its_own(server, ada):
 
 def test_nobody_opens_anothers_app_and_nobody_on_the_machine_has_its_token(server, ada):
     name = running(server, ada, "hers-alone")
-    with signed_in(server, "eve") as eve, entered(ada, name) as app:
+    with closing(signed_in(server, "eve")) as eve, closing(entered(ada, name)) as app:
         refused = eve.post(f"/sessions/{name}/apps/page/open")
         assert (refused.status_code, "there is no session" in refused.text) == (404, True)
         app.cookies = {"muster": eve.cookies["muster"]}
@@ -133,7 +119,7 @@ def test_what_serves_nothing_is_told_and_what_is_not_there_too(server, ada):
 
 def test_an_app_is_over_when_its_session_is(server, ada):
     name = running(server, ada, "ends-soon")
-    with entered(ada, name) as app:
+    with closing(entered(ada, name)) as app:
         assert tunnels()
         with server.client(ada.token) as api:
             api.delete(f"/sessions/{name}")
