@@ -87,7 +87,9 @@ def test_instances_of_a_gpu_share_one_bar(service, browser):
 
 
 def test_agents_in_trouble_come_first_and_say_why(service, browser):
-    lost = replace(make_agent("z9"), state=AgentState.LOST, problem=f"ssh: {NASTY}", unreachable_since=time.time() - 90)
+    lost = replace(
+        make_agent("z9"), state=AgentState.LOST, problem=f"ssh: {NASTY}", unreachable_since=time.time() - 200_000
+    )
     service.store.save_agents([make_agent("a1"), lost])
     service.store.drain_agent("a1", NASTY)
     service.store.save_agents([make_agent("b1")])
@@ -95,7 +97,7 @@ def test_agents_in_trouble_come_first_and_say_why(service, browser):
     assert re.findall(r'<tr id="agent-(\w+)">', text) == ["a1", "z9", "b1"]
     assert NASTY not in text
     assert f"ssh: {NASTY}" in html.unescape(text)
-    assert "no answer for 1m 30s" in plain(text) or "no answer for 1m30s" in plain(text)
+    assert "no answer for 2d" in plain(text)
     assert "DRAINED" in text
     assert "2 ALIVE, 1 LOST; 1 drained." in text
 
