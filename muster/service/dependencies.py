@@ -7,15 +7,18 @@ from muster.store.store import Store
 _FIELDS = ("after", "after_ok", "after_any")
 
 
-def with_ids_of_dependencies(spec: SessionSpec, store: Store) -> SessionSpec:
-    """Each name stands for the session, or the array's sessions, that it means now. Raises SpecError."""
+def with_ids_of_dependencies(spec: SessionSpec, store: Store, owner: str | None) -> SessionSpec:
+    """Each name stands for the session, or the array's sessions, that it means now to who sees this owner's only.
+
+    Raises SpecError.
+    """
     errors: list[FieldError] = []
     ids: dict[str, tuple[str, ...]] = {}
     for field in _FIELDS:
         found: dict[str, None] = {}
         for reference in getattr(spec, field):
             try:
-                found |= dict.fromkeys(store.ids(reference))
+                found |= dict.fromkeys(store.ids(reference, owner))
             except (NotFoundError, AmbiguousNameError) as error:
                 problem, _, remedy = str(error).partition("; ")
                 errors.append(FieldError(field, problem, remedy))

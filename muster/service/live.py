@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from muster.core.errors import StoreUnavailableError
 from muster.core.session import Session
+from muster.service.seen_why import seen_sessions
 from muster.service.sessions import Sessions
 from muster.store.changes import Change
 
@@ -18,10 +19,14 @@ _MOST_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveChange:
-    """A line of a session's story, and the session as it is since; all who listen are given the same one."""
+    """A line of a session's story, and the session as it is since; all who listen are given the same one.
+
+    `told_owner` is the session as its owner is told of it: without others' names in why it waits.
+    """
 
     change: Change
     session: Session
+    told_owner: Session
 
 
 Listener = Callable[[Sequence[LiveChange]], None]
@@ -106,4 +111,13 @@ class LiveChanges:
 
     def _told(self, changes: Sequence[Change]) -> list[LiveChange]:
         now = self._service.store.get(list(dict.fromkeys(change.session_id for change in changes)))
-        return [LiveChange(change, now[change.session_id]) for change in changes if change.session_id in now]
+        told_owner = {key: self._told_owner(session) for key, session in now.items()}
+        return [
+            LiveChange(change, now[change.session_id], told_owner[change.session_id])
+            for change in changes
+            if change.session_id in now
+        ]
+
+    def _told_owner(self, session: Session) -> Session:
+        (told,) = seen_sessions(self._service, [session], lambda other: other.owner == session.owner)
+        return told

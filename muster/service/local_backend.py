@@ -32,9 +32,9 @@ from muster.service.reports import DEFAULT_SPAN_S, Report, report_keys
 from muster.service.scope import check_admin, check_may_change, owner_of_new
 from muster.service.seen_dry_run import seen_answers
 from muster.service.seen_queue import SeenQueue, seen_queue
-from muster.service.seen_why import seen_why
+from muster.service.seen_why import seen_sessions, seen_why
 from muster.service.session_logs import LogWanted, opened_log
-from muster.service.session_pages import SessionFilter
+from muster.service.session_pages import PageWanted, SessionFilter, SessionPage, session_page
 from muster.service.sessions import Sessions, kernel_named
 from muster.service.terminal import Terminal, open_terminal
 from muster.service.use_views import session_uses_json
@@ -112,21 +112,25 @@ class LocalBackend:
         return spec_again(self.service, self.find(reference))
 
     def search(self, wanted: Wanted) -> list[Session]:
-        return self.service.store.search(
+        found = self.service.store.search(
             ended=wanted.ended,
             states=wanted.states,
             owner=self.user if wanted.mine else self._token.owner_filter,
             limit=wanted.limit,
         )
+        return self._told(found)
 
-    def seen(self, filtered: SessionFilter) -> SessionFilter:
-        """The filter, narrowed to what the user may see."""
+    def page(self, filtered: SessionFilter, wanted: PageWanted, cursor: str | None) -> SessionPage:
+        """Of what the user may see, whatever the filter says. Raises as `session_page`."""
         owner = self._token.owner_filter
-        return filtered if owner is None else replace(filtered, owner=owner)
+        narrowed = filtered if owner is None else replace(filtered, owner=owner)
+        found = session_page(self.service, narrowed, wanted, cursor)
+        return replace(found, sessions=self._told(found.sessions))
 
     def find(self, reference: str) -> Session:
         """Raises NotFoundError and AmbiguousNameError, as if there were only what the user may see."""
-        return self.service.store.find(reference, self._token.owner_filter)
+        (found,) = self._told([self.service.store.find(reference, self._token.owner_filter)])
+        return found
 
     def details(self, reference: str) -> Details:
         found = self.find(reference)
@@ -180,11 +184,11 @@ class LocalBackend:
 
     def hold(self, references: Iterable[str]) -> list[Session]:
         self.check_may_change()
-        return self.service.hold(references, self.user)
+        return self._told(self.service.hold(references, self.user))
 
     def release(self, references: Iterable[str]) -> list[Session]:
         self.check_may_change()
-        return self.service.release(references, self.user)
+        return self._told(self.service.release(references, self.user))
 
     def restart(self, references: Iterable[str]) -> list[Session]:
         self.check_may_change()
@@ -323,6 +327,9 @@ class LocalBackend:
     def _submission(self, key: str, spec: Mapping[str, Any], owner: str, count: int) -> Submission:
         request = json.dumps([spec, owner, count], sort_keys=True)
         return Submission(self.user, key, hashlib.sha256(request.encode()).hexdigest(), time.time())
+
+    def _told(self, sessions: Sequence[Session]) -> list[Session]:
+        return list(sessions) if self._token.sees_all else seen_sessions(self.service, sessions, self.sees)
 
     def sees(self, session: Session) -> bool:
         return self._token.owner_filter in {None, session.owner}

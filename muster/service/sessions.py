@@ -89,7 +89,7 @@ class Sessions:
         names, and the control node's key. Raises SpecError.
         """
         local = datetime.fromtimestamp(now)  # noqa: DTZ006 - how far its zone is from UTC depends on the date
-        checked = with_ids_of_dependencies(validated(SessionSpec, spec, local), self.store)
+        checked = with_ids_of_dependencies(validated(SessionSpec, spec, local), self.store, self._owner)
         checked = with_kinds(checked, self.settings.app_kinds(), self.settings.launch_policy().sshd_port)
         checked = with_catalog_images(checked, self.settings, self.store, owner)
         checked = with_site_bounds(checked, self.settings.idle)

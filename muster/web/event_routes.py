@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 
+from muster.core.session import Session
 from muster.service.live import LiveChange
 from muster.service.views import session_json, timestamp
 from muster.web.caller import Asked
@@ -25,18 +26,28 @@ async def events(request: Request, asked: Asked, *, last_event_id: LastEventId =
     """Events named `session`, of the sessions that the token's user may see; a comment every 15 s shows that the server
     is there. A reader that is too slow is cut off: it comes back with its Last-Event-ID.
     """
-    return await listen(request, asked, _event, last_event_id)
+    event = _to_all_seeing if asked.token.sees_all else _to_owner
+    return await listen(request, asked, event, last_event_id)
 
 
 # Once for all who listen, not for each.
 @lru_cache(maxsize=1000)
-def _event(live: LiveChange) -> str:
+def _to_all_seeing(live: LiveChange) -> str:
+    return _event(live, live.session)
+
+
+@lru_cache(maxsize=1000)
+def _to_owner(live: LiveChange) -> str:
+    return _event(live, live.told_owner)
+
+
+def _event(live: LiveChange, session: Session) -> str:
     change = live.change
     told: dict[str, Any] = {
         "at": timestamp(change.at),
         "from": change.from_state,
         "to": change.to_state,
         "reason": change.reason,
-        "session": session_json(live.session),
+        "session": session_json(session),
     }
     return f"id: {change.id}\nevent: session\ndata: {json.dumps(told)}\n\n"

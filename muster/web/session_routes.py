@@ -10,7 +10,7 @@ from muster.core.spec import SessionSpec
 from muster.service.backend import Details, DryRun, Submitted, Why
 from muster.service.local_backend import LocalBackend
 from muster.service.question_views import answer_json, details_json, why_json
-from muster.service.session_pages import PageWanted, SessionFilter, SessionPage, session_page
+from muster.service.session_pages import PageWanted, SessionFilter, SessionPage
 from muster.service.views import session_json, story_json
 from muster.web import models
 from muster.web.caller import Asked
@@ -57,7 +57,7 @@ def list_sessions(
         name_contains=name_contains,
     )
     page = PageWanted(limit, sort.removeprefix("-"), descending=sort.startswith("-"))
-    return reply(SessionPage, session_page(asked.service, asked.seen(filtered), page, cursor), _page_json)
+    return reply(SessionPage, asked.page(filtered, page, cursor), _page_json)
 
 
 @router.post(

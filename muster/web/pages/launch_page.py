@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.datastructures import UploadFile
 
 from muster.core.errors import BadInputError, FieldError, SpecError
+from muster.core.spec import MAX_IMAGE
 from muster.service.backend import DryRun
 from muster.web.pages import launch_fields
 from muster.web.pages.launch_answer import Preview, preview_of, problems_of, refusal
@@ -53,10 +54,14 @@ Sent = Annotated[tuple[LaunchForm, str], Depends(_sent)]
 
 @router.get("/launch")
 def launch_page(
-    visitor: Visiting, earlier: Annotated[str | None, Query(alias="from", max_length=255)] = None
+    visitor: Visiting,
+    *,
+    earlier: Annotated[str | None, Query(alias="from", max_length=255)] = None,
+    image: Annotated[str | None, Query(max_length=MAX_IMAGE)] = None,
 ) -> Response:
-    """Filled in as an earlier session was, where one is named."""
-    return _page(visitor, filled(visitor.backend.spec_again(earlier) if earlier else {}))
+    """Filled in as an earlier session was, where one is named, and with that image."""
+    values = visitor.backend.spec_again(earlier) if earlier else {}
+    return _page(visitor, filled({**values, "image": image} if image else values))
 
 
 @router.post("/launch/preview")

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from muster.core.errors import BadInputError
 from muster.core.session import Session, SessionState
 from muster.service.local_backend import LocalBackend
-from muster.service.session_pages import SORTS, PageWanted, SessionFilter, session_page
+from muster.service.session_pages import SORTS, PageWanted, SessionFilter
 from muster.web.pages.visitor import Visiting
 from muster.web.requests import note_sessions
 
@@ -79,9 +79,8 @@ def sessions(
     if sort.removeprefix("-") not in _SORTED:
         raise BadInputError(f"sort: there is no column {sort!r}; write one of {', '.join(sorted(_SORTED))}")
     wanted = Wanted(show, name.strip(), owner, project, group, sort, cursor)
-    asked = visitor.backend
     page = PageWanted(PAGE_LENGTH, sort.removeprefix("-"), descending=sort.startswith("-"))
-    found = session_page(asked.service, asked.seen(wanted.filter()), page, cursor or None)
+    found = visitor.backend.page(wanted.filter(), page, cursor or None)
     return visitor.page(
         "sessions.html", wanted=wanted, found=found, selected=frozenset(selected), states=tuple(SessionState)
     )

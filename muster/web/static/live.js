@@ -7,6 +7,12 @@ const AGES_MS = 5000;
 const waiting = new WeakMap();
 let source = null;
 
+// What a reader has opened stays open when the part that it is in refreshes: the server does not know of it.
+const { callbacks } = Idiomorph.defaults;
+const before = callbacks.beforeAttributeUpdated;
+callbacks.beforeAttributeUpdated = (name, element, change) =>
+  name === "open" && element.localName === "details" ? false : before(name, element, change);
+
 function concerns(part, change) {
   const wanted = part.dataset.live;
   if (wanted === "all") return true;

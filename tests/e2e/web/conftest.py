@@ -66,7 +66,7 @@ def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
     assert complaints == []
 
 
-def _is_complaint(message) -> bool:  # noqa: ANN001
+def _is_complaint(message) -> bool:
     # That an answer was an error, the tests see by what the page says of it.
     return message.type == "error" and "Failed to load resource" not in message.text
 

@@ -4,7 +4,6 @@ import re
 from urllib.parse import urlsplit
 
 import httpx
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.web.conftest import serious_findings
@@ -115,12 +114,3 @@ def test_another_users_session_is_refused(visit, server):
     asked = httpx.get(f"{server.url}/sessions/{key}", cookies=cookies, headers={"Host": host})
     assert asked.status_code == 404
     server.node.run("cancel", "hers")
-
-
-@pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("path", ["/launch", "/queue", "/resources", "/usage", "/folders", "/images", "/account"])
-def test_every_page_keeps_nobody_out(visit, path, width):
-    page = visit("root", "admin", width=width, dark=width == 360)
-    page.goto(path)
-    assert serious_findings(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -26,8 +26,10 @@ class Ear:
         return [live.session.name for live in self.heard]
 
 
-@pytest.mark.parametrize("routes", [event_routes, pages_live])
-def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch, routes):
+@pytest.mark.parametrize(
+    ("routes", "words"), [(event_routes, event_routes._to_owner), (pages_live, pages_live._event)], ids=["api", "pages"]
+)
+def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch, routes, words):
     worded = []
     in_words = routes.json.dumps
     monkeypatch.setattr(routes.json, "dumps", lambda told: worded.append(told) or in_words(told))
@@ -39,7 +41,7 @@ def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch
     with live.running():
         assert all(ear.news.wait(30) for ear in ears)
     worded.clear()
-    told = {routes._event(change) for ear in ears for change in ear.heard}
+    told = {words(change) for ear in ears for change in ear.heard}
     assert len(told) == 1
     assert ears[0].heard[0].change.session_id in told.pop()
     assert len(worded) == 1
@@ -54,7 +56,7 @@ def test_two_changes_of_one_session_are_put_into_words_apart(service):
     with live.running():
         assert ear.news.wait(30)
     assert [change.change.to_state for change in ear.heard] == ["PENDING", "CANCELLED"]
-    assert len(set(map(event_routes._event, ear.heard))) == 2
+    assert len(set(map(event_routes._to_owner, ear.heard))) == 2
 
 
 def test_who_comes_while_the_store_is_read_hears_of_nothing_earlier(service, monkeypatch):

@@ -3,6 +3,7 @@
 import pytest
 
 from muster.core.token import Scope
+from muster.service.live import LiveChanges
 from tests.strategies import make_agent, placed_on
 from tests.unit.web.test_api import SESSIONS, SMALL, submitted
 
@@ -32,6 +33,35 @@ def test_another_users_session_is_not_changed(caller, hers, action):
     assert ada.delete(f"{SESSIONS}/{hers['id']}").status_code == 404
     assert ada.post(f"{SESSIONS}/private-work/rename", json={"name": "mine"}).status_code == 404
     assert caller("root", Scope.ADMIN).get(f"{SESSIONS}/private-work").json()["state"] == "PENDING"
+
+
+@pytest.mark.parametrize("path", ["", "/dry-run"])
+def test_nothing_starts_after_a_session_that_is_not_ones_own(caller, hers, path):
+    ada, root = caller("ada"), caller("root", Scope.ADMIN)
+    told = []
+    for reference in (hers["id"], "no-such"):
+        answer = ada.post(SESSIONS + path, json={**SMALL, "after": [reference]})
+        assert answer.status_code == 422
+        told.append(answer.json()["errors"][0]["problem"].replace(reference, "X"))
+    assert told[0] == told[1]
+    assert root.post(SESSIONS + path, json={**SMALL, "after": [hers["id"]]}).status_code in {200, 201}
+
+
+def test_why_a_session_waits_names_nobody_elses_wherever_it_is_told(caller, hers, service):
+    ada, root = caller("ada"), caller("root", Scope.ADMIN)
+    mine = submitted(ada, name="mine")
+    message = "session private-work of eve is ahead"
+    service.store.save_waits({mine["id"]: {"code": "behind", "message": message, "waits_for": [hers["id"]]}})
+    for path in ("", "/mine", "/mine/why"):
+        told = ada.get(f"{SESSIONS}{path}").text
+        assert "private-work" not in told, path
+        assert hers["id"] not in told, path
+        assert "another user's session is ahead" in told, path
+        assert "private-work" in root.get(f"{SESSIONS}{path}").text, path
+    assert "private-work" not in ada.post(f"{SESSIONS}/hold", json={"sessions": ["mine"]}).text
+    changes = [live for live in LiveChanges(service).after(0, 1 << 40) if live.session.id == mine["id"]]
+    assert changes
+    assert "private-work" not in str([live.told_owner.wait for live in changes])
 
 
 def test_lists_hold_ones_own_only_whatever_is_asked_for(caller, hers):

@@ -282,7 +282,7 @@ def test_the_parts_that_are_live_ask_for_themselves(browser, add):
     assert "data-every" not in ada.get(f"/sessions/{ended.id}").text
 
 
-def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(browser, add, service):
+def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(app, browser, add, service):
     apps = [{"name": "jupyterlab", "port": 8888, "command": "x"}, {"name": "gone", "port": 9000, "command": "y"}]
     session = placed_on(make_session(1, apps=apps), "a1")
     entry = {"kernel_id": session.id, "generation": session.generation, "apps": {
@@ -291,7 +291,13 @@ def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(browser, ad
     agent = make_agent("a1")
     service.store.save_agents([replace(agent, report={**agent.report, "kernels": [entry]})])
     add(session)
-    text = browser("ada").get(f"/sessions/{session.id}").text
+    ada = browser("ada")
+    # Without ports for apps there is the command line for it.
+    text = ada.get(f"/sessions/{session.id}").text
+    assert "/apps/jupyterlab/open" not in text
+    assert "muster open s1 jupyterlab" in text
+    app.state.app_gateway = True
+    text = ada.get(f"/sessions/{session.id}").text
     assert f'action="/sessions/{session.id}/apps/jupyterlab/open" target="_blank"' in text
     assert "muster open s1 jupyterlab" in text
     assert "/apps/gone/open" not in text
