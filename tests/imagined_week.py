@@ -2,7 +2,7 @@
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.simulated_agents import SimulatedAgent, report_of
 from tests.simulated_control_node import ControlNode
 
 WEEK_S = 7 * 86400
-STEP_S = 600
+STEP_S = 590
 LAST_STEP_S = 60
 GIB = 1 << 30
 _PEOPLE = (("ada", "vision"), ("bob", "speech"), ("carol", "vision"), ("dan", "genomics"), ("eve", "speech"))
@@ -20,7 +20,7 @@ _WORK: tuple[tuple[str, dict[str, Any], float], ...] = (
     ("finetune", {"cluster_size": 2, "cpu": 8, "mem": "48G", "gpu": 1}, 5.0),
     ("notebook", {"cpu": 2, "mem": "16G", "fgpu": 0.5}, 6.0),
     ("explore", {"cpu": 4, "mem": "16G", "fgpu": 1}, 4.0),
-    ("align", {"cluster_size": 8, "cluster_mode": "multi-node", "cpu": 6, "mem": "16G"}, 3.0),
+    ("align", {"cluster_size": 8, "cluster_mode": "multi-node", "cpu": 4, "mem": "16G"}, 2.0),
     ("eval", {"cpu": 4, "mem": "24G", "gpu": 1}, 1.5),
 )
 
@@ -30,6 +30,7 @@ class BusyAgent(SimulatedAgent):
     """Its containers use what most programs do: nearly all of a GPU, and less than they asked for of the rest."""
 
     now: float = 0.0
+    began: dict[str, float] = field(default_factory=dict)
 
     def report(self) -> dict[str, Any]:
         report = super().report()
@@ -37,13 +38,14 @@ class BusyAgent(SimulatedAgent):
         for entry in report["kernels"]:
             container = self.containers[entry["kernel_id"]]
             share = random.Random(entry["kernel_id"]).uniform(0.35, 0.95)
+            runs_s = self.now - self.began.setdefault(entry["kernel_id"], self.now)
             entry["use"] = {
                 "at": self.now,
-                "cpu_seconds": self.now * share * container.resources["cpu_milli"] / 1000,
+                "cpu_seconds": runs_s * share * container.resources["cpu_milli"] / 1000,
                 "mem_bytes": int(container.resources["mem_bytes"] * share),
                 "mem_peak_bytes": int(container.resources["mem_bytes"] * share),
-                "net_rx_bytes": int(self.now * 1e6 * share),
-                "net_tx_bytes": int(self.now * 1e6 * share),
+                "net_rx_bytes": int(runs_s * 1e6 * share),
+                "net_tx_bytes": int(runs_s * 1e6 * share),
                 "gpu_percent": 100 * share * sum(gpu["compute"] or 1000 for gpu in entry["gpus"]) / 1000,
             }
             for gpu in entry["gpus"]:
@@ -120,6 +122,7 @@ def _come(node: ControlNode, chance: random.Random, ends: dict[str, float], runn
         project=project,
         resource_group=group,
         command="python train.py",
+        time_limit="12h",
         image="muster/default:latest",
         **asked,
     )

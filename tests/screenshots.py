@@ -21,7 +21,8 @@ from tests.web_server import Server, web_server
 
 _HEIGHT = 860
 _SMALL = ("--cpu", "0.25", "--mem", "256M", "--shm", "16M")
-_BUSY = "i=0; while true; do i=$((i+1)); echo step $i: loss 0.$((9999 - i % 9000)); sleep 0.2; done"
+_WORK = "n=0; while [ $n -lt 20000 ]; do n=$((n+1)); done; sleep 0.2"
+_BUSY = f"i=0; while true; do i=$((i+1)); echo step $i: loss 0.$((9999 - i % 9000)); {_WORK}; done"
 
 _CATALOG = [
     {
@@ -56,7 +57,7 @@ def _cluster_pages(browser: Browser, server: Server, directory: Path) -> None:
     for name, path in (
         ("sessions", "/sessions"),
         ("queue", "/queue"),
-        ("resources", "/resources?span=week"),
+        ("resources", "/resources?span=week&group=gpu"),
         ("usage", "/usage"),
         ("images", "/images"),
         ("folders", "/folders"),
@@ -76,18 +77,19 @@ def _cluster_pages(browser: Browser, server: Server, directory: Path) -> None:
 
 def _launch_page(page: Page, file: Path) -> None:
     page.goto("/launch")
-    for field, value in (("name", "finetune"), ("cluster_size", "4"), ("cpu", "8"), ("mem", "64G"), ("gpu", "2")):
-        page.locator(f"#f-{field}").fill(value)
     page.locator("#f-resource_group").fill("gpu")
     page.locator("#f-cluster_mode").select_option("multi-node")
     page.locator("#f-command").fill("torchrun train.py")
+    for field, value in (("name", "finetune"), ("cluster_size", "4"), ("cpu", "8"), ("mem", "64G"), ("gpu", "2")):
+        page.locator(f"#f-{field}").fill(value)
     expect(page.get_by_role("complementary", name="What becomes of it")).to_contain_text("--name finetune")
+    page.evaluate("scrollTo(0, 0)")
     _take(page, file)
 
 
 def _container_pages(browser: Browser, server: Server, directory: Path) -> None:
     bootstrap = server.directory / "busy.sh"
-    bootstrap.write_text(f"({_BUSY}) &\n")
+    bootstrap.write_text(f"(while true; do {_WORK}; done) &\n")
     server.node.run(
         *("submit", *_SMALL, "--name", "train", "--owner", "ada", "--project", "vision", "--cluster-size", "3"),
         *("--bootstrap", str(bootstrap), "--command", _BUSY),
@@ -102,13 +104,15 @@ def _container_pages(browser: Browser, server: Server, directory: Path) -> None:
     expect(page.get_by_role("region", name="Log", exact=True)).to_contain_text("step 20")
     page.get_by_label("Search").fill("step 2")
     _take(page, directory / "log.png")
-    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Close").click()
     page.get_by_role("link", name="Terminal in main1").click()
     expect(page.locator("#terminal-status")).to_have_text(re.compile("connected", re.IGNORECASE))
+    rows = page.locator(".xterm-rows > div")
+    expect(rows.filter(has_text="work@main1")).to_have_count(1)
     page.locator("#terminal").click()
     page.keyboard.type("env | grep -E '^(WORLD_SIZE|RANK|MASTER_ADDR|BACKENDAI_CLUSTER_HOSTS)='\n")
     page.keyboard.type("for host in sub1 sub2; do ssh $host hostname; done\n")
-    expect(page.locator(".xterm-rows > div").filter(has_text=re.compile(r"^\s*sub2\s*$"))).to_have_count(1)
+    expect(rows.filter(has_text=re.compile(r"^\s*sub2\s*$"))).to_have_count(1)
     _take(page, directory / "terminal.png")
 
 

@@ -103,6 +103,8 @@ function begin() {
     cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
     fontFamily: shape.fontFamily,
     fontSize: parseFloat(shape.fontSize),
+    // Some fonts have the underscore below the line that xterm makes room for.
+    lineHeight: 1.2,
     minimumContrastRatio: 4.5,
     screenReaderMode: reader.checked,
     scrollback: 10_000,
