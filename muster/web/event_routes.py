@@ -1,7 +1,7 @@
 """`/api/v1/events`: changes of sessions as they happen, as server-sent events."""
 
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Request, Response
 from muster.core.session import Session
 from muster.service.live import LiveChange
 from muster.service.views import session_json, timestamp
-from muster.web.caller import Asked
+from muster.web.caller import Asked, still_valid
 from muster.web.listeners import listen
 from muster.web.problems import answers
 
@@ -27,7 +27,7 @@ async def events(request: Request, asked: Asked, *, last_event_id: LastEventId =
     is there. A reader that is too slow is cut off: it comes back with its Last-Event-ID.
     """
     event = _to_all_seeing if asked.token.sees_all else _to_owner
-    return await listen(request, asked, event, last_event_id)
+    return await listen(request, asked, event, last_event_id, partial(still_valid, asked))
 
 
 # Once for all who listen, not for each.

@@ -13,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 from muster.core.errors import MusterError
 from muster.service.live import LiveChange, LiveChanges
 from muster.service.local_backend import LocalBackend
-from muster.web.caller import still_valid
 from muster.web.problems import TooManyError
 
 HEARTBEAT_S = 15.0
@@ -48,10 +47,6 @@ class Listener:
         """None where this reader was too slow, or the server ends. Raises TimeoutError."""
         return await asyncio.wait_for(self._told.get(), timeout_s)
 
-    async def may_go_on(self) -> bool:
-        """Whether its token is still worth something."""
-        return await run_in_threadpool(still_valid, self._asked)
-
     def _heard(self, changes: Sequence[LiveChange]) -> None:
         mine = self._mine(changes)
         if mine:
@@ -73,10 +68,15 @@ class Listener:
 
 
 async def listen(
-    request: Request, asked: LocalBackend, event: Callable[[LiveChange], str], last_event_id: int | None
+    request: Request,
+    asked: LocalBackend,
+    event: Callable[[LiveChange], str],
+    last_event_id: int | None,
+    may_go_on: Callable[[], bool],
 ) -> Response:
     """A stream of `event` of each change, first of those after `last_event_id`; a comment every 15 s shows that the
-    server is there. A reader that is too slow is cut off: it comes back with its Last-Event-ID. Raises TooManyError.
+    server is there, and `may_go_on` is asked then. A reader that is too slow is cut off: it comes back with its
+    Last-Event-ID. Raises TooManyError.
     """
     listeners: set[Listener] = request.app.state.listeners
     if len(listeners) >= MOST_LISTENERS:
@@ -91,7 +91,7 @@ async def listen(
         # From here on the answer ends it.
         ending = stack.pop_all()
     first = f": since {now}\n\n" + "".join(map(event, missed))
-    return _Stream(_told(listener, event, first), ending)
+    return _Stream(_told(listener, event, first, may_go_on), ending)
 
 
 class _Stream(StreamingResponse):
@@ -106,7 +106,9 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _told(listener: Listener, event: Callable[[LiveChange], str], first: str) -> AsyncIterator[str]:
+async def _told(
+    listener: Listener, event: Callable[[LiveChange], str], first: str, may_go_on: Callable[[], bool]
+) -> AsyncIterator[str]:
     # Where its token or the database cannot be asked after, its reader is cut off, and comes back.
     with suppress(MusterError):
         yield first
@@ -115,7 +117,7 @@ async def _told(listener: Listener, event: Callable[[LiveChange], str], first: s
             until_asked_s = asked_at + HEARTBEAT_S - time.monotonic()
             if until_asked_s <= 0:
                 # Also of a stream that is never silent.
-                if not await listener.may_go_on():
+                if not await run_in_threadpool(may_go_on):
                     return
                 asked_at = time.monotonic()
                 yield ": here\n\n"

@@ -17,7 +17,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/live")
 async def live(request: Request, visitor: Visiting, *, last_event_id: LastEventId = None) -> Response:
-    return await listen(request, visitor.backend, _event, last_event_id)
+    return await listen(request, visitor.backend, _event, last_event_id, visitor.is_signed_in)
 
 
 # Once for all who listen, not for each.

@@ -61,6 +61,14 @@ class Visitor:
     def may_change(self) -> bool:
         return self.token.may_change
 
+    def is_signed_in(self) -> bool:
+        """Still; for what goes on for long."""
+        try:
+            signed_in(self.backend.service.store, self.connection.cookies[cookie_name(self.connection)])
+        except NoTokenError:
+            return False
+        return True
+
     def page(self, template: str, *, status: int = 200, terminal: bool = False, **context: object) -> Response:
         """The page, or for htmx its block `live` alone. `terminal`: styles may be set by scripts."""
         block = "live" if is_htmx(self.connection) else None

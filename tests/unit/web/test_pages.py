@@ -3,11 +3,13 @@
 import hashlib
 import re
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from muster.core.token import Scope
 from muster.service.tokens import create_token
+from muster.web import listeners
 from muster.web.pages.rendering import STATIC
 from tests.unit.web.test_api import SESSIONS, SMALL
 
@@ -53,6 +55,17 @@ def test_who_signs_out_or_loses_the_token_is_out(browser, service):
     service.store.tokens.remove("again")
     assert again.get("/sessions", follow_redirects=False).status_code == 303
     assert again.get("/live", follow_redirects=False).status_code == 303
+
+
+def test_who_signs_out_is_told_no_more(browser, server, monkeypatch):
+    monkeypatch.setattr(listeners, "HEARTBEAT_S", 0.2)
+    ada = browser("ada")
+    with httpx.stream("GET", f"{server}/live", cookies={"muster": ada.cookie}, timeout=30) as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith(": since ")
+        assert ": here" in lines
+        ada.post("/sign-out")
+        assert set(lines) <= {"", ": here"}
 
 
 def test_a_cookie_opens_no_api_and_a_bearer_token_no_page(browser, caller):
