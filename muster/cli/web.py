@@ -34,7 +34,7 @@ def web(
     behind_proxy: bool,
     app_ports: str | None,
 ) -> None:
-    """Serve the API until SIGTERM: /api/v1, its document /api/v1/openapi.json, /metrics, /healthz, /readyz.
+    """Serve the pages and the API until SIGTERM: /, /api/v1, its document /api/v1/openapi.json, /metrics, /healthz, /readyz.
 
     Make tokens with `muster token create`. Every change and every refusal is noted in audit.log in the state directory.
     """
