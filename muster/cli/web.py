@@ -34,7 +34,9 @@ def web(
     behind_proxy: bool,
     app_ports: str | None,
 ) -> None:
-    """Serve the pages and the API until SIGTERM: /, /api/v1, its document /api/v1/openapi.json, /metrics, /healthz, /readyz.
+    """Serve the pages and the API until SIGTERM.
+
+    The API is at /api/v1, its document at /api/v1/openapi.json; /metrics, /healthz and /readyz need no token.
 
     Make tokens with `muster token create`. Every change and every refusal is noted in audit.log in the state directory.
     """
