@@ -119,14 +119,12 @@ def _container_pages(browser: Browser, server: Server, directory: Path) -> None:
 def _signed_in(
     browser: Browser, server: Server, user: str, scope: str, *, width: int = 1280, dark: bool = False
 ) -> Page:
-    name = f"{user}-{secrets.token_hex(3)}"
-    token = server.node.run("token", "create", name, "--user", user, "--scope", scope, "--quiet").out.strip()
     context = browser.new_context(
         base_url=server.url, viewport={"width": width, "height": _HEIGHT}, color_scheme="dark" if dark else "light"
     )
     page = context.new_page()
     page.goto("/sign-in")
-    page.get_by_label("Token").fill(token)
+    page.get_by_label("Token").fill(server.token(user, scope))
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("heading", name="Sessions").wait_for()
     return page

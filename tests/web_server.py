@@ -1,6 +1,7 @@
 """A control node's server as a process of its own, and those who use it."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -22,9 +23,10 @@ class Server:
     directory: Path
     node: ControlNode
 
-    def token(self, user: str, scope: str = "user") -> str:
-        made = self.node.run("token", "create", f"{user}-{scope}", "--user", user, "--scope", scope, "--quiet")
-        return made.out.strip()
+    def token(self, user: str, scope: str = "user", name: str = "") -> str:
+        """By a name of its own, where none is given: servers of one node share its tokens."""
+        name = name or f"{user}-{secrets.token_hex(4)}"
+        return self.node.run("token", "create", name, "--user", user, "--scope", scope, "--quiet").out.strip()
 
     def client(self, token: str) -> httpx.Client:
         return httpx.Client(base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=120)

@@ -47,7 +47,7 @@ def test_a_program_submits_watches_reads_and_ends_a_session(server):
 
 
 def test_the_command_line_works_from_a_machine_that_is_no_control_node(server):
-    token = server.token("bob")
+    token = server.token("bob", name="bob-laptop")
     small = ("--cpu", "0.05", "--mem", "64M", "--shm", "16M")
     done = server.remote(token, "submit", *small, "--name", "from-afar", "--wait", "--command", "echo hello; exit 3")
     assert done.code == 3, done.err
@@ -58,5 +58,5 @@ def test_the_command_line_works_from_a_machine_that_is_no_control_node(server):
     assert [agent["state"] for agent in server.remote(token, "agents", "--json").json()] == ["ALIVE"]
     refused = server.remote(token, "pass")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    server.node.run("token", "revoke", "bob-user")
+    server.node.run("token", "revoke", "bob-laptop")
     assert server.remote(token, "ls").code == 1

@@ -1,6 +1,5 @@
 """Chromium, and people who sit before it."""
 
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 
@@ -41,8 +40,6 @@ def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
     complaints: list[str] = []
 
     def make(user: str, scope: str = "user", *, width: int = 1280, dark: bool = False) -> Page:
-        name = f"{user}-{secrets.token_hex(3)}"
-        made = server.node.run("token", "create", name, "--user", user, "--scope", scope, "--quiet")
         context = chromium.new_context(
             base_url=server.url,
             viewport={"width": width, "height": 900},
@@ -55,7 +52,7 @@ def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text) if _is_complaint(message) else None)
         page.goto("/sessions")
-        page.get_by_label("Token").fill(made.out.strip())
+        page.get_by_label("Token").fill(server.token(user, scope))
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("heading", name="Sessions").wait_for()
         return page
