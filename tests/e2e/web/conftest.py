@@ -8,6 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.control_node import ControlNode
+from tests.e2e.conftest import NewNode
 from tests.web_server import Server, web_server
 
 Visit = Callable[..., Page]
@@ -25,6 +26,16 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def node(new_node: NewNode) -> Iterator[ControlNode]:
+    """One for each file: people see on pages all that there is."""
+    made = new_node()
+    made.start_daemon()
+    yield made
+    made.end_everything()
+    made.stop_daemon()
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def test_what_does_not_fit_waits_says_why_and_starts_when_there_is_room(visit, s
     (agent,) = server.node.run("agents", "--json").json()
     # Two gangs of two have three quarters of the agent.
     each = f"{agent['capacity']['cpu'] * 3 // 16 / 1000:g}"
-    page = visit("bob")
+    page = visit("walter")
     for number in (1, 2, 3):
         launch(page, f"wide-{number}", cpu=each, cluster_size="2", command=WIDE)
         answer = page.get_by_role("complementary", name="What becomes of it")

@@ -11,12 +11,12 @@ SMALL = ("--cpu", "0.05", "--mem", "64M", "--shm", "16M")
 
 
 def test_the_list_follows_what_happens_and_ends_several_sessions(visit, server):
-    page = visit("ada")
+    page = visit("dora")
     expect(page.get_by_text("Nothing runs and nothing waits")).to_be_visible()
-    with server.client(server.token("ada")) as ada:
+    with server.client(server.token("dora")) as dora:
         spec = {"cpu": 0.05, "mem": "64M", "shm": "16M", "command": "sleep 1000"}
         for name in ("listed-1", "listed-2"):
-            assert ada.post("/sessions", json={**spec, "name": name}).status_code == 201
+            assert dora.post("/sessions", json={**spec, "name": name}).status_code == 201
     row = page.get_by_role("row", name="listed-1")
     expect(row).to_contain_text("RUNNING")
     page.get_by_label("Select listed-1").check()
