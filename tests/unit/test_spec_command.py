@@ -47,7 +47,10 @@ def _specs(draw: st.DrawFn) -> SessionSpec:
     base["secrets"], base["env"] = [], {**base["env"], "TEXT": draw(texts() | st.sampled_from(("--", "-x", "a\nb")))}
     if "roles" in more:
         base |= {"cluster_size": None}
-    return SessionSpec.model_validate({**base, **more})
+    merged = {**base, **more}
+    without_input = SessionSpec.model_validate({**merged, "input": None})
+    # Other roles may make it an interactive session, which reads none.
+    return SessionSpec.model_validate(merged) if without_input.is_batch else without_input
 
 
 class _Asked:
