@@ -102,7 +102,7 @@ class AppGateway:
             bound = self._bound()
             listener = AppListener(self._listening, bound, way, f"{browser.scheme}://{browser.host}")
             await listener.start()
-        except BaseException:
+        except BaseException:  # also where the server stops meanwhile: no ssh outlives what asked for it
             await run_in_threadpool(way.close)
             raise
         log.info("app %s of session %s is open at port %s", app.name, session.name, listener.port)
@@ -163,6 +163,7 @@ class AppGateway:
             # Also where the database cannot be asked: he opens it again.
             return False
         except Exception:
+            # One app of which nobody can tell is closed; those of all others are watched on.
             log.exception("app %s is closed, since nobody can tell whose it is", key.app.name)
             return False
         return session.generation == key.generation and app == key.app
