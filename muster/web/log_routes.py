@@ -1,11 +1,12 @@
 """What kernels write, as a stream that ends when its reader goes."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from muster.service.session_logs import LogWanted
-from muster.web.caller import Asked
+from muster.web.caller import Asked, still_valid
 from muster.web.log_stream import log_answer
 from muster.web.problems import answers
 from muster.web.session_routes import Reference
@@ -32,4 +33,6 @@ async def log(
 ) -> Response:
     """What a kernel has written: while it runs as it comes, afterwards what was kept."""
     wanted = LogWanted(follow=follow, tail=tail, timestamps=timestamps, app=app)
-    return await log_answer(request, asked, session, None if kernel == "-" else kernel, wanted)
+    return await log_answer(
+        request, asked, session, None if kernel == "-" else kernel, wanted, partial(still_valid, asked)
+    )

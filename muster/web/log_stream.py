@@ -14,7 +14,6 @@ from fastapi.responses import StreamingResponse
 from muster.core.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.session_logs import LogWanted
-from muster.web.caller import still_valid
 from muster.web.problems import TooManyError
 
 MOST_STREAMS = 200
@@ -85,9 +84,10 @@ async def log_answer(
     session: str,
     kernel: str | None,
     wanted: LogWanted,
+    may_go_on: Callable[[], bool],
     headers: Mapping[str, str] | None = None,
 ) -> StreamingResponse:
-    """Raises TooManyError, and as `LocalBackend.log`."""
+    """While it is read, `may_go_on` is asked now and then. Raises TooManyError, and as `LocalBackend.log`."""
     streams: set[LogStream] = request.app.state.streams
     if len(streams) >= MOST_STREAMS:
         raise TooManyError(f"{MOST_STREAMS} logs are being read; try again later")
@@ -105,17 +105,19 @@ async def log_answer(
     if isinstance(first, Exception):
         streams.discard(stream)
         raise first
-    return StreamingResponse(_pieces(stream, streams, asked), headers=headers, media_type="text/plain; charset=utf-8")
+    return StreamingResponse(
+        _pieces(stream, streams, may_go_on), headers=headers, media_type="text/plain; charset=utf-8"
+    )
 
 
-async def _pieces(stream: LogStream, streams: set[LogStream], asked: LocalBackend) -> AsyncIterator[bytes]:
+async def _pieces(stream: LogStream, streams: set[LogStream], may_go_on: Callable[[], bool]) -> AsyncIterator[bytes]:
     due = time.monotonic() + CHECK_S
     # Where its token cannot be asked after, its reader is cut off, and comes back.
     with suppress(MusterError):
         try:
             while True:
                 if time.monotonic() >= due:
-                    if not await run_in_threadpool(still_valid, asked):
+                    if not await run_in_threadpool(may_go_on):
                         return
                     due = time.monotonic() + CHECK_S
                 try:

@@ -54,10 +54,10 @@ async def log(
         wanted = LogWanted(timestamps=timestamps, app=app)
         name = await run_in_threadpool(_file_name, visitor, session, kernel, app)
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return await log_answer(request, visitor.backend, session, kernel, wanted, headers)
+        return await log_answer(request, visitor.backend, session, kernel, wanted, visitor.is_signed_in, headers)
     wanted = LogWanted(follow=follow, tail=tail, timestamps=timestamps, app=app)
     try:
-        return await log_answer(request, visitor.backend, session, kernel, wanted)
+        return await log_answer(request, visitor.backend, session, kernel, wanted, visitor.is_signed_in)
     except MusterError as error:
         told = problem(error)
         return PlainTextResponse(told.detail, told.status)

@@ -13,6 +13,7 @@ from muster.core.session import SessionState
 from muster.core.spec_apps import AppSpec
 from muster.core.token import Scope
 from muster.service.local_backend import LocalBackend
+from muster.service.tokens import sign_out
 from muster.web import log_stream
 from tests.strategies import make_session, placed_on
 
@@ -145,11 +146,16 @@ def test_an_error_is_a_line_for_the_script_and_a_page_for_a_person(browser, monk
 
 
 @pytest.mark.usefixtures("train")
-def test_who_loses_the_token_reads_no_further(browser, service, engine, monkeypatch):
+@pytest.mark.parametrize("ends", ["its token", "the sign-in"])
+def test_who_may_no_longer_read_reads_no_further(browser, service, engine, monkeypatch, ends):
     monkeypatch.setattr(log_stream, "CHECK_S", 0.05)
     asked, stop, opened = engine
     ada = browser("ada", name="mine")
-    revoking = threading.Thread(target=lambda: (opened.wait(30), service.store.tokens.remove("mine")))
+    end = {
+        "its token": lambda: service.store.tokens.remove("mine"),
+        "the sign-in": lambda: sign_out(service.store, ada.cookie),
+    }[ends]
+    revoking = threading.Thread(target=lambda: (opened.wait(30), end()))
     revoking.start()
     # It would go on for ever.
     assert ada.get(f"{KERNELS}/sub1/log?follow=true").text.startswith("first\n")
