@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from muster.core.agent import Agent, Gpu
 from muster.core.placement import Constraint, Gang, Rooms, Typical, typical_requests
 from muster.core.policy import PlacementPolicy
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 from muster.service.scheduler_plugins import load_placement
 
 MIB = 1 << 20

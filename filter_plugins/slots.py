@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ansible.errors import AnsibleFilterError
 
-from muster.core.slots import format_bytes, format_milli, parse_bytes, parse_milli
+from muster.core.values.slots import format_bytes, format_milli, parse_bytes, parse_milli
 
 
 def _filter(function: Callable[[object], object]) -> Callable[[object], object]:

@@ -72,7 +72,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        from muster.core.errors import MusterError  # noqa: PLC0415 - so that its absence gets a clear answer
+        from muster.core.values.errors import MusterError  # noqa: PLC0415 - so that its absence gets a clear answer
         from muster.service.control_node import pass_as_data  # noqa: PLC0415
     except ImportError:
         fail_without_muster(module)

@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from muster.core.agent import Agent
-from muster.core.errors import AgentUnreachableError, PassInProgressError, QueueLockLostError, StoreUnavailableError
 from muster.core.session import SessionState
+from muster.core.values.errors import (
+    AgentUnreachableError,
+    PassInProgressError,
+    QueueLockLostError,
+    StoreUnavailableError,
+)
 from muster.engine.agent_engine import watch_deaths
 from muster.service.control_node import opened
 from muster.service.couriers import couriers_at_work

@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from muster.core.errors import SettingsError
+from muster.core.values.errors import SettingsError
 
 _NONCE_BYTES = 12
 _KEY_BYTES = 32

@@ -7,7 +7,7 @@ from ortools.sat.python import cp_model
 
 from muster.core.agent import Agent
 from muster.core.session import Session
-from muster.core.slots import SLOT_NAMES
+from muster.core.values.slots import SLOT_NAMES
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from muster.core.session import (
     kernel_count,
     kernels_of,
 )
-from muster.core.slots import Slots
 from muster.core.snapshot import Snapshot
 from muster.core.spec import SessionSpec
+from muster.core.values.slots import Slots
 from tests.simulated_agents import report_of
 
 NOW = 1_763_724_000.0

@@ -12,7 +12,7 @@ from typing import Any
 import ansible_runner
 
 from muster.ansible_gateway.layout import ansible_root
-from muster.core.errors import AnsibleFailedError
+from muster.core.values.errors import AnsibleFailedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from muster.cli.output import age, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
 from muster.cli.resources import agent_state
 from muster.core.agent import Agent, Gpu
-from muster.core.errors import BadInputError
-from muster.core.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
+from muster.core.values.errors import BadInputError
+from muster.core.values.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
 from muster.service.agents import (
     AgentUse,
     agent_use_json,

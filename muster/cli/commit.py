@@ -9,8 +9,8 @@ from muster.cli.context import asks_server, backend, complete_session, current_u
 from muster.cli.output import print_json
 from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.committed_image import CommittedImage
-from muster.core.errors import BadInputError
-from muster.core.slots import format_bytes
+from muster.core.values.errors import BadInputError
+from muster.core.values.slots import format_bytes
 from muster.service.known_images import committed_json
 from muster.service.sessions import Sessions
 from muster.service.wake import AGENTS, wake

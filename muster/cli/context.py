@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from muster.core.errors import BadInputError
 from muster.core.token import Scope, Token
+from muster.core.values.errors import BadInputError
 from muster.service.backend import Backend, Wanted
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions import Sessions

@@ -14,8 +14,8 @@ import click
 from docker.models.containers import Container
 
 from muster.cli.context import sessions
-from muster.core.errors import BadInputError, MusterError
 from muster.core.spec import HOME
+from muster.core.values.errors import BadInputError, MusterError
 from muster.engine import copying
 from muster.engine.agent_engine import container_of
 from muster.service.session_logs import agent_of

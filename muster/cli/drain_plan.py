@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import print_json, print_table
-from muster.core.duration import format_duration
+from muster.core.values.duration import format_duration
 from muster.service.views import timestamp
 
 if TYPE_CHECKING:

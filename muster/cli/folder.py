@@ -8,9 +8,9 @@ import click
 
 from muster.cli.context import backend, current_user, json_option
 from muster.cli.output import print_json, print_table
-from muster.core.errors import BadInputError
 from muster.core.folders import Folder, named
-from muster.core.slots import format_slot, parse_bytes
+from muster.core.values.errors import BadInputError
+from muster.core.values.slots import format_slot, parse_bytes
 from muster.service.folder_views import FoldersTold, FolderTold, FolderUse, folder_json, removed_json
 from muster.service.owned_folders import DEFAULT_PROJECT, FoldersWanted
 from muster.service.views import timestamp

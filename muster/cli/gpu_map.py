@@ -5,7 +5,7 @@ from string import ascii_lowercase, ascii_uppercase
 
 from muster.cli.output import print_table
 from muster.core.session import Session
-from muster.core.slots import format_bytes, format_milli
+from muster.core.values.slots import format_bytes, format_milli
 from muster.service.gpu_map import GpuUse, HeldShare
 
 _CELLS = 20

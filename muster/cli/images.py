@@ -9,9 +9,9 @@ import click
 from muster.cli.context import backend, current_user, json_option, sessions
 from muster.cli.output import print_json, print_table
 from muster.cli.sync_progress import SyncProgress, outcome_json
-from muster.core.errors import BadInputError
 from muster.core.image_catalog import ImageVersion
-from muster.core.slots import format_bytes, format_slots
+from muster.core.values.errors import BadInputError
+from muster.core.values.slots import format_bytes, format_slots
 from muster.service.catalog import reference_of
 from muster.service.known_images import KnownImage, known_json, named_images
 from muster.service.wake import AGENTS, wake

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from muster.core.errors import BadInputError, MusterError, SpecError
+from muster.core.values.errors import BadInputError, MusterError, SpecError
 
 _COMMANDS: Mapping[str, str] = {
     "submit": "muster.cli.submit:submit",

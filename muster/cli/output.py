@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from muster.core.array import format_indexes
-from muster.core.duration import format_duration
 from muster.core.session import Session, SessionState
-from muster.core.slots import format_slots
+from muster.core.values.array import format_indexes
+from muster.core.values.duration import format_duration
+from muster.core.values.slots import format_slots
 from muster.service.views import why_text
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from muster.core.errors import MusterError
 from muster.core.session import Session
+from muster.core.values.errors import MusterError
 from muster.service.backend import Backend
 from muster.service.sessions import Sessions
 from muster.service.views import why_text

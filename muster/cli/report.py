@@ -10,10 +10,10 @@ import click
 
 from muster.cli.context import backend, json_option
 from muster.cli.output import print_json, print_table
-from muster.core.duration import format_duration
-from muster.core.errors import BadInputError
-from muster.core.slots import format_bytes
 from muster.core.use_report import KEYS, Line, Totals
+from muster.core.values.duration import format_duration
+from muster.core.values.errors import BadInputError
+from muster.core.values.slots import format_bytes
 from muster.service.reports import DEFAULT_SPAN_S, point_or_ago, report_json, report_keys
 from muster.service.use_views import AMOUNTS, line_json
 

@@ -9,8 +9,8 @@ import click
 from muster.cli.context import backend, json_option
 from muster.cli.gpu_map import print_gpu_map
 from muster.cli.output import age, print_json, print_table
-from muster.core.errors import BadInputError
-from muster.core.slots import format_slot
+from muster.core.values.errors import BadInputError
+from muster.core.values.slots import format_slot
 from muster.service.agents import AgentUse
 from muster.service.gpu_map import gpu_use_json
 

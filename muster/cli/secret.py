@@ -7,7 +7,7 @@ import click
 
 from muster.cli.context import backend, json_option
 from muster.cli.output import print_json, print_table
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 from muster.service.owned_secrets import secret_json
 from muster.service.secrets import MAX_SECRET_BYTES
 from muster.service.views import timestamp

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from muster.core.errors import BadInputError
 from muster.core.spec import SessionSpec
+from muster.core.values.errors import BadInputError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # More than any field takes, so that the spec refuses it with the field's own remedy.

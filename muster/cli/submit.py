@@ -14,10 +14,10 @@ from muster.cli.dry_run import dry_run
 from muster.cli.output import name_of, print_json
 from muster.cli.progress import follow
 from muster.cli.spec_files import variables_of, with_texts
-from muster.core.errors import BadInputError
 from muster.core.plan import Wait
 from muster.core.session import FINAL, Result, Session, SessionState
 from muster.core.spec import SessionSpec
+from muster.core.values.errors import BadInputError
 from muster.service.views import session_json
 
 _MARK = "#MUSTER"

@@ -7,7 +7,7 @@ import click
 
 from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_table
-from muster.core.slots import format_bytes, format_milli
+from muster.core.values.slots import format_bytes, format_milli
 from muster.service.live_use import KernelNow, kernel_now_json
 
 _WHERE = ("SESSION", "KERNEL", "AGENT", "OWNER")

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from muster.cli.context import sessions
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 
 _HIGHEST_PORT = 65535
 

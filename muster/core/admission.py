@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from muster.core.closures import Closures
-from muster.core.duration import format_duration
 from muster.core.limits import RunningLimits
 from muster.core.plan import LimitHit, Wait, WaitCode
 from muster.core.policy import Limits
 from muster.core.session import FINAL, Result, Session, SessionState
 from muster.core.snapshot import Snapshot
 from muster.core.spec import SessionSpec
+from muster.core.values.duration import format_duration
 
 _STARTED = FINAL | {SessionState.RUNNING, SessionState.TERMINATING}
 _NAMED = 3

@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import Any
 
 from muster.core.agent_attributes import FgpuChoice, agent_attributes
-from muster.core.architecture import labels_of
 from muster.core.gpu_providers import PROVIDERS, is_instance
 from muster.core.numa import NumaNode
-from muster.core.slots import Slots
+from muster.core.values.architecture import labels_of
+from muster.core.values.slots import Slots
 
 UNIT = 1000
 

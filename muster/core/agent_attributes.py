@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from muster.core.errors import FieldError, SpecError
 from muster.core.gpu_model import is_of_model
-from muster.core.slots import parse_milli
 from muster.core.spec_errors import validated
 from muster.core.spec_model import SpecModel
 from muster.core.spec_scheduling import LABEL_PATTERN
 from muster.core.spec_values import Bytes, Milli, invalid
+from muster.core.values.errors import FieldError, SpecError
+from muster.core.values.slots import parse_milli
 
 DEFAULT = "default"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from muster.core.session import Session
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 
 
 class Allocated(Mapping[str, Slots]):

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from muster.core.agent import Agent
 from muster.core.changes import AgentsBack, Change, Later, SpecChange, Suggestion
-from muster.core.duration import format_duration
 from muster.core.replay import Replays
 from muster.core.session import Session
-from muster.core.slots import format_bytes, format_slot
 from muster.core.snapshot import Snapshot
+from muster.core.values.duration import format_duration
+from muster.core.values.slots import format_bytes, format_slot
 
 _MOST_GROUPS = 3
 _MOST_TRIED_ALONE = 6

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from muster.core.errors import FieldError, SpecError
 from muster.core.session import Session, SessionState
 from muster.core.spec import SessionSpec
 from muster.core.spec_apps import AppSpec, PublishedPort, served
+from muster.core.values.errors import FieldError, SpecError
 
 # As long as an app may take to start before its silence counts as a fault.
 START_PATIENCE_S = 120.0

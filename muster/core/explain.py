@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.core.duration import format_duration
 from muster.core.plan import LimitHit, NearestMiss, Wait, WaitCode
 from muster.core.session import Session
-from muster.core.slots import SLOT_NAMES, format_slot, format_slots
+from muster.core.values.duration import format_duration
+from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
 
 HOPELESS = frozenset({WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS})
 """What does not end by waiting."""

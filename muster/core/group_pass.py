@@ -22,8 +22,8 @@ from muster.core.policy import QueueView
 from muster.core.preemption import victims
 from muster.core.reasons import behind, busy, never_fits, no_agents, obstacle, preempting
 from muster.core.session import Allocation, Session
-from muster.core.slots import Slots, total
 from muster.core.snapshot import Snapshot
+from muster.core.values.slots import Slots, total
 
 if TYPE_CHECKING:
     from muster.core.agent import Agent

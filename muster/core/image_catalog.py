@@ -7,10 +7,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from muster.core.architecture import architecture_of
-from muster.core.errors import FieldError
-from muster.core.slots import Slots, format_slot
 from muster.core.spec_values import Bytes, Milli, invalid
+from muster.core.values.architecture import architecture_of
+from muster.core.values.errors import FieldError
+from muster.core.values.slots import Slots, format_slot
 
 UNVERSIONED = "latest"
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?")

@@ -3,11 +3,11 @@
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from muster.core.architecture import LABEL
-from muster.core.errors import FieldError, SpecError
 from muster.core.image_catalog import ImageVersion, shortages
 from muster.core.image_names import familiar
 from muster.core.spec import SessionSpec
+from muster.core.values.architecture import LABEL
+from muster.core.values.errors import FieldError, SpecError
 
 _NEAR = 0.75
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.agent import Agent, AgentState
-from muster.core.errors import IllegalTransitionError
 from muster.core.plan import Plan
 from muster.core.session import Kernel, LaunchStep, Result, Session, SessionState
 from muster.core.snapshot import Snapshot
+from muster.core.values.errors import IllegalTransitionError
 
 _S = SessionState
 TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {

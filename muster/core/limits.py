@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from muster.core.plan import LimitHit, Wait, WaitCode
 from muster.core.policy import EACH, Limit, Limits
 from muster.core.session import Session
-from muster.core.slots import SLOT_NAMES, format_slot
+from muster.core.values.slots import SLOT_NAMES, format_slot
 
 COUNTED = ("sessions", "kernels", *SLOT_NAMES)
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.duration import format_duration
 from muster.core.gpu_check import GpuFinding, gpu_findings
 from muster.core.lifecycle import Event, all_run, all_started, changed_facts, transition
 from muster.core.session import Kernel, Result, Session, SessionState
 from muster.core.snapshot import Snapshot
+from muster.core.values.duration import format_duration
 
 _FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at")
 _S = SessionState

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.core.session import Session
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 
 EACH = "*"
 """In a mapping of limits: whoever has no entry of his own."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from muster.core.placement import Gang, Rooms
 from muster.core.session import Session, SessionState
-from muster.core.slots import SLOT_NAMES, Slots
+from muster.core.values.slots import SLOT_NAMES, Slots
 
 
 def loss(session: Session, capacity: Slots, now: float) -> float:

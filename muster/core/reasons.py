@@ -6,8 +6,8 @@ from muster.core.agent import Agent, AgentState
 from muster.core.placement import Gang, Misses
 from muster.core.plan import NearestMiss, Wait, WaitCode
 from muster.core.session import Session
-from muster.core.slots import format_slot
 from muster.core.snapshot import Snapshot
+from muster.core.values.slots import format_slot
 
 
 def obstacle(agent: Agent, snapshot: Snapshot) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.agent import Agent, Gpu
 from muster.core.session import GpuShare, Kernel
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from muster.core.folders import MountedFolder
-from muster.core.slots import Slots, total
 from muster.core.spec import SessionSpec
+from muster.core.values.slots import Slots, total
 
 
 class SessionState(StrEnum):

@@ -5,8 +5,8 @@ from functools import cached_property
 
 from muster.core.agent import Agent
 from muster.core.session import Session
-from muster.core.slots import total
 from muster.core.usage import Run, decay, decayed_usage
+from muster.core.values.slots import total
 
 
 class UsageMeter:

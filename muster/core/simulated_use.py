@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from muster.core.agent import Agent, Gpu
 from muster.core.placement import Constraint, Typical
 from muster.core.session import Kernel
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 
 
 @dataclass(frozen=True, slots=True)

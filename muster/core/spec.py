@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from muster.core.errors import FieldError
-from muster.core.slots import Slots
 from muster.core.spec_apps import AppFields
 from muster.core.spec_folders import FolderFields
 from muster.core.spec_idle import IdleFields
@@ -21,6 +19,8 @@ from muster.core.spec_model import SpecModel, flag
 from muster.core.spec_scheduling import SchedulingFields
 from muster.core.spec_startup import StartupFields
 from muster.core.spec_values import Bytes, Milli, assignments, invalid
+from muster.core.values.errors import FieldError
+from muster.core.values.slots import Slots
 
 MAX_KERNELS = 1000
 MAX_IMAGE = 1024

@@ -6,9 +6,9 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from muster.core.errors import FieldError
 from muster.core.spec_model import SpecModel, flag
 from muster.core.spec_values import invalid
+from muster.core.values.errors import FieldError
 
 MAX_APPS = 20
 APP_PATTERN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from muster.core.errors import FieldError, SpecError
+from muster.core.values.errors import FieldError, SpecError
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _WHOLE = ("is not a whole number", "write a whole number such as 4")

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from muster.core.errors import FieldError
 from muster.core.spec_model import SpecModel, flag
 from muster.core.spec_values import Seconds
+from muster.core.values.errors import FieldError
 
 
 class IdleFields(SpecModel):

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from muster.core.array import array_indexes, array_most
-from muster.core.errors import FieldError
 from muster.core.spec_model import SpecModel, flag
 from muster.core.spec_values import Array, Moment, Names, Seconds, assignments, invalid
+from muster.core.values.array import array_indexes, array_most
+from muster.core.values.errors import FieldError
 
 LABEL_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?")
 

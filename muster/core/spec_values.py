@@ -6,10 +6,10 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from muster.core.array import array_indexes
-from muster.core.duration import parse_duration
-from muster.core.moment import parse_moment
-from muster.core.slots import parse_bytes, parse_milli
+from muster.core.values.array import array_indexes
+from muster.core.values.duration import parse_duration
+from muster.core.values.moment import parse_moment
+from muster.core.values.slots import parse_bytes, parse_milli
 
 
 def invalid(problem: str, remedy: str) -> PydanticCustomError:

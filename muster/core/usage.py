@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from muster.core.policy import dominant_share
-from muster.core.slots import Slots, total
 from muster.core.snapshot import Snapshot
+from muster.core.values.slots import Slots, total
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.core.agent_sample import MEASURES, Amount
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 
 KEYS = ("user", "project", "day", "session")
 _HOUR = 3600.0

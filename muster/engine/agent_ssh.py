@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.core.agent import Agent
-from muster.core.errors import AgentUnreachableError
+from muster.core.values.errors import AgentUnreachableError
 
 
 def is_local(agent: Agent) -> bool:

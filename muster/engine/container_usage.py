@@ -9,7 +9,7 @@ import docker
 from docker.errors import NotFound
 
 from muster.core.agent import Agent
-from muster.core.errors import AgentUnreachableError
+from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_engine import ENGINE_ERRORS, cause
 
 # A container's answer takes the engine a second: it measures over that.

@@ -15,7 +15,7 @@ from typing import IO, cast
 
 from docker.models.containers import Container
 
-from muster.core.errors import BadInputError, MusterError
+from muster.core.values.errors import BadInputError, MusterError
 from muster.engine.command import Frames
 
 _BUSYBOX = "/opt/muster/runtime/bin/busybox"

@@ -9,7 +9,7 @@ from docker.errors import APIError, ImageNotFound
 from docker.models.images import Image
 
 from muster.core.agent import Agent
-from muster.core.errors import AgentUnreachableError, ImageError
+from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.agent_engine import ENGINE_ERRORS, cause, engine_of
 
 # An engine may write a large image to its own disk before it sends the first byte.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from muster.core.agent import Agent
-from muster.core.errors import AgentUnreachableError
+from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_ssh import ssh_command, ssh_user
 
 ENGINE_SOCKET = "/var/run/docker.sock"

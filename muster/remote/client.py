@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from muster.core.errors import (
+from muster.core.values.errors import (
     AgentUnreachableError,
     AmbiguousNameError,
     BadInputError,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from muster.core.errors import BadInputError
 from muster.core.folders import Folder, FolderUser
+from muster.core.values.errors import BadInputError
 from muster.remote.client import Client
 from muster.service.folder_views import FolderRemoved, FoldersTold
 from muster.service.owned_folders import FoldersWanted

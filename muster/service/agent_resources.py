@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from muster.core.agent import Agent
 from muster.core.session import Kernel, Session
-from muster.core.slots import Slots
 from muster.core.spec import SessionSpec
 from muster.core.use_over_time import UseOverTime
+from muster.core.values.slots import Slots
 from muster.service.agent_use import use_of_agent, use_of_cluster, use_of_group, use_of_groups
 from muster.service.agents import AgentUse, agents_in_use, named_agents
 from muster.service.gpu_map import GpuUse, HeldShare, gpu_uses

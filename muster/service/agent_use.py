@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from muster.core.agent_sample import MEASURES, Amount
-from muster.core.errors import NotFoundError
 from muster.core.use_over_time import UseOverTime, added, span_named, use_over_time
+from muster.core.values.errors import NotFoundError
 from muster.service.sessions import Sessions
 from muster.service.views import timestamp
 

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from muster.core.agent import Agent
-from muster.core.errors import NotFoundError
 from muster.core.image_names import familiar
 from muster.core.session import Kernel, Session
-from muster.core.slots import Slots
 from muster.core.snapshot import Snapshot
+from muster.core.values.errors import NotFoundError
+from muster.core.values.slots import Slots
 from muster.service.sessions import Sessions
 from muster.service.views import agent_json, timestamp
 from muster.service.wake import wake

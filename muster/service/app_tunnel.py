@@ -14,8 +14,8 @@ from typing import cast
 
 from muster.core.agent import Agent
 from muster.core.apps import App
-from muster.core.errors import BadInputError, MusterError
 from muster.core.session import Session
+from muster.core.values.errors import BadInputError, MusterError
 from muster.engine.agent_engine import container_of
 from muster.service.access import plain_ssh_command
 from muster.settings import Settings

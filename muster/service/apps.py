@@ -5,8 +5,8 @@ from typing import Any
 
 from muster.core.agent import Agent
 from muster.core.apps import App, AppState, AppView, app_views, apps_of
-from muster.core.errors import BadInputError, NotFoundError, NotPossibleInStateError
 from muster.core.session import Session, SessionState
+from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleInStateError
 
 
 def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[AppView]:

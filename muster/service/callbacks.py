@@ -10,7 +10,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from muster.core.callback_hosts import CallbackHosts
-from muster.core.errors import MusterError
+from muster.core.values.errors import MusterError
 
 _CONNECT_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 10.0

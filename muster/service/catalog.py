@@ -7,11 +7,11 @@ from typing import Any
 import yaml
 
 from muster.core.agent import Agent
-from muster.core.errors import SettingsError, SpecError
 from muster.core.image_catalog import Catalog, ImageVersion
 from muster.core.image_choice import Choosing, with_images
 from muster.core.spec import SessionSpec
 from muster.core.spec_errors import validated
+from muster.core.values.errors import SettingsError, SpecError
 from muster.settings import Settings
 from muster.store.store import Store
 

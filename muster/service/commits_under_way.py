@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from muster.core.committed_image import CommittedImage
-from muster.core.errors import MusterError, NotPossibleInStateError
+from muster.core.values.errors import MusterError, NotPossibleInStateError
 
 _log = logging.getLogger(__name__)
 # Each reads and writes a whole layer on the control node's disk.

@@ -18,8 +18,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from muster.core.callback_hosts import CallbackHosts
-from muster.core.errors import PassInProgressError, StoreUnavailableError
 from muster.core.telling import Delivery
+from muster.core.values.errors import PassInProgressError, StoreUnavailableError
 from muster.service.callbacks import NotToldError, post
 from muster.settings import Settings
 from muster.store.deliveries import Deliveries

@@ -1,7 +1,7 @@
 """What a session is to start after: users name sessions, the queue keeps their ids."""
 
-from muster.core.errors import AmbiguousNameError, FieldError, NotFoundError, SpecError
 from muster.core.spec import SessionSpec
+from muster.core.values.errors import AmbiguousNameError, FieldError, NotFoundError, SpecError
 from muster.store.store import Store
 
 _FIELDS = ("after", "after_ok", "after_any")

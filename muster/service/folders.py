@@ -9,7 +9,6 @@ from typing import Any
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.playbook import HostAnswer
 from muster.core.agent import AgentState
-from muster.core.errors import AnsibleFailedError
 from muster.core.folders import (
     Folder,
     FolderUser,
@@ -20,6 +19,7 @@ from muster.core.folders import (
     check_quota,
 )
 from muster.core.manifest_folders import folder_to_make
+from muster.core.values.errors import AnsibleFailedError
 from muster.service.folder_views import FolderUse
 from muster.service.sessions import Sessions
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from muster.core.duration import format_duration
-from muster.core.errors import FieldError, SpecError
 from muster.core.spec import SessionSpec
+from muster.core.values.duration import format_duration
+from muster.core.values.errors import FieldError, SpecError
 from muster.idle_settings import Idle
 
 

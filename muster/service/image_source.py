@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from muster.core.agent import Agent, AgentState
 from muster.core.committed_image import CommittedImage
-from muster.core.errors import AgentUnreachableError, ImageError
 from muster.core.image_names import familiar
+from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.images import copy, image_id, pull
 from muster.store.store import Store
 

@@ -14,10 +14,10 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from muster.core.agent import UNIT, Agent, agent_from_report
 from muster.core.agent_attributes import AgentAttributes
-from muster.core.errors import BadInputError, FieldError, SpecError
 from muster.core.spec_errors import validated
 from muster.core.spec_model import SpecModel
 from muster.core.spec_values import Bytes, invalid
+from muster.core.values.errors import BadInputError, FieldError, SpecError
 
 MOST_AGENTS = 100_000
 _GPU_MEM_BYTES = 80 << 30

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.core.committed_image import CommittedImage
-from muster.core.errors import NotFoundError
 from muster.core.image_catalog import ImageVersion, as_shown
+from muster.core.values.errors import NotFoundError
 from muster.service.administrators import is_administrator
 from muster.service.agents import holders
 from muster.service.catalog import load_catalog, size_on

@@ -6,12 +6,12 @@ from typing import Any
 
 from muster.core.agent import Agent
 from muster.core.apps import AppKind, with_kinds
-from muster.core.errors import SpecError
 from muster.core.session import FINAL, Session
-from muster.core.slots import Slots
 from muster.core.spec import MountSpec, SessionSpec
 from muster.core.spec_apps import AppSpec
 from muster.core.spec_written import written
+from muster.core.values.errors import SpecError
+from muster.core.values.slots import Slots
 from muster.service.access import control_public_key
 from muster.service.known_images import known_images
 from muster.service.sessions import Sessions

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from muster.core.agent import Agent
-from muster.core.errors import AgentUnreachableError
 from muster.core.session import Kernel, Session, SessionState
+from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_engine import engine_of
 from muster.engine.container_usage import LiveUse, live_uses
 

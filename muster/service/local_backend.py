@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from muster.core.apps import App
 from muster.core.committed_image import CommittedImage
-from muster.core.errors import BadInputError, NotFoundError
 from muster.core.session import Session
 from muster.core.token import Token
 from muster.core.use_report import use_report
+from muster.core.values.errors import BadInputError, NotFoundError
 from muster.service.agent_resources import ClusterResources, seen_gpus
 from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, named_agents, resume
 from muster.service.app_gateway import openable_app

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from muster.core.errors import NotPossibleInStateError
 from muster.core.session import Session, SessionState
+from muster.core.values.errors import NotPossibleInStateError
 from muster.service.live_use import KernelNow, LiveUses
 from muster.service.sessions import Sessions
 from muster.store.store import Store

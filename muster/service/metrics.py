@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from muster.core.agent import AgentState
 from muster.core.session import FINAL, SessionState
-from muster.core.slots import Slots, total
+from muster.core.values.slots import Slots, total
 from muster.service.agents import agents_in_use
 from muster.service.pass_durations import PassDurations, pass_durations
 from muster.service.sessions import Sessions

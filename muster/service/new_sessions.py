@@ -4,9 +4,9 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
-from muster.core.errors import BadInputError
 from muster.core.session import Session, kernel_count, kernels_of
 from muster.core.spec import NAME_PATTERN, SessionSpec
+from muster.core.values.errors import BadInputError
 
 MAX_COUNT = 10_000
 MAX_KERNELS_AT_ONCE = 100_000

@@ -6,7 +6,7 @@ from typing import Any
 from muster.core.agent import Agent, Gpu
 from muster.core.placement import Gang, Rooms, choose
 from muster.core.policy import PACK
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 
 _KERNEL = Slots(cpu=1000, mem=1 << 30, gpu=1)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from muster.core.agent import Agent
-from muster.core.errors import ImageError
 from muster.core.image_names import familiar
 from muster.core.session import Session
+from muster.core.values.errors import ImageError
 from muster.service.visits import Start
 
 _PROGRESS_INTERVAL_S = 1.0

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from muster.ansible_gateway.gateway import Answer
 from muster.core import lifecycle, observation
 from muster.core.agent import Agent, AgentState, agent_from_report
-from muster.core.errors import SettingsError
 from muster.core.idle import IdleRules
 from muster.core.lifecycle import Event
 from muster.core.manifest import KeyPair, LaunchPolicy, Render, manifest
@@ -24,6 +23,7 @@ from muster.core.schedule import schedule
 from muster.core.session import LaunchStep, Session, SessionState
 from muster.core.snapshot import Snapshot
 from muster.core.touch import kept_for_gangs, leftovers, touches
+from muster.core.values.errors import SettingsError
 from muster.service.agent_sampling import AgentSampling
 from muster.service.pulls import PullImage, PullOver, PullProgress, Pulls
 from muster.service.secrets import Secrets, with_secrets
@@ -32,7 +32,7 @@ from muster.service.visits import Arrival, Gateway, Start, VisitOver, Visits
 from muster.store.store import Store
 
 if TYPE_CHECKING:
-    from muster.core.errors import MusterError
+    from muster.core.values.errors import MusterError
 
 News = Arrival | VisitOver | PullProgress | PullOver
 # So that a busy cluster's visits are few and large. One that hangs is not counted for long: it delays nobody.

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.duration import parse_duration
-from muster.core.errors import BadInputError
-from muster.core.moment import parse_moment
 from muster.core.use_report import KEYS, Line
+from muster.core.values.duration import parse_duration
+from muster.core.values.errors import BadInputError
+from muster.core.values.moment import parse_moment
 from muster.service.use_views import line_json
 from muster.service.views import timestamp
 

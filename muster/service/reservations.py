@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.errors import BadInputError
-from muster.core.moment import parse_moment
 from muster.core.reservation import Reservation
 from muster.core.session import Session
 from muster.core.snapshot import Snapshot
 from muster.core.spec import NAME_PATTERN
+from muster.core.values.errors import BadInputError
+from muster.core.values.moment import parse_moment
 from muster.service.agents import named_agents
 from muster.service.sessions import Sessions
 from muster.service.views import timestamp

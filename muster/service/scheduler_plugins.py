@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from muster.ansible_gateway.layout import ansible_root
-from muster.core.errors import SettingsError
 from muster.core.policy import GroupPolicy, Order, PlacementPolicy, QueueView, SchedulingPolicy
 from muster.core.session import Session
+from muster.core.values.errors import SettingsError
 from muster.settings import Scheduling, Settings
 
 SITE_PLUGINS = Path("/etc/muster/scheduler")

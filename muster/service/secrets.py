@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from muster.core import lifecycle
-from muster.core.errors import BadInputError, FieldError, MusterError, SettingsError, SpecError
 from muster.core.lifecycle import Event
 from muster.core.manifest import KeyPair
 from muster.core.session import Session
 from muster.core.spec import SessionSpec
 from muster.core.spec_startup import SECRET_PATTERN
+from muster.core.values.errors import BadInputError, FieldError, MusterError, SettingsError, SpecError
 from muster.seal import SealKey, make_key, read_key
 from muster.store.secrets import SealedSecret, SecretRows
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from muster.core.agent import Agent
-from muster.core.errors import BadInputError, NotPossibleInStateError
 from muster.core.session import FINAL, Kernel, Session, SessionState
+from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.service.sessions import Sessions
 
 

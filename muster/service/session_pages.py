@@ -4,8 +4,8 @@ import base64
 import json
 from dataclasses import dataclass, replace
 
-from muster.core.errors import BadInputError
 from muster.core.session import Session
+from muster.core.values.errors import BadInputError
 from muster.service.sessions import Sessions
 from muster.store.pages import SORTS, PageWanted, Place, SessionFilter
 

@@ -8,7 +8,6 @@ from typing import Any
 from muster.core import lifecycle
 from muster.core.apps import with_kinds
 from muster.core.callback_hosts import check_callback
-from muster.core.errors import BadInputError, NotFoundError, NotPossibleInStateError
 from muster.core.explain import HOPELESS
 from muster.core.lifecycle import Event
 from muster.core.limits import pending_refusal
@@ -19,6 +18,7 @@ from muster.core.session import FINAL, Kernel, LaunchStep, Session, SessionState
 from muster.core.snapshot import Snapshot
 from muster.core.spec import NAME_PATTERN, SessionSpec
 from muster.core.spec_errors import validated
+from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleInStateError
 from muster.service.access import control_public_key
 from muster.service.catalog import with_catalog_images
 from muster.service.commits_under_way import CommitsUnderWay

@@ -10,8 +10,8 @@ import threading
 import time
 from contextlib import suppress
 
-from muster.core.errors import BadInputError, MusterError, NotPossibleInStateError
 from muster.core.session import Kernel, Session, SessionState
+from muster.core.values.errors import BadInputError, MusterError, NotPossibleInStateError
 from muster.service.access import ssh_config
 from muster.service.session_logs import agent_of
 from muster.service.sessions import Sessions, kernel_named

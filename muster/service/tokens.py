@@ -6,10 +6,10 @@ import secrets
 import time
 from typing import Any
 
-from muster.core.duration import parse_duration
-from muster.core.errors import BadInputError, MusterError
 from muster.core.spec import NAME_PATTERN
 from muster.core.token import Scope, Token
+from muster.core.values.duration import parse_duration
+from muster.core.values.errors import BadInputError, MusterError
 from muster.service.views import timestamp
 from muster.store.store import Store
 

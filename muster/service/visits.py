@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from muster.ansible_gateway.gateway import Answer, Answered
-from muster.core.errors import AnsibleFailedError, MusterError
+from muster.core.values.errors import AnsibleFailedError, MusterError
 
 Start = Callable[[Callable[[], None]], None]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.core.agent import Agent
-from muster.core.errors import StoreUnavailableError
 from muster.core.session import Session, SessionState
+from muster.core.values.errors import StoreUnavailableError
 from muster.service.live_use import KernelNow, LiveUses
 from muster.service.sessions import Sessions
 

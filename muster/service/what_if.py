@@ -9,7 +9,6 @@ from typing import Any
 from muster.core.agent import Agent, AgentState
 from muster.core.changes import Suggestion
 from muster.core.counterfactual import Answer, what_would_help, would_start
-from muster.core.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
 from muster.core.limits import pending_refusal
 from muster.core.plan import Wait
 from muster.core.policy import SchedulingPolicy
@@ -17,6 +16,7 @@ from muster.core.schedule import schedule
 from muster.core.session import FINAL, Session, SessionState
 from muster.core.simulation import Cluster, Job, Progress, Simulated, simulate
 from muster.core.snapshot import Snapshot
+from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
 from muster.service.imagined_cluster import imagined_agents
 from muster.service.scheduler_plugins import load_order, load_placement, scheduling_policy
 from muster.service.sessions import Sessions

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from muster.core.errors import MusterError
+from muster.core.values.errors import MusterError
 
 MEDIA_TYPE = "application/vnd.muster.values+json"
 

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from muster.core.array import array_indexes
-from muster.core.duration import parse_duration
-from muster.core.errors import BadInputError, FieldError, SpecError
 from muster.core.session import Session, SessionState, kernel_count, kernels_of
 from muster.core.simulation import Job
 from muster.core.spec import SessionSpec
 from muster.core.spec_errors import validated
 from muster.core.spec_model import SpecModel
 from muster.core.spec_values import invalid
+from muster.core.values.array import array_indexes
+from muster.core.values.duration import parse_duration
+from muster.core.values.errors import BadInputError, FieldError, SpecError
 from muster.service.imagined_cluster import read_list, read_rows
 
 MOST_JOBS = 1_000_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.errors import BadInputError, SettingsError, StoreUnavailableError
+from muster.core.values.errors import BadInputError, SettingsError, StoreUnavailableError
 from muster.store import postgresql
 
 HEAD = "0013"

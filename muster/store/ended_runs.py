@@ -2,8 +2,8 @@
 
 import sqlalchemy as sa
 
-from muster.core.slots import Slots
 from muster.core.usage import Run
+from muster.core.values.slots import Slots
 from muster.store.tables import kernels, sessions
 
 

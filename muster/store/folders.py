@@ -5,8 +5,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from muster.core.folders import PROJECT_MARK, Folder, FolderUser, MountedFolder, Share, in_use, no_such_folder
+from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from muster.store.connection import reading, upsert, writing
 from muster.store.counters import raised
 from muster.store.known_sessions import SESSION_REVISION

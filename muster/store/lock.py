@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import sqlalchemy as sa
 
-from muster.core.errors import PassInProgressError, QueueLockLostError
+from muster.core.values.errors import PassInProgressError, QueueLockLostError
 from muster.store import postgresql
 from muster.store.connection import new_engine, one_line, unavailable
 

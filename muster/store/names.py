@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from muster.core.errors import AmbiguousNameError, NotFoundError
+from muster.core.values.errors import AmbiguousNameError, NotFoundError
 from muster.store.tables import NOT_ENDED, sessions
 
 _CHUNK = 500

@@ -2,8 +2,8 @@
 
 import sqlalchemy as sa
 
-from muster.core.errors import NameTakenError, NotPossibleInStateError
 from muster.core.session import FINAL, Session, SessionState
+from muster.core.values.errors import NameTakenError, NotPossibleInStateError
 from muster.store.counters import raised
 from muster.store.known_sessions import SESSION_REVISION
 from muster.store.names import taken

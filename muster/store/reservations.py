@@ -4,8 +4,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.errors import NameTakenError, NotFoundError
 from muster.core.reservation import Reservation
+from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.store.connection import reading, writing
 from muster.store.tables import reservations
 

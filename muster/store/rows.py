@@ -8,8 +8,8 @@ from typing import Any
 from muster.core.agent import Agent, AgentState, agent_from_report
 from muster.core.folders import MountedFolder
 from muster.core.session import Allocation, GpuShare, Kernel, LaunchStep, Result, Session, SessionState
-from muster.core.slots import Slots
 from muster.core.spec import SessionSpec
+from muster.core.values.slots import Slots
 
 _NOT_AS_THEY_ARE = {"kernels", "spec", "state", "step", "result", "stranded_on", "folders", "wait"}
 _SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS_THEY_ARE)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from muster.core.errors import NotFoundError
+from muster.core.values.errors import NotFoundError
 from muster.store.connection import reading, upsert, writing
 from muster.store.tables import secrets
 

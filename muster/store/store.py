@@ -9,11 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.agent import Agent
-from muster.core.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.core.lifecycle import Event
 from muster.core.session import Session, SessionState
 from muster.core.snapshot import Snapshot
 from muster.core.usage import Run
+from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.store.agent_samples import AgentSamples
 from muster.store.changes import Changes
 from muster.store.connection import open_engine, reading, upsert, writing

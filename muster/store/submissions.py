@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from muster.core.errors import MusterError
+from muster.core.values.errors import MusterError
 from muster.store.connection import reading
 from muster.store.tables import submissions
 

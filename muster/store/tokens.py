@@ -5,8 +5,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.errors import NameTakenError, NotFoundError
 from muster.core.token import Scope, Token
+from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.store.connection import reading, writing
 from muster.store.tables import tokens
 

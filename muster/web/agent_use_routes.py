@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 from muster.service.agent_use import use_over_time_json
 from muster.web.caller import Asked
 from muster.web.models import View

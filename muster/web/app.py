@@ -11,8 +11,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
-from muster.core.errors import MusterError
 from muster.core.spec import SessionSpec
+from muster.core.values.errors import MusterError
 from muster.service.live import LiveChanges
 from muster.service.metrics import Meter
 from muster.service.sessions import Sessions

@@ -10,7 +10,7 @@ from pathlib import Path
 import uvicorn
 from websockets.exceptions import InvalidState
 
-from muster.core.errors import MusterError
+from muster.core.values.errors import MusterError
 from muster.service.app_gateway import AppWay, app_address
 from muster.web.app_door import TICKET, Door
 from muster.web.app_headers import Between

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 from muster.service.gpu_map import GpuUse, gpu_use_json
 from muster.service.known_images import KnownImages, known_json, named_images
 from muster.service.question_views import queued_json

@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from muster.core.errors import MusterError
+from muster.core.values.errors import MusterError
 from muster.service.live import LiveChange, LiveChanges
 from muster.service.local_backend import LocalBackend
 from muster.web.problems import TooManyError

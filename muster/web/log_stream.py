@@ -11,7 +11,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from muster.core.errors import MusterError
+from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.session_logs import LogWanted
 from muster.web.problems import TooManyError

@@ -6,7 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from muster.core.slots import SLOT_NAMES, Slots
+from muster.core.values.slots import SLOT_NAMES, Slots
 from muster.service.metrics import Measures, Meter
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from muster.core.errors import (
+from muster.core.values.errors import (
     AgentUnreachableError,
     AmbiguousNameError,
     BadInputError,

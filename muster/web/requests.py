@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 
-from muster.core.errors import BadInputError
 from muster.core.session import Session
+from muster.core.values.errors import BadInputError
 from muster.service.wire import MEDIA_TYPE, packed
 
 

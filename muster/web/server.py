@@ -12,7 +12,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 from muster.service.sessions import Sessions
 from muster.web.app import make_app
 from muster.web.app_listener import AppListening

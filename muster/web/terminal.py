@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
 
-from muster.core.errors import BadInputError, MusterError, StoreUnavailableError
+from muster.core.values.errors import BadInputError, MusterError, StoreUnavailableError
 from muster.service.terminal import Terminal, still_runs
 from muster.service.tokens import NoTokenError, signed_in
 from muster.web.pages.visitor import Visitor, cookie_name, websocket_visitor

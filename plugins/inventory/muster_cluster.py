@@ -67,8 +67,8 @@ from ansible.inventory.group import to_safe_group_name
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
 try:
-    from muster.core.errors import MusterError
     from muster.core.session import SessionState
+    from muster.core.values.errors import MusterError
     from muster.service.access import ssh_config, ssh_host_alias
     from muster.settings import load_settings
     from muster.store.store import Store

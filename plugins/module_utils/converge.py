@@ -13,15 +13,7 @@ from .engine_api import EngineApi, EngineError
 from .gang_launch import GangLaunch, Images, check_launch
 from .gang_release import GangRelease
 from .launch_error import LaunchError
-from .plan_differences import (
-    CONTAINERS,
-    NETWORKS,
-    PRESENT,
-    described,
-    differences_of,
-    retract_launch,
-    retract_release,
-)
+from .plan_differences import CONTAINERS, NETWORKS, PRESENT, described, differences_of, retract_launch, retract_release
 from .removal import remove_container, remove_files, remove_network, remove_overlay
 
 if TYPE_CHECKING:

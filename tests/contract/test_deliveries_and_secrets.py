@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.errors import NameTakenError, NotFoundError, NotPossibleInStateError, SettingsError
 from muster.core.lifecycle import transition
 from muster.core.session import SessionState
 from muster.core.telling import MAX_ATTEMPTS
+from muster.core.values.errors import NameTakenError, NotFoundError, NotPossibleInStateError, SettingsError
 from muster.seal import make_key
 from muster.service.secrets import Secrets
 from muster.store.secrets import SealedSecret

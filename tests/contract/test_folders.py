@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from muster.core.folders import Folder, FolderUser, Share, mounted_folders
 from muster.core.session import SessionState
+from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from tests.strategies import NOW, make_session
 
 DATA = Folder("d0000000-0000-4000-8000-000000000001", "ada", "data", NOW + 0.5, quota_bytes=1 << 41)

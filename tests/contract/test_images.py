@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.committed_image import CommittedImage, parse_name
-from muster.core.errors import NameTakenError
+from muster.core.values.errors import NameTakenError
 from tests.strategies import NOW
 
 IMAGE = CommittedImage(

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from muster.core.errors import PassInProgressError, QueueLockLostError, StoreUnavailableError
+from muster.core.values.errors import PassInProgressError, QueueLockLostError, StoreUnavailableError
 from muster.store.lock import exclusive, queue_lock
 from tests.contract.forked import Forked
 

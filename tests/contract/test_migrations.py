@@ -12,8 +12,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from muster.core.agent import AgentState
-from muster.core.errors import SettingsError
 from muster.core.session import LaunchStep, SessionState
+from muster.core.values.errors import SettingsError
 from muster.store.connection import HEAD, new_engine, open_engine
 from muster.store.rows import agent_row, kernel_rows, session_row
 from muster.store.store import Store

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from muster.core.errors import StoreUnavailableError
+from muster.core.values.errors import StoreUnavailableError
 from muster.store.store import Store
 from tests.contract.forked import Forked
 

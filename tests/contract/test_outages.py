@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.core.errors import SettingsError, StoreUnavailableError
+from muster.core.values.errors import SettingsError, StoreUnavailableError
 from muster.store.connection import open_engine
 from tests.strategies import NOW, make_session
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.errors import NameTakenError, NotFoundError
 from muster.core.reservation import Reservation
 from muster.core.session import Result, Session, SessionState
-from muster.core.slots import Slots
 from muster.core.usage import Run
+from muster.core.values.errors import NameTakenError, NotFoundError
+from muster.core.values.slots import Slots
 from tests.strategies import NOW, make_session, placed_on
 
 G = 1 << 30

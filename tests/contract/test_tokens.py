@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.errors import BadInputError, NameTakenError, NotFoundError
 from muster.core.token import Scope, Token
+from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError
 from muster.service.tokens import PREFIX, NoTokenError, create_token, sign_in, sign_out, signed_in, token_of
 from muster.store.submissions import KEPT_S, Submission, SubmittedBeforeError
 from tests.strategies import NOW, make_session

@@ -17,7 +17,7 @@ import docker
 import pytest
 
 from muster.core.agent import Agent
-from muster.core.errors import AgentUnreachableError, ImageError
+from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.agent_engine import engine_of, watch_deaths
 from muster.engine.images import image_id, pull
 from muster.settings import load_settings

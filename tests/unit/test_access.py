@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from muster.core.errors import AgentUnreachableError, NotPossibleInStateError
 from muster.core.session import Session
+from muster.core.values.errors import AgentUnreachableError, NotPossibleInStateError
 from muster.service.access import plain_ssh_command, ssh_config, ssh_host_alias
 from muster.settings import Settings
 from tests.strategies import make_agent, make_session

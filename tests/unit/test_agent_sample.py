@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from muster.core.agent import agent_from_report
 from muster.core.agent_sample import MEASURES, Amount, counted, is_due, sample
-from muster.core.errors import BadInputError
 from muster.core.room import Room
 from muster.core.session import Allocation, GpuShare
 from muster.core.use_over_time import SPANS, span_named, use_over_time
+from muster.core.values.errors import BadInputError
 from tests.reports import kernel_entry
 from tests.simulated_agents import report_of
 from tests.strategies import NOW, make_session, placed_on, snapshots

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.array import MAX_INDEXES, array_indexes, array_most, format_indexes
+from muster.core.values.array import MAX_INDEXES, array_indexes, array_most, format_indexes
 
 
 @pytest.mark.parametrize(

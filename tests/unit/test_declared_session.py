@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 from muster.service.declared_session import DeclaredSession, Outcome
 from muster.service.sessions import Sessions
 from muster.settings import Settings

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.errors import BadInputError, SpecError
 from muster.core.folders import (
     Folder,
     FolderUser,
@@ -19,6 +18,7 @@ from muster.core.folders import (
 )
 from muster.core.manifest_folders import folders_to_make, groups, mounts
 from muster.core.spec import HOME, SessionSpec
+from muster.core.values.errors import BadInputError, SpecError
 from tests.modules.agent_code import made_folders
 from tests.strategies import NOW, make_session
 

@@ -13,7 +13,7 @@ from muster.core.gpu_providers import quantise
 from muster.core.manifest import LaunchPolicy, manifest
 from muster.core.room import Room
 from muster.core.session import Allocation, GpuShare, Kernel, SessionState
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
 from tests.simulated_agents import report_of
 from tests.strategies import NOW, fake_key_pair, make_agent, make_session, placed_on

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.errors import SpecError
 from muster.core.image_catalog import Catalog, shortages
 from muster.core.image_choice import Choosing, with_images
-from muster.core.slots import Slots
 from muster.core.spec import SessionSpec
 from muster.core.spec_errors import validated
+from muster.core.values.errors import SpecError
+from muster.core.values.slots import Slots
 
 PYTORCH = {
     "name": "pytorch",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.moment import parse_moment
+from muster.core.values.moment import parse_moment
 
 CET = timezone(timedelta(hours=1))
 NOW = datetime(2026, 11, 21, 18, 30, 15, tzinfo=CET)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from muster.core.policy import QueueView
 from muster.core.session import Session
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 from muster.service.scheduler_plugins import load_order
 from tests.strategies import NOW, make_session
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from muster.core.agent import AgentState
-from muster.core.errors import AnsibleFailedError
 from muster.core.session import SessionState
+from muster.core.values.errors import AnsibleFailedError
 
 S = SessionState
 

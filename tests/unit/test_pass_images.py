@@ -2,9 +2,9 @@
 
 import pytest
 
-from muster.core.errors import ImageError
 from muster.core.lifecycle import MAX_LAUNCHES
 from muster.core.session import LaunchStep, Result, SessionState
+from muster.core.values.errors import ImageError
 from tests.simulated_control_node import an_agent
 
 S = SessionState

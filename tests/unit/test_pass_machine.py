@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from muster.core.errors import AnsibleFailedError, ImageError
 from muster.core.lifecycle import TRANSITIONS
 from muster.core.session import FINAL, Session, SessionState
+from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.simulated_agents import Failing
 from tests.simulated_control_node import ControlNode, Crash, an_agent
 from tests.strategies import NOW

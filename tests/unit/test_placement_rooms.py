@@ -12,7 +12,7 @@ from muster.core.agent import Agent
 from muster.core.placement import Constraint, Gang, Rooms, Typical, gang_of
 from muster.core.policy import PACK
 from muster.core.session import Allocation, Kernel, Session
-from muster.core.slots import SLOT_NAMES, Slots
+from muster.core.values.slots import SLOT_NAMES, Slots
 from muster.service.scheduler_plugins import load_placement
 from tests.strategies import Ledger, M, agents, gang_specs, make_agent, make_session, some_arrangement_exists
 

@@ -10,7 +10,7 @@ from muster.core.agent import Agent, Gpu
 from muster.core.placement import Gang, Rooms, Typical
 from muster.core.policy import PACK
 from muster.core.session import GpuShare
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 from tests.strategies import M, make_agent
 
 

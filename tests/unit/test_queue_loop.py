@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.errors import AnsibleFailedError, QueueLockLostError
 from muster.core.session import SessionState
+from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
 from muster.service.queue_loop import KernelDied, Nudge, QueueLoop
 from muster.settings import Settings
 from tests.simulated_control_node import ControlNode

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from muster.core.placement.corner import packing
 from muster.core.plan import WaitCode
 from muster.core.schedule import schedule
-from muster.core.slots import Slots
 from muster.core.snapshot import Snapshot
+from muster.core.values.slots import Slots
 from tests.strategies import NOW, M, make_agent, make_session, placed_on
 
 

@@ -13,8 +13,8 @@ from muster.core.plan import Plan, WaitCode
 from muster.core.policy import GroupPolicy, SchedulingPolicy
 from muster.core.schedule import schedule
 from muster.core.session import Kernel, Session
-from muster.core.slots import SLOT_NAMES
 from muster.core.snapshot import Snapshot
+from muster.core.values.slots import SLOT_NAMES
 from tests.strategies import (
     NOW,
     Ledger,

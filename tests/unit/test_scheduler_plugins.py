@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.core.errors import SettingsError
 from muster.core.policy import Limit, PlacementPolicy, QueueView, by_arrival
-from muster.core.slots import Slots
+from muster.core.values.errors import SettingsError
+from muster.core.values.slots import Slots
 from muster.service.scheduler_plugins import load_order, load_placement, needs_usage, scheduling_policy
 from muster.settings import Settings, load_settings
 from tests.command_line import write_settings

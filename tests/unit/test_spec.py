@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.cli.submit import submit
-from muster.core.duration import format_duration, parse_duration
-from muster.core.errors import SpecError
 from muster.core.session import kernel_count, kernels_of
-from muster.core.slots import format_bytes, parse_bytes, parse_milli
 from muster.core.spec import HOME, MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
 from muster.core.spec_errors import validated
+from muster.core.values.duration import format_duration, parse_duration
+from muster.core.values.errors import SpecError
+from muster.core.values.slots import format_bytes, parse_bytes, parse_milli
 from tests.strategies import new_id, specs
 
 GI = 1 << 30

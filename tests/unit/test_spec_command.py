@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster.cli import submit as submit_module
-from muster.core.duration import parse_duration
-from muster.core.slots import parse_bytes, parse_milli
 from muster.core.spec import SessionSpec
 from muster.core.spec_command import FILE, submit_command
 from muster.core.spec_errors import validated
 from muster.core.spec_written import amount_value, bytes_value, span_text, written
+from muster.core.values.duration import parse_duration
+from muster.core.values.slots import parse_bytes, parse_milli
 from tests.command_line import muster
 from tests.strategies import NOW, specs, texts
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.errors import SpecError
 from muster.core.spec import HOME, SessionSpec
 from muster.core.spec_errors import validated
 from muster.core.spec_startup import MAX_BOOTSTRAP_BYTES, MAX_INPUT_BYTES
 from muster.core.startup_files import startup_files
+from muster.core.values.errors import SpecError
 from tests.strategies import make_session
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.slots import Slots
 from muster.core.usage import Run, decay, decayed_usage
+from muster.core.values.slots import Slots
 from tests.strategies import NOW
 
 DAY = 86400.0

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.slots import Slots
 from muster.core.use_report import UsedRun, use_report
+from muster.core.values.slots import Slots
 from tests.strategies import NOW
 
 GIB = 1 << 30

@@ -13,7 +13,7 @@ from muster.core.placement.columns import CAPACITY, CUT, MOST_CPU, NO_UNIT, UNIT
 from muster.core.placement.compiled import Flags, Ints
 from muster.core.placement.gang import Gang
 from muster.core.placement.hardware import Hardware
-from muster.core.slots import total
+from muster.core.values.slots import total
 
 MAX_STEPS = 2_000
 MAX_SHARES = 200

@@ -11,7 +11,7 @@ from muster.core.placement import choose, columns
 from muster.core.placement.compiled import Flags, Floats, Ints
 from muster.core.placement.gang import Gang
 from muster.core.placement.hardware import Hardware
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 
 _MOST_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 2048

@@ -21,7 +21,7 @@ from muster.core.placement.compiled import Flags, Ints
 from muster.core.placement.gang import Gang
 from muster.core.placement.hardware import Hardware
 from muster.core.plan import NearestMiss
-from muster.core.slots import SLOT_NAMES, Slots, total
+from muster.core.values.slots import SLOT_NAMES, Slots, total
 
 RESERVED = "reserved"
 NO_OVERLAY = "without overlay"

@@ -20,7 +20,7 @@ from muster.core.placement.misses import Misses, misses
 from muster.core.placement.weights import typical_array, weight_array
 from muster.core.policy import PlacementPolicy
 from muster.core.session import Allocation, GpuShare
-from muster.core.slots import Slots
+from muster.core.values.slots import Slots
 
 _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)
 _NOBODY: Final[frozenset[str]] = frozenset()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from muster.core.errors import BadInputError, NotPossibleInStateError
+from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.web.app_gateway import AppGateway, Browser
 from muster.web.pages.visitor import Visiting, cookie_name
 from muster.web.requests import note_sessions

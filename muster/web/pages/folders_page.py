@@ -6,10 +6,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Form, Path, Query
 from fastapi.responses import Response
 
-from muster.core.errors import BadInputError
 from muster.core.folders import Folder, named
-from muster.core.slots import format_bytes, parse_bytes
 from muster.core.spec import HOME
+from muster.core.values.errors import BadInputError
+from muster.core.values.slots import format_bytes, parse_bytes
 from muster.service.folder_views import FolderTold
 from muster.service.owned_folders import DEFAULT_PROJECT, FoldersWanted
 from muster.web.pages.visitor import Visiting, Visitor

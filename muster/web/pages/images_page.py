@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Response
 
-from muster.core.slots import Slots, format_bytes, format_slots
+from muster.core.values.slots import Slots, format_bytes, format_slots
 from muster.web.pages.visitor import Visiting
 
 router = APIRouter(include_in_schema=False)

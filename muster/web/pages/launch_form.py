@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from starlette.datastructures import FormData
 
-from muster.core.errors import FieldError, SpecError
 from muster.core.spec import MountSpec
 from muster.core.spec_apps import AppSpec
 from muster.core.spec_model import SpecModel
 from muster.core.spec_startup import SecretSpec
+from muster.core.values.errors import FieldError, SpecError
 from muster.service.new_sessions import MAX_COUNT
 from muster.web.pages.launch_fields import FIELDS, FormField, Kind
 from muster.web.pages.session_file import fields_of, text_of

@@ -10,8 +10,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.datastructures import UploadFile
 
-from muster.core.errors import BadInputError, FieldError, SpecError
 from muster.core.spec import MAX_IMAGE
+from muster.core.values.errors import BadInputError, FieldError, SpecError
 from muster.service.backend import DryRun
 from muster.web.pages import launch_fields
 from muster.web.pages.launch_answer import Preview, preview_of, problems_of, refusal

@@ -7,8 +7,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response
 
 from muster.core.apps import apps_of
-from muster.core.errors import MusterError
 from muster.core.session import FINAL, SessionState
+from muster.core.values.errors import MusterError
 from muster.service.session_logs import LogWanted
 from muster.service.sessions import kernel_named
 from muster.web.log_stream import log_answer

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from muster.core.errors import BadInputError
 from muster.core.session import Session
+from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.web.pages.queue_rows import MOST_ROWS, groups_of
 from muster.web.pages.visitor import Visiting

@@ -13,9 +13,9 @@ from markupsafe import Markup
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from muster.core.duration import format_duration
 from muster.core.session import FINAL
-from muster.core.slots import format_bytes, format_milli, format_slots
+from muster.core.values.duration import format_duration
+from muster.core.values.slots import format_bytes, format_milli, format_slots
 from muster.service.views import timestamp, why_text
 
 STATIC = Path(__file__).parents[1] / "static"

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Path, Query, Response
 
 from muster.core.agent import AgentState
-from muster.core.errors import NotFoundError
-from muster.core.slots import Slots, total
+from muster.core.values.errors import NotFoundError
+from muster.core.values.slots import Slots, total
 from muster.service.agent_resources import AgentResources
 from muster.web.gpu_picture import GpuCard, gpu_cards
 from muster.web.pages.use_plots import SPAN_NAMES, UsePlots, use_plots

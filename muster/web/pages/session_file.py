@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from muster.core.errors import FieldError, SpecError
+from muster.core.values.errors import FieldError, SpecError
 
 _MOST_NODES = 10_000
 

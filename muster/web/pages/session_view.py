@@ -10,8 +10,8 @@ from markupsafe import Markup
 from muster.core.apps import AppState, AppView
 from muster.core.explain import Surroundings, explain
 from muster.core.session import FINAL, Kernel, Session, SessionState
-from muster.core.slots import format_bytes, format_milli
 from muster.core.start_told import start_told
+from muster.core.values.slots import format_bytes, format_milli
 from muster.service.backend import Details, Why
 from muster.service.gpu_map import HeldShare
 from muster.service.live_use import KernelNow

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import Response
 
-from muster.core.errors import BadInputError
 from muster.core.session import Session, SessionState
+from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.service.session_pages import SORTS, PageWanted, SessionFilter
 from muster.web.pages.visitor import Visiting

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 
 SPANS = {"7d": "the last 7 days", "30d": "the last 30 days", "month": "this month", "days": "from … to …"}
 KEYS = {"user": "User", "project": "Project", "day": "Day"}

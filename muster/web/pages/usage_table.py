@@ -8,9 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from muster.core.duration import format_duration
-from muster.core.slots import format_bytes
 from muster.core.use_report import Line, Totals
+from muster.core.values.duration import format_duration
+from muster.core.values.slots import format_bytes
 from muster.service.use_views import AMOUNTS, line_json
 from muster.web.pages.usage_query import COLUMNS, UsageQuery
 from muster.web.plots import HOURS, Bar, bar_plot

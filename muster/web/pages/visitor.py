@@ -14,8 +14,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 from starlette.requests import HTTPConnection
 
-from muster.core.errors import MusterError
 from muster.core.token import Token
+from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.tokens import NoTokenError, ScopeError, signed_in
 from muster.web.caller import service_of

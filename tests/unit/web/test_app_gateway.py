@@ -13,9 +13,9 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from muster.core.errors import BadInputError, MusterError
 from muster.core.session import SessionState
 from muster.core.token import Scope
+from muster.core.values.errors import BadInputError, MusterError
 from muster.service.tokens import create_token
 from muster.web import app_gateway
 from muster.web.app import make_app

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from muster.core.apps import App
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 from muster.service.app_gateway import app_address
 from muster.web import app_door
 from muster.web.app_headers import Between, app_cookies, from_app

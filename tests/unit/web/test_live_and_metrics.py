@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from muster.core.errors import BadInputError
+from muster.core.values.errors import BadInputError
 from muster.service.live import LiveChanges
 from muster.web.server import Listening
 from tests.strategies import make_agent

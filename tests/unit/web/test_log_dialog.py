@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.errors import AgentUnreachableError
 from muster.core.session import SessionState
 from muster.core.spec_apps import AppSpec
 from muster.core.token import Scope
+from muster.core.values.errors import AgentUnreachableError
 from muster.service.local_backend import LocalBackend
 from muster.service.tokens import sign_out
 from muster.web import log_stream

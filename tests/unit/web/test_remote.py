@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from muster.core.agent import AgentState
-from muster.core.errors import ImageError
 from muster.core.session import SessionState
 from muster.core.token import Scope
+from muster.core.values.errors import ImageError
 from muster.engine.commit import Made
 from muster.service import commits
 from tests.command_line import muster

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from muster.core.errors import MusterError
 from muster.core.session import SessionState
 from muster.core.token import Scope
+from muster.core.values.errors import MusterError
 from muster.service.terminal import Terminal
 from muster.web import terminal
 from muster.web.terminal import WINDOW_BYTES

@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from muster.core.errors import BadInputError
 from muster.core.token import Scope
 from muster.core.use_report import Line, Totals
+from muster.core.values.errors import BadInputError
 from muster.web.pages.usage_query import COLUMNS, UsageQuery, completed, queried, time_of
 from muster.web.pages.usage_table import csv_of, in_order, table_of
 from tests.strategies import make_session, placed_on

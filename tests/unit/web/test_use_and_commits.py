@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.errors import ImageError
 from muster.core.session import SessionState
 from muster.core.token import Scope
+from muster.core.values.errors import ImageError
 from muster.engine.commit import Made
 from muster.service import commits, looks
 from muster.service.commits_under_way import CommitsUnderWay

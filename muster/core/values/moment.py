@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, date, datetime, timedelta
 
-from muster.core.duration import parse_duration
+from muster.core.values.duration import parse_duration
 
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _SINCE = re.compile(r"(?:now)?\s*\+\s*(?P<span>\S+)")
