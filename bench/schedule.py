@@ -42,7 +42,7 @@ from muster.core.policy import GroupPolicy, SchedulingPolicy
 from muster.core.schedule import schedule
 from muster.core.session import PLACED, Kernel, Session, SessionState, kernel_count, kernels_of
 from muster.core.snapshot import Snapshot
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.service.scheduler_plugins import load_placement
 from tests.simulated_agents import report_of
 

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from muster.core.idle import IdleRules
-from muster.core.spec_values import Seconds
+from muster.core.spec.values import Seconds
 from muster.settings_section import Section
 
 

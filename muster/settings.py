@@ -12,9 +12,9 @@ from muster.core.apps import KINDS, AppKind
 from muster.core.callback_hosts import CallbackHosts
 from muster.core.manifest import LaunchPolicy
 from muster.core.policy import Limit, Limits
-from muster.core.spec_apps import checked_health, checked_name, checked_url
-from muster.core.spec_errors import validated
-from muster.core.spec_values import Bytes, Milli, invalid
+from muster.core.spec.apps import checked_health, checked_name, checked_url
+from muster.core.spec.errors import validated
+from muster.core.spec.values import Bytes, Milli, invalid
 from muster.core.values.errors import SettingsError, SpecError
 from muster.idle_settings import Idle
 from muster.settings_section import Section

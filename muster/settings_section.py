@@ -4,7 +4,7 @@ import difflib
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from muster.core.spec_values import invalid
+from muster.core.spec.values import invalid
 
 
 class Section(BaseModel):

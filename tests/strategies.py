@@ -24,7 +24,7 @@ from muster.core.session import (
     kernels_of,
 )
 from muster.core.snapshot import Snapshot
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 from tests.simulated_agents import report_of
 

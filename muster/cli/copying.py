@@ -14,7 +14,7 @@ import click
 from docker.models.containers import Container
 
 from muster.cli.context import sessions
-from muster.core.spec import HOME
+from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError, MusterError
 from muster.engine import copying
 from muster.engine.agent_engine import container_of

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

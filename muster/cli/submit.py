@@ -16,7 +16,7 @@ from muster.cli.progress import follow
 from muster.cli.spec_files import variables_of, with_texts
 from muster.core.plan import Wait
 from muster.core.session import FINAL, Result, Session, SessionState
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
 from muster.service.views import session_json
 

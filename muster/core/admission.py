@@ -15,7 +15,7 @@ from muster.core.plan import LimitHit, Wait, WaitCode
 from muster.core.policy import Limits
 from muster.core.session import FINAL, Result, Session, SessionState
 from muster.core.snapshot import Snapshot
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.duration import format_duration
 
 _STARTED = FINAL | {SessionState.RUNNING, SessionState.TERMINATING}

@@ -9,10 +9,10 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from muster.core.gpu_model import is_of_model
-from muster.core.spec_errors import validated
-from muster.core.spec_model import SpecModel
-from muster.core.spec_scheduling import LABEL_PATTERN
-from muster.core.spec_values import Bytes, Milli, invalid
+from muster.core.spec.base import SpecModel
+from muster.core.spec.errors import validated
+from muster.core.spec.scheduling import LABEL_PATTERN
+from muster.core.spec.values import Bytes, Milli, invalid
 from muster.core.values.errors import FieldError, SpecError
 from muster.core.values.slots import parse_milli
 

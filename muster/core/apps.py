@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from muster.core.session import Session, SessionState
-from muster.core.spec import SessionSpec
-from muster.core.spec_apps import AppSpec, PublishedPort, served
+from muster.core.spec.apps import AppSpec, PublishedPort, served
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
 
 # As long as an app may take to start before its silence counts as a fault.

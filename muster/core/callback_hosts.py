@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from re import compile as pattern
 from urllib.parse import urlsplit
 
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
 
 Address = IPv4Address | IPv6Address

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from muster.core.spec_values import Bytes, Milli, invalid
+from muster.core.spec.values import Bytes, Milli, invalid
 from muster.core.values.architecture import architecture_of
 from muster.core.values.errors import FieldError
 from muster.core.values.slots import Slots, format_slot

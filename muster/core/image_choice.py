@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from muster.core.image_catalog import ImageVersion, shortages
 from muster.core.image_names import familiar
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.architecture import LABEL
 from muster.core.values.errors import FieldError, SpecError
 

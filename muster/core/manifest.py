@@ -11,7 +11,7 @@ from muster.core.gpu_access import gpu_access
 from muster.core.manifest_folders import folders_to_make, groups, mounts
 from muster.core.numa import cpuset, promised_by_node
 from muster.core.session import Kernel, LaunchStep, Session, SessionState
-from muster.core.spec import HOME
+from muster.core.spec.session_spec import HOME
 from muster.core.startup_files import startup_files
 
 Render = Callable[[str, Mapping[str, Any]], str]

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from muster.core.folders import MountedFolder
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots, total
 
 

@@ -22,7 +22,7 @@ from docker.models.containers import Container
 from muster.core.agent import Agent
 from muster.core.layer_changes import Entry, kept
 from muster.core.session import Kernel
-from muster.core.spec import HOME
+from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import ImageError
 from muster.core.values.slots import format_bytes
 from muster.engine.agent_engine import ENGINE_ERRORS, cause, container_of, engine_of

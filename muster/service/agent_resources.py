@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.agent import Agent
 from muster.core.session import Kernel, Session
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.use_over_time import UseOverTime
 from muster.core.values.slots import Slots
 from muster.service.agent_use import use_of_agent, use_of_cluster, use_of_group, use_of_groups

@@ -9,8 +9,8 @@ import yaml
 from muster.core.agent import Agent
 from muster.core.image_catalog import Catalog, ImageVersion
 from muster.core.image_choice import Choosing, with_images
-from muster.core.spec import SessionSpec
-from muster.core.spec_errors import validated
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SettingsError, SpecError
 from muster.settings import Settings
 from muster.store.store import Store

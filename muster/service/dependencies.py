@@ -1,6 +1,6 @@
 """What a session is to start after: users name sessions, the queue keeps their ids."""
 
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import AmbiguousNameError, FieldError, NotFoundError, SpecError
 from muster.store.store import Store
 

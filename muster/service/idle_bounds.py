@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.duration import format_duration
 from muster.core.values.errors import FieldError, SpecError
 from muster.idle_settings import Idle

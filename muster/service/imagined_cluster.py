@@ -14,9 +14,9 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from muster.core.agent import UNIT, Agent, agent_from_report
 from muster.core.agent_attributes import AgentAttributes
-from muster.core.spec_errors import validated
-from muster.core.spec_model import SpecModel
-from muster.core.spec_values import Bytes, invalid
+from muster.core.spec.base import SpecModel
+from muster.core.spec.errors import validated
+from muster.core.spec.values import Bytes, invalid
 from muster.core.values.errors import BadInputError, FieldError, SpecError
 
 MOST_AGENTS = 100_000

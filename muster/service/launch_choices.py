@@ -7,9 +7,9 @@ from typing import Any
 from muster.core.agent import Agent
 from muster.core.apps import AppKind, with_kinds
 from muster.core.session import FINAL, Session
-from muster.core.spec import MountSpec, SessionSpec
-from muster.core.spec_apps import AppSpec
-from muster.core.spec_written import written
+from muster.core.spec.apps import AppSpec
+from muster.core.spec.session_spec import MountSpec, SessionSpec
+from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
 from muster.core.values.slots import Slots
 from muster.service.access import control_public_key

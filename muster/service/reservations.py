@@ -6,7 +6,7 @@ from typing import Any
 from muster.core.reservation import Reservation
 from muster.core.session import Session
 from muster.core.snapshot import Snapshot
-from muster.core.spec import NAME_PATTERN
+from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError
 from muster.core.values.moment import parse_moment
 from muster.service.agents import named_agents

@@ -8,8 +8,8 @@ from muster.core import lifecycle
 from muster.core.lifecycle import Event
 from muster.core.manifest import KeyPair
 from muster.core.session import Session
-from muster.core.spec import SessionSpec
-from muster.core.spec_startup import SECRET_PATTERN
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.startup import SECRET_PATTERN
 from muster.core.values.errors import BadInputError, FieldError, MusterError, SettingsError, SpecError
 from muster.seal import SealKey, make_key, read_key
 from muster.store.secrets import SealedSecret, SecretRows

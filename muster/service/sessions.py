@@ -16,8 +16,8 @@ from muster.core.policy import SchedulingPolicy
 from muster.core.schedule import schedule
 from muster.core.session import FINAL, Kernel, LaunchStep, Session, SessionState
 from muster.core.snapshot import Snapshot
-from muster.core.spec import NAME_PATTERN, SessionSpec
-from muster.core.spec_errors import validated
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import NAME_PATTERN, SessionSpec
 from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleInStateError
 from muster.service.access import control_public_key
 from muster.service.catalog import with_catalog_images

@@ -6,7 +6,7 @@ import secrets
 import time
 from typing import Any
 
-from muster.core.spec import NAME_PATTERN
+from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.token import Scope, Token
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError, MusterError

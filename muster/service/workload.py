@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Field
 
 from muster.core.session import Session, SessionState, kernel_count, kernels_of
 from muster.core.simulation import Job
-from muster.core.spec import SessionSpec
-from muster.core.spec_errors import validated
-from muster.core.spec_model import SpecModel
-from muster.core.spec_values import invalid
+from muster.core.spec.base import SpecModel
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.values import invalid
 from muster.core.values.array import array_indexes
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError, FieldError, SpecError

@@ -8,7 +8,7 @@ from typing import Any
 from muster.core.agent import Agent, AgentState, agent_from_report
 from muster.core.folders import MountedFolder
 from muster.core.session import Allocation, GpuShare, Kernel, LaunchStep, Result, Session, SessionState
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 
 _NOT_AS_THEY_ARE = {"kernels", "spec", "state", "step", "result", "stranded_on", "folders", "wait"}

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.session import Session
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.store.rows import Row, session_from
 from muster.store.tables import kernels, sessions
 from muster.store.waits import read_waits

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import MusterError
 from muster.service.live import LiveChanges
 from muster.service.metrics import Meter

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from muster.core.session import Session, SessionState
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.service.backend import Details, DryRun, Submitted, Why
 from muster.service.local_backend import LocalBackend
 from muster.service.question_views import answer_json, details_json, why_json

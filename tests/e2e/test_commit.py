@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import docker
 import pytest
 
-from muster.core.spec import HOME
+from muster.core.spec.session_spec import HOME
 from tests.control_node import SMALL
 
 IMAGE = "muster-e2e/committed:1"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.spec import HOME
+from muster.core.spec.session_spec import HOME
 from tests.modules.cluster_on_host import desired, key_files, log_of, log_with, session
 
 HUSH = "hush, a secret"

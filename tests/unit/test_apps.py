@@ -11,8 +11,8 @@ from muster.core.app_files import app_files, manifest_apps
 from muster.core.apps import KINDS, START_PATIENCE_S, App, AppState, app_token, app_views, apps_of, with_kinds
 from muster.core.manifest import KeyPair, LaunchPolicy, manifest
 from muster.core.session import LaunchStep, Session, SessionState
-from muster.core.spec import SessionSpec
-from muster.core.spec_errors import validated
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, NotFoundError, SettingsError, SpecError
 from muster.service.apps import app_named, session_apps
 from muster.settings import Settings, load_settings

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from muster.core.callback_hosts import CallbackHosts, check_callback
-from muster.core.spec import SessionSpec
-from muster.core.spec_errors import validated
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SettingsError, SpecError
 from muster.service.callbacks import NotToldError, post
 from muster.settings import load_settings

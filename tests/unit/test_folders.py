@@ -17,7 +17,7 @@ from muster.core.folders import (
     mounted_folders,
 )
 from muster.core.manifest_folders import folders_to_make, groups, mounts
-from muster.core.spec import HOME, SessionSpec
+from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.values.errors import BadInputError, SpecError
 from tests.modules.agent_code import made_folders
 from tests.strategies import NOW, make_session

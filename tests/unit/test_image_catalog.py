@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from muster.core.image_catalog import Catalog, shortages
 from muster.core.image_choice import Choosing, with_images
-from muster.core.spec import SessionSpec
-from muster.core.spec_errors import validated
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SpecError
 from muster.core.values.slots import Slots
 

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from muster.core.spec import HOME
+from muster.core.spec.session_spec import HOME
 from tests.modules.agent_code import engine_api, last_words, mount_folders, tmpfs
 
 

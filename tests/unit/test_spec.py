@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from muster.cli.submit import submit
 from muster.core.session import kernel_count, kernels_of
-from muster.core.spec import HOME, MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
-from muster.core.spec_errors import validated
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import HOME, MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
 from muster.core.values.duration import format_duration, parse_duration
 from muster.core.values.errors import SpecError
 from muster.core.values.slots import format_bytes, parse_bytes, parse_milli

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster.cli import submit as submit_module
-from muster.core.spec import SessionSpec
-from muster.core.spec_command import FILE, submit_command
-from muster.core.spec_errors import validated
-from muster.core.spec_written import amount_value, bytes_value, span_text, written
+from muster.core.spec.command_line import FILE, submit_command
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.written import amount_value, bytes_value, span_text, written
 from muster.core.values.duration import parse_duration
 from muster.core.values.slots import parse_bytes, parse_milli
 from tests.command_line import muster

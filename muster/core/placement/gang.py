@@ -8,7 +8,7 @@ from typing import Literal
 
 from muster.core.gpu_model import is_of_model
 from muster.core.session import Kernel, Session
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 
 Topology = Literal["any", "prefer-rack", "one-rack"]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Form, Path, Query
 from fastapi.responses import Response
 
 from muster.core.folders import Folder, named
-from muster.core.spec import HOME
+from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes, parse_bytes
 from muster.service.folder_views import FolderTold

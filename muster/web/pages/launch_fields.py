@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import get_args
 
-from muster.core.spec import SessionSpec
-from muster.core.spec_written import written_value
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.written import written_value
 
 
 class Kind(StrEnum):

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from starlette.datastructures import FormData
 
-from muster.core.spec import MountSpec
-from muster.core.spec_apps import AppSpec
-from muster.core.spec_model import SpecModel
-from muster.core.spec_startup import SecretSpec
+from muster.core.spec.apps import AppSpec
+from muster.core.spec.base import SpecModel
+from muster.core.spec.session_spec import MountSpec
+from muster.core.spec.startup import SecretSpec
 from muster.core.values.errors import FieldError, SpecError
 from muster.service.new_sessions import MAX_COUNT
 from muster.web.pages.launch_fields import FIELDS, FormField, Kind

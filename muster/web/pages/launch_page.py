@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.datastructures import UploadFile
 
-from muster.core.spec import MAX_IMAGE
+from muster.core.spec.session_spec import MAX_IMAGE
 from muster.core.values.errors import BadInputError, FieldError, SpecError
 from muster.service.backend import DryRun
 from muster.web.pages import launch_fields

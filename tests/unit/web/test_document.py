@@ -10,7 +10,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.token import Scope
 from muster.web.app import make_app
 from tests.strategies import make_agent

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import FormData
 
-from muster.core.spec import SessionSpec
-from muster.core.spec_errors import validated
-from muster.core.spec_written import written
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
 from muster.web.pages.launch_fields import FIELDS, OTHERS
 from muster.web.pages.launch_form import filled, sent, values_of

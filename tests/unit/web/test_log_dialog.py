@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.session import SessionState
-from muster.core.spec_apps import AppSpec
+from muster.core.spec.apps import AppSpec
 from muster.core.token import Scope
 from muster.core.values.errors import AgentUnreachableError
 from muster.service.local_backend import LocalBackend

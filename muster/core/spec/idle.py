@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from muster.core.spec_model import SpecModel, flag
-from muster.core.spec_values import Seconds
+from muster.core.spec.base import SpecModel, flag
+from muster.core.spec.values import Seconds
 from muster.core.values.errors import FieldError
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from muster.core.spec import MountSpec, RoleSpec, SessionSpec
-from muster.core.spec_apps import AppSpec, PublishedPort
-from muster.core.spec_model import SpecModel
-from muster.core.spec_startup import SecretSpec
+from muster.core.spec.apps import AppSpec, PublishedPort
+from muster.core.spec.base import SpecModel
+from muster.core.spec.session_spec import MountSpec, RoleSpec, SessionSpec
+from muster.core.spec.startup import SecretSpec
 
 _BYTES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 _SECONDS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))

@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from muster.core.spec_model import SpecModel, flag
-from muster.core.spec_values import invalid
+from muster.core.spec.base import SpecModel, flag
+from muster.core.spec.values import invalid
 from muster.core.values.errors import FieldError
 
 MAX_APPS = 20

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from muster.core.spec_model import SpecModel, flag
-from muster.core.spec_values import Array, Moment, Names, Seconds, assignments, invalid
+from muster.core.spec.base import SpecModel, flag
+from muster.core.spec.values import Array, Moment, Names, Seconds, assignments, invalid
 from muster.core.values.array import array_indexes, array_most
 from muster.core.values.errors import FieldError
 

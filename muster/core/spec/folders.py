@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from muster.core.spec_model import SpecModel, flag
+from muster.core.spec.base import SpecModel, flag
 
 
 class FolderFields(SpecModel):

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from muster.core.spec_model import SpecModel, flag
-from muster.core.spec_values import invalid
+from muster.core.spec.base import SpecModel, flag
+from muster.core.spec.values import invalid
 from muster.core.values.errors import FieldError
 
 MAX_INPUT_BYTES = 1 << 20

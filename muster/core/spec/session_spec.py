@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from muster.core.spec_apps import AppFields
-from muster.core.spec_folders import FolderFields
-from muster.core.spec_idle import IdleFields
-from muster.core.spec_model import SpecModel, flag
-from muster.core.spec_scheduling import SchedulingFields
-from muster.core.spec_startup import StartupFields
-from muster.core.spec_values import Bytes, Milli, assignments, invalid
+from muster.core.spec.apps import AppFields
+from muster.core.spec.base import SpecModel, flag
+from muster.core.spec.folders import FolderFields
+from muster.core.spec.idle import IdleFields
+from muster.core.spec.scheduling import SchedulingFields
+from muster.core.spec.startup import StartupFields
+from muster.core.spec.values import Bytes, Milli, assignments, invalid
 from muster.core.values.errors import FieldError
 from muster.core.values.slots import Slots
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from muster.core.spec_values import invalid
+from muster.core.spec.values import invalid
 
 
 class SpecModel(BaseModel):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.spec import SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 
 FILE = "session.yml"
 
