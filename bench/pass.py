@@ -38,7 +38,7 @@ from muster.ansible_gateway.gateway import AnsibleGateway, Answered
 from muster.ansible_gateway.templates import Templates
 from muster.core import lifecycle
 from muster.core.manifest import LaunchPolicy
-from muster.core.session import Allocation
+from muster.core.model.session import Allocation
 from muster.keys import make_key_pair
 from muster.service.queue_worker import News, QueueWorker, WorkerDependencies
 from muster.service.secrets import Secrets

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from muster.core.agent_sample import MEASURES, AgentSample, Amount
+from muster.core.model.agent_sample import MEASURES, AgentSample, Amount
 from muster.core.use_over_time import SPANS
 from muster.store.store import Store
 

@@ -35,13 +35,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from muster.core.agent import Agent, agent_from_report
+from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.plan import Plan
+from muster.core.model.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.session import PLACED, Kernel, Session, SessionState, kernel_count, kernels_of
+from muster.core.model.snapshot import Snapshot
 from muster.core.pass_memory import PassMemory
-from muster.core.plan import Plan
-from muster.core.policy import GroupPolicy, SchedulingPolicy
 from muster.core.schedule import schedule
-from muster.core.session import PLACED, Kernel, Session, SessionState, kernel_count, kernels_of
-from muster.core.snapshot import Snapshot
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.scheduler_plugins import load_placement
 from tests.simulated_agents import report_of

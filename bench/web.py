@@ -40,9 +40,9 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.web_load import Heard, listen, write
-from muster.core.plan import Wait, WaitCode
-from muster.core.session import Session, SessionState
-from muster.core.token import Scope
+from muster.core.model.plan import Wait, WaitCode
+from muster.core.model.session import Session, SessionState
+from muster.core.model.token import Scope
 from muster.service.tokens import create_token
 from muster.store.store import Store
 from tests.strategies import make_session, placed_on

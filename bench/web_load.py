@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from urllib.parse import urlsplit
 
 from muster.core import lifecycle
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.store.store import Store
 
 _ID = re.compile(rb"^id: (\d+)\n", re.MULTILINE)

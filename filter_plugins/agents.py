@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
 
-from muster.core.agent_attributes import agent_attributes
+from muster.core.model.agent_attributes import agent_attributes
 
 
 def _attribute_errors(attributes: object) -> list[str]:

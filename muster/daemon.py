@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from muster.core.agent import Agent
-from muster.core.session import SessionState
+from muster.core.model.agent import Agent
+from muster.core.model.session import SessionState
 from muster.core.values.errors import (
     AgentUnreachableError,
     PassInProgressError,

@@ -13,7 +13,7 @@ from typing import Any
 import docker
 import yaml
 
-from muster.core.session import FINAL
+from muster.core.model.session import FINAL
 from muster.settings import load_settings
 from muster.store.store import Store
 from tests.forked_cli import Done, run_forked

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muster.core.session import FINAL, Session, SessionState
+from muster.core.model.session import FINAL, Session, SessionState
 from tests.simulated_agents import SimulatedAgent, report_of
 from tests.simulated_control_node import ControlNode
 

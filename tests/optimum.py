@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
-from muster.core.agent import Agent
-from muster.core.session import Session
+from muster.core.model.agent import Agent
+from muster.core.model.session import Session
 from muster.core.values.slots import SLOT_NAMES
 
 

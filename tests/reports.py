@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from tests.simulated_agents import report_of
 
 

@@ -13,8 +13,8 @@ from threading import Event
 from typing import Any
 
 from muster.ansible_gateway.gateway import Answer
-from muster.core.agent import Agent
 from muster.core.image_names import familiar
+from muster.core.model.agent import Agent
 from muster.core.values.errors import AnsibleFailedError, ImageError
 
 IMAGES = ("busybox:latest", "debian:12", "muster/default:latest", "registry.example:5000/team/image:1")

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from muster.ansible_gateway.templates import Templates
 from muster.core import lifecycle
-from muster.core.agent import AgentState
 from muster.core.manifest import LaunchPolicy
-from muster.core.session import Session, SessionState
+from muster.core.model.agent import AgentState
+from muster.core.model.session import Session, SessionState
 from muster.service.queue_worker import News, QueueWorker, Work, WorkerDependencies
 from muster.service.secrets import Secrets
 from muster.store.store import Store

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from muster.core.agent import Agent, AgentState, agent_from_report
 from muster.core.manifest import KeyPair
-from muster.core.policy import GroupPolicy, SchedulingPolicy
-from muster.core.session import (
+from muster.core.model.agent import Agent, AgentState, agent_from_report
+from muster.core.model.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.session import (
     FINAL,
     PLACED,
     Allocation,
@@ -23,7 +23,7 @@ from muster.core.session import (
     kernel_count,
     kernels_of,
 )
-from muster.core.snapshot import Snapshot
+from muster.core.model.snapshot import Snapshot
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 from tests.simulated_agents import report_of
@@ -124,7 +124,7 @@ class Ledger:
 def share_choices(agent: Agent, slots: Slots, free: dict[str, int]) -> list[tuple[GpuShare, ...]]:
     """Every way in which the agent's GPUs can serve a kernel, but for which of several equal GPUs it is.
 
-    Written from docs, not from muster/core/room.py, which it judges.
+    Written from docs, not from muster/core/model/room.py, which it judges.
     """
     whole = {gpu.uuid: max(gpu.units, 1) * 1000 for gpu in agent.gpus}
     empty = [uuid for uuid, capacity in whole.items() if free[uuid] == capacity]

@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 
 from muster.cli.context import backend, complete_session, sessions, split_kernel
-from muster.core.session import Kernel, Session
+from muster.core.model.session import Kernel, Session
 from muster.core.values.errors import MusterError
 from muster.engine.agent_engine import container_of
 from muster.engine.command import run_in

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from muster.cli.output import print_table
-from muster.core.apps import AppState, AppView
+from muster.core.model.apps import AppState, AppView
 
 
 def print_apps(session: str, apps: Sequence[AppView]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from muster.core.token import Scope, Token
+from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError
 from muster.service.backend import Backend, Wanted
 from muster.service.local_backend import LocalBackend

@@ -12,8 +12,8 @@ import click
 
 from muster.cli.context import json_option
 from muster.cli.output import print_json
-from muster.core.agent import agent_from_report
 from muster.core.image_names import familiar
+from muster.core.model.agent import agent_from_report
 from muster.core.values.errors import MusterError, PassInProgressError
 from muster.core.values.slots import format_slot
 from muster.service.catalog import default_reference, load_catalog, tags_on

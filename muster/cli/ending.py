@@ -7,7 +7,7 @@ import click
 from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
-from muster.core.session import FINAL, Session
+from muster.core.model.session import FINAL, Session
 from muster.core.values.errors import BadInputError
 from muster.service.backend import Wanted
 from muster.service.views import session_json

@@ -8,7 +8,7 @@ import click
 
 from muster.cli.context import backend, current_user, json_option
 from muster.cli.output import print_json, print_table
-from muster.core.folders import Folder, named
+from muster.core.model.folders import Folder, named
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_slot, parse_bytes
 from muster.service.folder_views import FoldersTold, FolderTold, FolderUse, folder_json, removed_json

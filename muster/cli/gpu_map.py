@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase, ascii_uppercase
 
 from muster.cli.output import print_table
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.slots import format_bytes, format_milli
 from muster.service.gpu_map import GpuUse, HeldShare
 

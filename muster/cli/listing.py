@@ -9,7 +9,7 @@ from muster.cli.context import backend, complete_session, json_option
 from muster.cli.gpu_map import print_kernels_gpus
 from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows
 from muster.cli.report import print_uses
-from muster.core.session import Session, SessionState
+from muster.core.model.session import Session, SessionState
 from muster.core.values.slots import format_slots
 from muster.service.backend import Wanted
 from muster.service.question_views import details_json

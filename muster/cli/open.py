@@ -6,7 +6,7 @@ import click
 
 from muster.cli.context import complete_session, json_option, sessions
 from muster.cli.output import print_json
-from muster.core.apps import AppState
+from muster.core.model.apps import AppState
 from muster.core.values.errors import MusterError
 from muster.service.access import ssh_config
 from muster.service.app_tunnel import app_tunnel, free_local_port, plain_tunnel_command, token_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from muster.core.session import Session, SessionState
+from muster.core.model.session import Session, SessionState
 from muster.core.values.array import format_indexes
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_slots

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.errors import MusterError
 from muster.service.backend import Backend
 from muster.service.sessions import Sessions

@@ -7,7 +7,7 @@ import click
 
 from muster.cli.context import current_user, json_option, sessions
 from muster.cli.output import print_json, print_table
-from muster.core.reservation import Reservation
+from muster.core.model.reservation import Reservation
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError
 from muster.service.reservations import create_reservation, remove_reservation, reservation_json, window

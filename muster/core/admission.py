@@ -11,10 +11,10 @@ from functools import cached_property
 
 from muster.core.closures import Closures
 from muster.core.limits import RunningLimits
-from muster.core.plan import LimitHit, Wait, WaitCode
-from muster.core.policy import Limits
-from muster.core.session import FINAL, Result, Session, SessionState
-from muster.core.snapshot import Snapshot
+from muster.core.model.plan import LimitHit, Wait, WaitCode
+from muster.core.model.policy import Limits
+from muster.core.model.session import FINAL, Result, Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.duration import format_duration
 

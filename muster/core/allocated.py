@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.slots import Slots
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from muster.core.agent import Agent
 from muster.core.changes import AgentsBack, Change, Later, SpecChange, Suggestion
+from muster.core.model.agent import Agent
+from muster.core.model.session import Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.replay import Replays
-from muster.core.session import Session
-from muster.core.snapshot import Snapshot
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_bytes, format_slot
 

@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from muster.core.apps import app_token, apps_of
-from muster.core.session import Kernel, Session
+from muster.core.model.apps import app_token, apps_of
+from muster.core.model.session import Kernel, Session
 
 Render = Callable[[str, Mapping[str, Any]], str]
 

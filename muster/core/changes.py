@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from muster.core.agent import AgentState
-from muster.core.plan import LimitHit
-from muster.core.policy import EACH, Limit, Limits
-from muster.core.session import Result, Session, SessionState, kernel_count, kernels_of
-from muster.core.snapshot import Snapshot
+from muster.core.model.agent import AgentState
+from muster.core.model.plan import LimitHit
+from muster.core.model.policy import EACH, Limit, Limits
+from muster.core.model.session import Result, Session, SessionState, kernel_count, kernels_of
+from muster.core.model.snapshot import Snapshot
 
 _LIMITS_OF = {"user": "users", "project": "projects", "resource group": "resource_groups"}
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
-from muster.core.agent import Agent, AgentState
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.plan import Wait, WaitCode
+from muster.core.model.reservation import Reservation
+from muster.core.model.session import Kernel, Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.placement import Rooms, gang_of
-from muster.core.plan import Wait, WaitCode
-from muster.core.reservation import Reservation
-from muster.core.session import Kernel, Session
-from muster.core.snapshot import Snapshot
 
 _NO_AGENTS: frozenset[str] = frozenset()
 _Key = tuple[str, frozenset[str], int, str]

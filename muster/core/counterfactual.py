@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from muster.core import alternatives
 from muster.core.changes import Later, LimitRaised, SpecChange, Suggestion
 from muster.core.explain import HOPELESS
-from muster.core.plan import Placement, Wait, WaitCode
+from muster.core.model.plan import Placement, Wait, WaitCode
+from muster.core.model.session import Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.replay import Replays, ahead_of
 from muster.core.schedule import schedule
-from muster.core.session import Session
-from muster.core.snapshot import Snapshot
 
 MOST_REPLAYS = 60
 _MOST_ROUNDS = 4

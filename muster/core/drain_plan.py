@@ -5,9 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from muster.core.future import end_of
+from muster.core.model.session import Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.schedule import schedule
-from muster.core.session import Session, SessionState
-from muster.core.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

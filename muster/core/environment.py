@@ -3,7 +3,7 @@
 import json
 from itertools import groupby
 
-from muster.core.session import Kernel, Session
+from muster.core.model.session import Kernel, Session
 
 
 def environment(session: Session, kernel: Kernel, master_port: int) -> dict[str, str]:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.core.plan import LimitHit, NearestMiss, Wait, WaitCode
-from muster.core.session import Session
+from muster.core.model.plan import LimitHit, NearestMiss, Wait, WaitCode
+from muster.core.model.session import Session
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
 

@@ -3,8 +3,8 @@
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 
-from muster.core.policy import QueueView, by_arrival
-from muster.core.session import Session
+from muster.core.model.policy import QueueView, by_arrival
+from muster.core.model.session import Session
 
 
 def least_first(sessions: Sequence[Session], view: QueueView, measure: Callable[[str], float]) -> Iterator[Session]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
 
+from muster.core.model.session import Allocation, Held, Kernel, LaunchStep, Session, SessionState
 from muster.core.placement import Gang, Rooms
-from muster.core.session import Allocation, Held, Kernel, LaunchStep, Session, SessionState
 
 
 class Holder(NamedTuple):

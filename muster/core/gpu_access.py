@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from muster.core.agent import Agent
-from muster.core.agent_attributes import AgentAttributes, FgpuDevices, agent_attributes
-from muster.core.gpu_providers import PROVIDERS, Delta, Part, Shared, quantise
-from muster.core.session import GpuShare, Kernel
+from muster.core.model.agent import Agent
+from muster.core.model.agent_attributes import AgentAttributes, FgpuDevices, agent_attributes
+from muster.core.model.gpu_providers import PROVIDERS, Delta, Part, Shared, quantise
+from muster.core.model.session import GpuShare, Kernel
 
 
 @dataclass(frozen=True, slots=True)

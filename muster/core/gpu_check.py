@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.agent_attributes import FgpuOverCap, agent_attributes
-from muster.core.session import Kernel, Session
+from muster.core.model.agent_attributes import FgpuOverCap, agent_attributes
+from muster.core.model.session import Kernel, Session
 
 # NVML counts what the driver needs for a process as well, of which the libraries charge a calibrated estimate.
 TOLERANCE_BYTES = 64 << 20

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 from muster.core.admission import Admission
 from muster.core.allocated import Allocated
 from muster.core.future import Future, Waiting, end_of, held, holder, starter
+from muster.core.model.plan import Placement, Preemption, Wait, WaitCode
+from muster.core.model.policy import QueueView
+from muster.core.model.session import Allocation, Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.pass_memory import PassMemory
 from muster.core.placement import Gang, Rooms, Typical, gang_of, on_one_agent, typical_requests
-from muster.core.plan import Placement, Preemption, Wait, WaitCode
-from muster.core.policy import QueueView
 from muster.core.preemption import victims
 from muster.core.reasons import behind, busy, never_fits, no_agents, obstacle, preempting
-from muster.core.session import Allocation, Session
-from muster.core.snapshot import Snapshot
 from muster.core.values.slots import Slots, total
 
 if TYPE_CHECKING:
-    from muster.core.agent import Agent
+    from muster.core.model.agent import Agent
 
 # Of so many sessions of a group at the most it is said when they start: what is farther off changes too often.
 _ESTIMATED = 20

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from muster.core.kernel_use import KernelUse
 from muster.core.lifecycle import Event, terminate, transition
-from muster.core.session import Kernel, Result, Session, SessionState
+from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.values.duration import format_duration
 
 _S = SessionState

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from muster.core.agent import Agent, AgentState
-from muster.core.plan import Plan
-from muster.core.session import Kernel, LaunchStep, Result, Session, SessionState
-from muster.core.snapshot import Snapshot
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.plan import Plan
+from muster.core.model.session import Kernel, LaunchStep, Result, Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
 
 _S = SessionState

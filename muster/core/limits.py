@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from muster.core.plan import LimitHit, Wait, WaitCode
-from muster.core.policy import EACH, Limit, Limits
-from muster.core.session import Session
+from muster.core.model.plan import LimitHit, Wait, WaitCode
+from muster.core.model.policy import EACH, Limit, Limits
+from muster.core.model.session import Session
 from muster.core.values.slots import SLOT_NAMES, format_slot
 
 COUNTED = ("sessions", "kernels", *SLOT_NAMES)

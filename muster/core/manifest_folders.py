@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from muster.core.folders import Folder, MountedFolder
-from muster.core.session import Session
+from muster.core.model.folders import Folder, MountedFolder
+from muster.core.model.session import Session
 
 
 def mounts(session: Session) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """What the users of a session are told before its end, and where that has not arrived yet."""
 
-from muster.core.agent import Agent
-from muster.core.session import SessionState
-from muster.core.snapshot import Snapshot
+from muster.core.model.agent import Agent
+from muster.core.model.session import SessionState
+from muster.core.model.snapshot import Snapshot
 
 
 def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from muster.core.gpu_check import GpuFinding, gpu_findings
 from muster.core.lifecycle import Event, all_run, all_started, changed_facts, transition
-from muster.core.session import Kernel, Result, Session, SessionState
-from muster.core.snapshot import Snapshot
+from muster.core.model.session import Kernel, Result, Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.values.duration import format_duration
 
 _FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at")

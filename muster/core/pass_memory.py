@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from operator import is_
 
 from muster.core.admission import moments
-from muster.core.agent import Agent
 from muster.core.future import end_of
+from muster.core.model.agent import Agent
+from muster.core.model.plan import Plan, Wait
+from muster.core.model.policy import PlacementPolicy
+from muster.core.model.session import Kernel, Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.placement import Gang, Rooms, Typical
-from muster.core.plan import Plan, Wait
-from muster.core.policy import PlacementPolicy
-from muster.core.session import Kernel, Session
-from muster.core.snapshot import Snapshot
 
 
 @dataclass(slots=True)

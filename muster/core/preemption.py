@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from muster.core.model.session import Session, SessionState
 from muster.core.placement import Gang, Rooms
-from muster.core.session import Session, SessionState
 from muster.core.values.slots import SLOT_NAMES, Slots
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Mapping
 
-from muster.core.agent import Agent, AgentState
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.plan import NearestMiss, Wait, WaitCode
+from muster.core.model.session import Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.placement import Gang, Misses
-from muster.core.plan import NearestMiss, Wait, WaitCode
-from muster.core.session import Session
-from muster.core.snapshot import Snapshot
 from muster.core.values.slots import format_slot
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from muster.core.admission import Admission
 from muster.core.group_pass import GroupPass
+from muster.core.model.plan import Plan, Waits
+from muster.core.model.snapshot import Snapshot
 from muster.core.pass_memory import PassMemory
-from muster.core.plan import Plan, Waits
-from muster.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from muster.core.session import Session
+    from muster.core.model.session import Session
 
 
 def schedule(snapshot: Snapshot, memory: PassMemory | None = None) -> Plan:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from muster.core.agent import Agent
-from muster.core.session import Session
+from muster.core.model.agent import Agent
+from muster.core.model.session import Session
 from muster.core.usage import Run, decay, decayed_usage
 from muster.core.values.slots import total
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from muster.core.agent import Agent, Gpu
+from muster.core.model.agent import Agent, Gpu
+from muster.core.model.session import Kernel
 from muster.core.placement import Constraint, Typical
-from muster.core.session import Kernel
 from muster.core.values.slots import Slots
 
 

@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from muster.core.agent import Agent
 from muster.core.explain import HOPELESS
+from muster.core.model.agent import Agent
+from muster.core.model.plan import Placement, Preemption
+from muster.core.model.policy import SchedulingPolicy
+from muster.core.model.session import Kernel, Result, Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.pass_memory import PassMemory
 from muster.core.placement import gang_of, typical_requests
-from muster.core.plan import Placement, Preemption
-from muster.core.policy import SchedulingPolicy
 from muster.core.schedule import schedule
-from muster.core.session import Kernel, Result, Session, SessionState
 from muster.core.simulated_usage import UsageMeter
 from muster.core.simulated_use import Use, UseMeter
-from muster.core.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from muster.core.explain import HOPELESS, Surroundings, moment_text
-from muster.core.plan import Wait, WaitCode
+from muster.core.model.plan import Wait, WaitCode
 
 _UNKNOWN: Mapping[WaitCode, str] = {
     WaitCode.HELD: "unknown: not before it is released",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from muster.core.session import Kernel, Session
+from muster.core.model.session import Kernel, Session
 
 Files = dict[str, dict[str, str]]
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from muster.core.policy import dominant_share
-from muster.core.snapshot import Snapshot
+from muster.core.model.policy import dominant_share
+from muster.core.model.snapshot import Snapshot
 from muster.core.values.slots import Slots, total
 
 

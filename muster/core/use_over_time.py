@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from muster.core.agent_sample import MEASURES, Amount
+from muster.core.model.agent_sample import MEASURES, Amount
 from muster.core.values.errors import BadInputError
 
 

@@ -9,8 +9,8 @@ import urllib3
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
-from muster.core.agent import Agent
-from muster.core.session import Kernel
+from muster.core.model.agent import Agent
+from muster.core.model.session import Kernel
 from muster.core.values.errors import AgentUnreachableError, NotPossibleInStateError
 from muster.engine.agent_ssh import is_local
 from muster.engine.tunnel import ENGINE_SOCKET, EngineTunnel, engine_tunnel

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from muster.core.agent import Agent
+from muster.core.model.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 
 

@@ -19,9 +19,9 @@ from typing import IO, Any
 import docker
 from docker.models.containers import Container
 
-from muster.core.agent import Agent
 from muster.core.layer_changes import Entry, kept
-from muster.core.session import Kernel
+from muster.core.model.agent import Agent
+from muster.core.model.session import Kernel
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import ImageError
 from muster.core.values.slots import format_bytes

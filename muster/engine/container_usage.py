@@ -8,7 +8,7 @@ from typing import Any
 import docker
 from docker.errors import NotFound
 
-from muster.core.agent import Agent
+from muster.core.model.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_engine import ENGINE_ERRORS, cause
 

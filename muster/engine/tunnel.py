@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from muster.core.agent import Agent
+from muster.core.model.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_ssh import ssh_command, ssh_user
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from muster.core.committed_image import CommittedImage
-from muster.core.session import FINAL, Session
+from muster.core.model.session import FINAL, Session
 from muster.core.values.errors import MusterError, NotFoundError
 from muster.remote.client import Client, ServerError
 from muster.remote.folders import RemoteFolders, RemoteSecrets

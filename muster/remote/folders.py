@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from muster.core.folders import Folder, FolderUser
+from muster.core.model.folders import Folder, FolderUser
 from muster.core.values.errors import BadInputError
 from muster.remote.client import Client
 from muster.service.folder_views import FolderRemoved, FoldersTold

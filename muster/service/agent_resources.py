@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from muster.core.agent import Agent
-from muster.core.session import Kernel, Session
+from muster.core.model.agent import Agent
+from muster.core.model.session import Kernel, Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.use_over_time import UseOverTime
 from muster.core.values.slots import Slots

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from muster.core.agent import Agent
-from muster.core.agent_sample import Counted, counted, is_due, sample
-from muster.core.snapshot import Snapshot
+from muster.core.model.agent import Agent
+from muster.core.model.agent_sample import Counted, counted, is_due, sample
+from muster.core.model.snapshot import Snapshot
 from muster.store.store import Store
 
 if TYPE_CHECKING:
-    from muster.core.session import Kernel
+    from muster.core.model.session import Kernel
 
 _REMOVE_EVERY_S = 900
 

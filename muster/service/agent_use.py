@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from muster.core.agent_sample import MEASURES, Amount
+from muster.core.model.agent_sample import MEASURES, Amount
 from muster.core.use_over_time import UseOverTime, added, span_named, use_over_time
 from muster.core.values.errors import NotFoundError
 from muster.service.sessions import Sessions

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from muster.core.agent import Agent
 from muster.core.image_names import familiar
-from muster.core.session import Kernel, Session
-from muster.core.snapshot import Snapshot
+from muster.core.model.agent import Agent
+from muster.core.model.session import Kernel, Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots
 from muster.service.sessions import Sessions

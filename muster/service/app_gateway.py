@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from muster.core.apps import App
-from muster.core.session import Session
+from muster.core.model.apps import App
+from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.access import ssh_config
 from muster.service.apps import app_named, check_openable, session_apps

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from muster.core.agent import Agent
-from muster.core.apps import App
-from muster.core.session import Session
+from muster.core.model.agent import Agent
+from muster.core.model.apps import App
+from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, MusterError
 from muster.engine.agent_engine import container_of
 from muster.service.access import plain_ssh_command

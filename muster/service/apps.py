@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from muster.core.agent import Agent
-from muster.core.apps import App, AppState, AppView, app_views, apps_of
-from muster.core.session import Session, SessionState
+from muster.core.model.agent import Agent
+from muster.core.model.apps import App, AppState, AppView, app_views, apps_of
+from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleInStateError
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from muster.core.agent import Agent
 from muster.core.image_catalog import Catalog, ImageVersion
 from muster.core.image_choice import Choosing, with_images
+from muster.core.model.agent import Agent
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SettingsError, SpecError

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from muster.core.agent import Agent
 from muster.core.committed_image import CommittedImage, parse_name
-from muster.core.session import Kernel, Session, SessionState
+from muster.core.model.agent import Agent
+from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError
 from muster.engine.commit import CommittedAs, commit, parent_id
 from muster.service.administrators import is_administrator

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from muster.core.session import FINAL, Result, Session, SessionState
+from muster.core.model.session import FINAL, Result, Session, SessionState
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.service.sessions import Sessions
 from muster.service.views import session_json

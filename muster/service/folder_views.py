@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.core.folders import Folder, FolderUser
+from muster.core.model.folders import Folder, FolderUser
 from muster.service.views import timestamp
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.playbook import HostAnswer
-from muster.core.agent import AgentState
-from muster.core.folders import (
+from muster.core.manifest_folders import folder_to_make
+from muster.core.model.agent import AgentState
+from muster.core.model.folders import (
     Folder,
     FolderUser,
     Share,
@@ -18,7 +19,6 @@ from muster.core.folders import (
     check_owner,
     check_quota,
 )
-from muster.core.manifest_folders import folder_to_make
 from muster.core.values.errors import AnsibleFailedError
 from muster.service.folder_views import FolderUse
 from muster.service.sessions import Sessions

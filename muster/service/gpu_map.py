@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from muster.core.agent import Agent, Gpu
 from muster.core.gpu_access import KernelGpu, kernel_gpus
-from muster.core.session import GpuShare, Kernel, Session
+from muster.core.model.agent import Agent, Gpu
+from muster.core.model.session import GpuShare, Kernel, Session
 from muster.service.agents import AgentUse
 from muster.service.views import session_json
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from muster.core.agent import Agent, AgentState
 from muster.core.committed_image import CommittedImage
 from muster.core.image_names import familiar
+from muster.core.model.agent import Agent, AgentState
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.images import copy, image_id, pull
 from muster.store.store import Store

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from muster.core.agent import UNIT, Agent, agent_from_report
-from muster.core.agent_attributes import AgentAttributes
+from muster.core.model.agent import UNIT, Agent, agent_from_report
+from muster.core.model.agent_attributes import AgentAttributes
 from muster.core.spec.base import SpecModel
 from muster.core.spec.errors import validated
 from muster.core.spec.values import Bytes, invalid

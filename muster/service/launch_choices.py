@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.agent import Agent
-from muster.core.apps import AppKind, with_kinds
-from muster.core.session import FINAL, Session
+from muster.core.model.agent import Agent
+from muster.core.model.apps import AppKind, with_kinds
+from muster.core.model.session import FINAL, Session
 from muster.core.spec.apps import AppSpec
 from muster.core.spec.session_spec import MountSpec, SessionSpec
 from muster.core.spec.written import written

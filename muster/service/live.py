@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.errors import StoreUnavailableError
 from muster.service.seen_why import seen_sessions
 from muster.service.sessions import Sessions

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from muster.core.agent import Agent
-from muster.core.session import Kernel, Session, SessionState
+from muster.core.model.agent import Agent
+from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_engine import engine_of
 from muster.engine.container_usage import LiveUse, live_uses

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from muster.core.apps import App
 from muster.core.committed_image import CommittedImage
-from muster.core.session import Session
-from muster.core.token import Token
+from muster.core.model.apps import App
+from muster.core.model.session import Session
+from muster.core.model.token import Token
 from muster.core.use_report import use_report
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.service.agent_resources import ClusterResources, seen_gpus

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from muster.core.session import Session, SessionState
+from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import NotPossibleInStateError
 from muster.service.live_use import KernelNow, LiveUses
 from muster.service.sessions import Sessions

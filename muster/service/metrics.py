@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster.core.agent import AgentState
-from muster.core.session import FINAL, SessionState
+from muster.core.model.agent import AgentState
+from muster.core.model.session import FINAL, SessionState
 from muster.core.values.slots import Slots, total
 from muster.service.agents import agents_in_use
 from muster.service.pass_durations import PassDurations, pass_durations

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
-from muster.core.session import Session, kernel_count, kernels_of
+from muster.core.model.session import Session, kernel_count, kernels_of
 from muster.core.spec.session_spec import NAME_PATTERN, SessionSpec
 from muster.core.values.errors import BadInputError
 

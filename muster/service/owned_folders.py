@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from muster.core.folders import PROJECT_MARK, Folder, FolderUser, no_such_folder
-from muster.core.token import Token
+from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, no_such_folder
+from muster.core.model.token import Token
 from muster.service.folder_views import FolderRemoved, FoldersTold, FolderTold
 from muster.service.scope import check_may_change, owner_of_new
 from muster.service.sessions import Sessions

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.token import Token
+from muster.core.model.token import Token
 from muster.service.scope import check_may_change
 from muster.service.sessions import Sessions
 from muster.service.views import timestamp

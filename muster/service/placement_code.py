@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
-from muster.core.agent import Agent, Gpu
+from muster.core.model.agent import Agent, Gpu
+from muster.core.model.policy import PACK
 from muster.core.placement import Gang, Rooms, choose
-from muster.core.policy import PACK
 from muster.core.values.slots import Slots
 
 _KERNEL = Slots(cpu=1000, mem=1 << 30, gpu=1)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from muster.core.agent import Agent
 from muster.core.image_names import familiar
-from muster.core.session import Session
+from muster.core.model.agent import Agent
+from muster.core.model.session import Session
 from muster.core.values.errors import ImageError
 from muster.service.visits import Start
 

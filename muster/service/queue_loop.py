@@ -12,8 +12,8 @@ from enum import StrEnum
 from queue import Empty, SimpleQueue
 
 from muster.core.admission import moments
-from muster.core.agent import Agent, agent_from_report
-from muster.core.session import SessionState
+from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.session import SessionState
 from muster.service.pass_durations import PassTimer
 from muster.service.queue_worker import PROMPT_S, News, QueueWorker, Work, WorkerDependencies
 from muster.service.visits import Arrival

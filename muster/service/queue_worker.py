@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from muster.ansible_gateway.gateway import Answer
 from muster.core import lifecycle, observation
-from muster.core.agent import Agent, AgentState, agent_from_report
 from muster.core.idle import IdleRules
 from muster.core.lifecycle import Event
 from muster.core.manifest import KeyPair, LaunchPolicy, Render, manifest
+from muster.core.model.agent import Agent, AgentState, agent_from_report
+from muster.core.model.plan import Waits
+from muster.core.model.session import LaunchStep, Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.outcomes import record
 from muster.core.pass_memory import PassMemory
-from muster.core.plan import Waits
 from muster.core.schedule import schedule
-from muster.core.session import LaunchStep, Session, SessionState
-from muster.core.snapshot import Snapshot
 from muster.core.touch import kept_for_gangs, leftovers, touches
 from muster.core.values.errors import SettingsError
 from muster.service.agent_sampling import AgentSampling

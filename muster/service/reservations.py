@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.reservation import Reservation
-from muster.core.session import Session
-from muster.core.snapshot import Snapshot
+from muster.core.model.reservation import Reservation
+from muster.core.model.session import Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError
 from muster.core.values.moment import parse_moment

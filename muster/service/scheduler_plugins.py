@@ -1,6 +1,6 @@
 """Queue orders and placement policies by name: files of `plugins/scheduler` and of the site's own directory.
 
-A file is a plugin: `order(sessions, view)` makes it an order (`muster.core.policy.Order`), `POLICY` a placement policy.
+A file is a plugin: `order(sessions, view)` makes it an order (`muster.core.model.policy.Order`), `POLICY` a placement policy.
 An order that looks at `view.usage` says so with `NEEDS_USAGE = True`.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from muster.ansible_gateway.layout import ansible_root
-from muster.core.policy import GroupPolicy, Order, PlacementPolicy, QueueView, SchedulingPolicy
-from muster.core.session import Session
+from muster.core.model.policy import GroupPolicy, Order, PlacementPolicy, QueueView, SchedulingPolicy
+from muster.core.model.session import Session
 from muster.core.values.errors import SettingsError
 from muster.settings import Scheduling, Settings
 

@@ -1,6 +1,6 @@
 """What a token's scope lets its user do."""
 
-from muster.core.token import Token
+from muster.core.model.token import Token
 from muster.service.tokens import ScopeError
 
 

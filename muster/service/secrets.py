@@ -7,7 +7,7 @@ from pathlib import Path
 from muster.core import lifecycle
 from muster.core.lifecycle import Event
 from muster.core.manifest import KeyPair
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.startup import SECRET_PATTERN
 from muster.core.values.errors import BadInputError, FieldError, MusterError, SettingsError, SpecError

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from muster.core.counterfactual import Answer
 from muster.core.discretion import discreet
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.service.seen_why import seen_suggestions
 from muster.service.sessions import Sessions
 

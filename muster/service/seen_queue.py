@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from muster.core.discretion import discreet
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.service.sessions import Sessions
 from muster.service.what_if import Queued, WhatIf
 

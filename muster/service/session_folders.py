@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from muster.core.folders import mounted_folders, qualified
-from muster.core.session import Session
+from muster.core.model.folders import mounted_folders, qualified
+from muster.core.model.session import Session
 from muster.store.store import Store
 
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from muster.core.agent import Agent
-from muster.core.session import FINAL, Kernel, Session, SessionState
+from muster.core.model.agent import Agent
+from muster.core.model.session import FINAL, Kernel, Session, SessionState
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.service.sessions import Sessions
 

@@ -4,7 +4,7 @@ import base64
 import json
 from dataclasses import dataclass, replace
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.sessions import Sessions
 from muster.store.pages import SORTS, PageWanted, Place, SessionFilter

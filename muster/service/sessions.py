@@ -6,16 +6,16 @@ from datetime import datetime
 from typing import Any
 
 from muster.core import lifecycle
-from muster.core.apps import with_kinds
 from muster.core.callback_hosts import check_callback
 from muster.core.explain import HOPELESS
 from muster.core.lifecycle import Event
 from muster.core.limits import pending_refusal
-from muster.core.plan import Wait
-from muster.core.policy import SchedulingPolicy
+from muster.core.model.apps import with_kinds
+from muster.core.model.plan import Wait
+from muster.core.model.policy import SchedulingPolicy
+from muster.core.model.session import FINAL, Kernel, LaunchStep, Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.schedule import schedule
-from muster.core.session import FINAL, Kernel, LaunchStep, Session, SessionState
-from muster.core.snapshot import Snapshot
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import NAME_PATTERN, SessionSpec
 from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleInStateError

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from muster.core.snapshot import Snapshot
+from muster.core.model.snapshot import Snapshot
 from muster.core.usage import decay, decayed_usage, group_capacity, runs_so_far
 from muster.service.scheduler_plugins import needs_usage, scheduling_policy
 from muster.settings import Settings

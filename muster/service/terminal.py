@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import suppress
 
-from muster.core.session import Kernel, Session, SessionState
+from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.values.errors import BadInputError, MusterError, NotPossibleInStateError
 from muster.service.access import ssh_config
 from muster.service.session_logs import agent_of

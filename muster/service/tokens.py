@@ -6,8 +6,8 @@ import secrets
 import time
 from typing import Any
 
+from muster.core.model.token import Scope, Token
 from muster.core.spec.session_spec import NAME_PATTERN
-from muster.core.token import Scope, Token
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError, MusterError
 from muster.service.views import timestamp

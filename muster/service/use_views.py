@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from muster.core.kernel_use import KernelUse
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.use_report import Line, Totals
 from muster.service.views import timestamp
 

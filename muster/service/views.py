@@ -4,8 +4,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from muster.core.agent import Agent
-from muster.core.session import Kernel, Session
+from muster.core.model.agent import Agent
+from muster.core.model.session import Kernel, Session
 from muster.store.store import StoryLine
 
 

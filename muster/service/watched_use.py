@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from muster.core.agent import Agent
-from muster.core.session import Session, SessionState
+from muster.core.model.agent import Agent
+from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import StoreUnavailableError
 from muster.service.live_use import KernelNow, LiveUses
 from muster.service.sessions import Sessions

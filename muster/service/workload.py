@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from muster.core.session import Session, SessionState, kernel_count, kernels_of
+from muster.core.model.session import Session, SessionState, kernel_count, kernels_of
 from muster.core.simulation import Job
 from muster.core.spec.base import SpecModel
 from muster.core.spec.errors import validated

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.folders import PROJECT_MARK, Folder, FolderUser, MountedFolder, Share, in_use, no_such_folder
+from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, MountedFolder, Share, in_use, no_such_folder
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from muster.store.connection import reading, upsert, writing
 from muster.store.counters import raised

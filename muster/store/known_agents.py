@@ -4,7 +4,7 @@ from threading import Lock
 
 import sqlalchemy as sa
 
-from muster.core.agent import Agent
+from muster.core.model.agent import Agent
 from muster.store.rows import agent_from
 from muster.store.tables import agents, counters
 

@@ -6,7 +6,7 @@ from threading import Lock
 
 import sqlalchemy as sa
 
-from muster.core.session import FINAL, Session, SessionState
+from muster.core.model.session import FINAL, Session, SessionState
 from muster.store.counters import value_of
 from muster.store.session_reader import SELECT, SessionReader, wait_ids
 from muster.store.tables import NOT_ENDED, sessions

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.store.connection import reading
 from muster.store.tables import NOT_ENDED, sessions
 

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from muster.core.session import FINAL, Session, SessionState
+from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.values.errors import NameTakenError, NotPossibleInStateError
 from muster.store.counters import raised
 from muster.store.known_sessions import SESSION_REVISION

@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.reservation import Reservation
+from muster.core.model.reservation import Reservation
 from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.store.connection import reading, writing
 from muster.store.tables import reservations

@@ -5,9 +5,9 @@ from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from muster.core.agent import Agent, AgentState, agent_from_report
-from muster.core.folders import MountedFolder
-from muster.core.session import Allocation, GpuShare, Kernel, LaunchStep, Result, Session, SessionState
+from muster.core.model.agent import Agent, AgentState, agent_from_report
+from muster.core.model.folders import MountedFolder
+from muster.core.model.session import Allocation, GpuShare, Kernel, LaunchStep, Result, Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 

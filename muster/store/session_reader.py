@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.store.rows import Row, session_from
 from muster.store.tables import kernels, sessions

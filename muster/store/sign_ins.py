@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from muster.core.token import Token
+from muster.core.model.token import Token
 from muster.store.connection import reading, writing
 from muster.store.tables import sign_ins, tokens
 from muster.store.tokens import token_from_row

@@ -8,10 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.agent import Agent
 from muster.core.lifecycle import Event
-from muster.core.session import Session, SessionState
-from muster.core.snapshot import Snapshot
+from muster.core.model.agent import Agent
+from muster.core.model.session import Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.usage import Run
 from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.store.agent_samples import AgentSamples

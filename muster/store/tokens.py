@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.token import Scope, Token
+from muster.core.model.token import Scope, Token
 from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.store.connection import reading, writing
 from muster.store.tables import tokens

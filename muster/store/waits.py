@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.store.connection import upsert
 from muster.store.counters import raised
 from muster.store.tables import sessions, waits

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from fastapi.concurrency import run_in_threadpool
 
-from muster.core.apps import App
-from muster.core.session import Session
+from muster.core.model.apps import App
+from muster.core.model.session import Session
 from muster.core.values.errors import MusterError
 from muster.service.app_gateway import AppWay, way_to_app
 from muster.service.live import LiveChange, LiveChanges

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection
 
-from muster.core.token import Token
+from muster.core.model.token import Token
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions import Sessions
 from muster.service.tokens import NoTokenError, token_of

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.service.live import LiveChange
 from muster.service.views import session_json, timestamp
 from muster.web.caller import Asked, still_valid

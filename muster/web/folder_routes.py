@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from muster.core.folders import Folder, FolderUser
+from muster.core.model.folders import Folder, FolderUser
 from muster.service.folder_views import FolderRemoved, FoldersTold, FolderTold, folder_json, removed_json
 from muster.service.owned_folders import DEFAULT_PROJECT, FoldersWanted
 from muster.web import models

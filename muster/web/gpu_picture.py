@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from muster.core.agent import UNIT
+from muster.core.model.agent import UNIT
 from muster.core.values.slots import format_bytes, format_milli
 from muster.service.gpu_map import GpuUse, HeldShare
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.wire import MEDIA_TYPE, packed
 

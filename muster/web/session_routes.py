@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from muster.core.session import Session, SessionState
+from muster.core.model.session import Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.backend import Details, DryRun, Submitted, Why
 from muster.service.local_backend import LocalBackend

@@ -67,7 +67,7 @@ from ansible.inventory.group import to_safe_group_name
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
 try:
-    from muster.core.session import SessionState
+    from muster.core.model.session import SessionState
     from muster.core.values.errors import MusterError
     from muster.service.access import ssh_config, ssh_host_alias
     from muster.settings import load_settings
@@ -83,9 +83,9 @@ if TYPE_CHECKING:
     from ansible.inventory.data import InventoryData
     from ansible.parsing.dataloader import DataLoader
 
-    from muster.core.room import Room
-    from muster.core.session import Kernel, Session
-    from muster.core.snapshot import Snapshot
+    from muster.core.model.room import Room
+    from muster.core.model.session import Kernel, Session
+    from muster.core.model.snapshot import Snapshot
     from muster.settings import Settings
 
 _CONNECTION_VARIABLES = {

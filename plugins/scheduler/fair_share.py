@@ -8,8 +8,8 @@ he holds so much that it is somebody else's turn.
 from collections.abc import Iterable, Sequence
 
 from muster.core.fairness import least_first
-from muster.core.policy import QueueView
-from muster.core.session import Session
+from muster.core.model.policy import QueueView
+from muster.core.model.session import Session
 
 NEEDS_USAGE = True
 

@@ -1,5 +1,5 @@
 """First in, first out."""
 
-from muster.core.policy import by_arrival
+from muster.core.model.policy import by_arrival
 
 order = by_arrival

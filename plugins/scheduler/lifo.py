@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from muster.core.policy import QueueView, by_arrival
-from muster.core.session import Session
+from muster.core.model.policy import QueueView, by_arrival
+from muster.core.model.session import Session
 
 
 def order(sessions: Sequence[Session], view: QueueView) -> Iterable[Session]:

@@ -1,6 +1,6 @@
 """What contract tests look at most."""
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.store.store import Store
 
 

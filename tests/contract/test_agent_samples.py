@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.agent_sample import AgentSample, Amount
-from muster.core.snapshot import Snapshot
+from muster.core.model.agent_sample import AgentSample, Amount
+from muster.core.model.snapshot import Snapshot
 from muster.core.use_over_time import SPANS, added
 from muster.service.agent_sampling import AgentSampling
 from muster.store.agent_samples import AgentSamples

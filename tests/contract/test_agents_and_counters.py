@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.agent import AgentState
+from muster.core.model.agent import AgentState
 from muster.core.values.errors import NotFoundError
 from tests.strategies import NOW, make_agent
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.lifecycle import transition
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.core.telling import MAX_ATTEMPTS
 from muster.core.values.errors import NameTakenError, NotFoundError, NotPossibleInStateError, SettingsError
 from muster.seal import make_key

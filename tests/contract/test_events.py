@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from muster.core import lifecycle
 from muster.core.lifecycle import Event
-from muster.core.session import Allocation, GpuShare, Result, Session, SessionState
+from muster.core.model.session import Allocation, GpuShare, Result, Session, SessionState
 from muster.store.store import Store
 from tests.contract.forked import Forked
 from tests.contract.reading import only

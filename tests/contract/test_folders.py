@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.folders import Folder, FolderUser, Share, mounted_folders
-from muster.core.session import SessionState
+from muster.core.model.folders import Folder, FolderUser, Share, mounted_folders
+from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from tests.strategies import NOW, make_session
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.store.connection import new_engine, reading
 from muster.store.pages import PageWanted, SessionFilter, session_ids_of_page
 from muster.store.store import Store

@@ -6,7 +6,7 @@ import pytest
 
 from muster.core.idle import IdleRules
 from muster.core.kernel_use import KernelUse
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.core.values.slots import Slots
 from muster.service.session_ends import SessionEnds
 from tests.strategies import NOW, make_session, placed_on

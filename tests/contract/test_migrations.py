@@ -11,8 +11,8 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from muster.core.agent import AgentState
-from muster.core.session import LaunchStep, SessionState
+from muster.core.model.agent import AgentState
+from muster.core.model.session import LaunchStep, SessionState
 from muster.core.values.errors import SettingsError
 from muster.store.connection import HEAD, new_engine, open_engine
 from muster.store.rows import agent_row, kernel_rows, session_row

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.reservation import Reservation
-from muster.core.session import Result, Session, SessionState
+from muster.core.model.reservation import Reservation
+from muster.core.model.session import Result, Session, SessionState
 from muster.core.usage import Run
 from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.core.values.slots import Slots

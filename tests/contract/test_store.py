@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster.core.lifecycle import Event
-from muster.core.session import FINAL, Allocation, GpuShare, LaunchStep, SessionState
+from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, SessionState
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
 from muster.store.counters import raised
 from muster.store.known_sessions import SESSION_REVISION

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from muster.core import lifecycle
 from muster.core.lifecycle import Event
-from muster.core.session import Allocation, Session, SessionState
+from muster.core.model.session import Allocation, Session, SessionState
 from muster.store.store import Store
 from tests.contract.reading import only
 from tests.strategies import NOW, make_session, placed_on

@@ -16,7 +16,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from muster.core.agent import Agent
+from muster.core.model.agent import Agent
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.agent_engine import engine_of, watch_deaths
 from muster.engine.images import image_id, pull

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from tests.strategies import make_session, placed_on
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.errors import AgentUnreachableError, NotPossibleInStateError
 from muster.service.access import plain_ssh_command, ssh_config, ssh_host_alias
 from muster.settings import Settings

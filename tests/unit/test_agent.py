@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.agent import AgentState
-from muster.core.gpu_model import is_of_model
-from muster.core.numa import NumaNode, cpuset, promised_by_node
+from muster.core.model.agent import AgentState
+from muster.core.model.gpu_model import is_of_model
+from muster.core.model.numa import NumaNode, cpuset, promised_by_node
 from tests.strategies import NOW, make_agent
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.agent import agent_from_report
-from muster.core.agent_sample import MEASURES, Amount, counted, is_due, sample
-from muster.core.room import Room
-from muster.core.session import Allocation, GpuShare
+from muster.core.model.agent import agent_from_report
+from muster.core.model.agent_sample import MEASURES, Amount, counted, is_due, sample
+from muster.core.model.room import Room
+from muster.core.model.session import Allocation, GpuShare
 from muster.core.use_over_time import SPANS, span_named, use_over_time
 from muster.core.values.errors import BadInputError
 from tests.reports import kernel_entry

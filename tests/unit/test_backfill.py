@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.future import end_of
-from muster.core.plan import Plan, WaitCode
-from muster.core.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.plan import Plan, WaitCode
+from muster.core.model.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.session import Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.schedule import schedule
-from muster.core.session import Session, SessionState
-from muster.core.snapshot import Snapshot
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 HOUR = 3600.0

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.admission import Admission
-from muster.core.agent import Agent, AgentState
-from muster.core.plan import WaitCode
-from muster.core.policy import SchedulingPolicy
-from muster.core.reservation import Reservation
-from muster.core.session import Session
-from muster.core.snapshot import Snapshot
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.plan import WaitCode
+from muster.core.model.policy import SchedulingPolicy
+from muster.core.model.reservation import Reservation
+from muster.core.model.session import Session
+from muster.core.model.snapshot import Snapshot
 from tests.strategies import NOW, make_agent, make_session, placed_on
 
 HOUR = 3600.0

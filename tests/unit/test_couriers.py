@@ -11,7 +11,7 @@ import pytest
 
 from muster.core.callback_hosts import CallbackHosts
 from muster.core.lifecycle import transition
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.core.telling import MAX_ATTEMPTS, retry_at
 from muster.service.couriers import Couriers, hooks_in
 from muster.store.store import Store

@@ -3,7 +3,7 @@
 import pytest
 
 from muster.core.discretion import discreet
-from muster.core.plan import Wait, WaitCode
+from muster.core.model.plan import Wait, WaitCode
 from muster.core.reasons import behind, preempting
 from tests.strategies import make_session
 

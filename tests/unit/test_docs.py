@@ -8,7 +8,7 @@ import pytest
 
 from muster.cli.main import cli
 from muster.core.lifecycle import TRANSITIONS
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.environment import environment
-from muster.core.session import Session
+from muster.core.model.session import Session
 from tests.strategies import make_session, placed_on, specs
 
 ROOT = Path(__file__).parents[2]

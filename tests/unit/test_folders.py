@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.folders import (
+from muster.core.manifest_folders import folders_to_make, groups, mounts
+from muster.core.model.folders import (
     Folder,
     FolderUser,
     Share,
@@ -16,7 +17,6 @@ from muster.core.folders import (
     in_use,
     mounted_folders,
 )
-from muster.core.manifest_folders import folders_to_make, groups, mounts
 from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.values.errors import BadInputError, SpecError
 from tests.modules.agent_code import made_folders

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.agent import Agent, agent_from_report
-from muster.core.agent_attributes import FgpuChoice
 from muster.core.gpu_access import GpuAccess, gpu_access, kernel_gpus
-from muster.core.gpu_providers import quantise
 from muster.core.manifest import LaunchPolicy, manifest
-from muster.core.room import Room
-from muster.core.session import Allocation, GpuShare, Kernel, SessionState
+from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.agent_attributes import FgpuChoice
+from muster.core.model.gpu_providers import quantise
+from muster.core.model.room import Room
+from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
 from tests.simulated_agents import report_of

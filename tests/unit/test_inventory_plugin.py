@@ -16,8 +16,8 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import inventory_loader
 
-from muster.core.agent import AgentState
-from muster.core.session import SessionState
+from muster.core.model.agent import AgentState
+from muster.core.model.session import SessionState
 from muster.store.store import Store
 from tests.command_line import write_settings
 from tests.strategies import NOW, make_agent, make_session

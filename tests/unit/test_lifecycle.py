@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 
 from muster.core import lifecycle
-from muster.core.agent import Agent, AgentState
 from muster.core.lifecycle import MAX_LAUNCHES, RETRY_DELAY_S, TRANSITIONS, transition
-from muster.core.plan import Plan, Preemption, Waits
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.plan import Plan, Preemption, Waits
+from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.schedule import schedule
-from muster.core.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
-from muster.core.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
 from tests.strategies import NOW, STATES, make_agent, make_session, placed_on, snapshots
 

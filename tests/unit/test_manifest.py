@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.manifest import LaunchPolicy, manifest
-from muster.core.session import Allocation, Session, SessionState
+from muster.core.model.session import Allocation, Session, SessionState
 from tests.modules.agent_code import agent_manifest
 from tests.strategies import fake_key_pair, make_agent, make_session, placed_on
 

@@ -7,8 +7,8 @@ from hypothesis import given
 
 from muster.core import observation
 from muster.core.lifecycle import TRANSITIONS, Event
-from muster.core.session import LaunchStep, Result, Session, SessionState
-from muster.core.snapshot import Snapshot
+from muster.core.model.session import LaunchStep, Result, Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from tests.reports import reports_of
 from tests.strategies import NOW, make_session, placed_on, sessions_in_any_state
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.policy import QueueView
-from muster.core.session import Session
+from muster.core.model.policy import QueueView
+from muster.core.model.session import Session
 from muster.core.values.slots import Slots
 from muster.service.scheduler_plugins import load_order
 from tests.strategies import NOW, make_session

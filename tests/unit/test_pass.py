@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from muster.core.lifecycle import MAX_LAUNCHES
-from muster.core.policy import GroupPolicy
-from muster.core.session import Result, SessionState
+from muster.core.model.policy import GroupPolicy
+from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import Failing, Network, SimulatedAgent
 from tests.simulated_control_node import an_agent
 

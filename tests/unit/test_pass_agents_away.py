@@ -2,8 +2,8 @@
 
 import pytest
 
-from muster.core.agent import AgentState
-from muster.core.session import Result, SessionState
+from muster.core.model.agent import AgentState
+from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import SimulatedAgent
 from tests.simulated_control_node import LOST_AFTER_S, an_agent
 

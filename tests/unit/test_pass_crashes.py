@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from muster.core.session import Result, SessionState
+from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import SimulatedAgent
 from tests.simulated_control_node import ControlNode, Crash, an_agent
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 
 S = SessionState
 

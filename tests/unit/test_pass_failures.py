@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.agent import AgentState
-from muster.core.session import SessionState
+from muster.core.model.agent import AgentState
+from muster.core.model.session import SessionState
 from muster.core.values.errors import AnsibleFailedError
 
 S = SessionState

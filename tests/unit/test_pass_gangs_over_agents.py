@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from tests.simulated_agents import Failing, Network, SimulatedAgent
 from tests.simulated_control_node import an_agent
 

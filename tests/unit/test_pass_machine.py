@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from muster.core.lifecycle import TRANSITIONS
-from muster.core.session import FINAL, Session, SessionState
+from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.simulated_agents import Failing
 from tests.simulated_control_node import ControlNode, Crash, an_agent

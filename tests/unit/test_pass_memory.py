@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.core.model.session import SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.pass_memory import PassMemory
 from muster.core.schedule import schedule
-from muster.core.session import SessionState
-from muster.core.snapshot import Snapshot
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from muster.core import lifecycle
-from muster.core.session import Result, SessionState
+from muster.core.model.session import Result, SessionState
 from tests.simulated_control_node import ControlNode, Crash
 from tests.strategies import NOW
 

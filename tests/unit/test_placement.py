@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.agent import Agent, AgentState
-from muster.core.plan import WaitCode
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.plan import WaitCode
+from muster.core.model.session import Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.schedule import schedule
-from muster.core.session import Session
-from muster.core.snapshot import Snapshot
 from tests.strategies import NOW, agents, make_agent, make_session, some_arrangement_exists
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.openb import allocated, arrivals, nodes_of, numbers, table, tasks_of, typical_without_memory
-from muster.core.policy import PACK
+from muster.core.model.policy import PACK
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(
     f"n{number},64000,65536,2,{model}\n" for number, model in enumerate(("T4", "P100") * 20)

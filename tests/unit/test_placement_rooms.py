@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.agent import Agent
+from muster.core.model.agent import Agent
+from muster.core.model.policy import PACK
+from muster.core.model.session import Allocation, Kernel, Session
 from muster.core.placement import Constraint, Gang, Rooms, Typical, gang_of
-from muster.core.policy import PACK
-from muster.core.session import Allocation, Kernel, Session
 from muster.core.values.slots import SLOT_NAMES, Slots
 from muster.service.scheduler_plugins import load_placement
 from tests.strategies import Ledger, M, agents, gang_specs, make_agent, make_session, some_arrangement_exists

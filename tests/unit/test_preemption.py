@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from hypothesis import given
 
-from muster.core.plan import Plan, WaitCode
-from muster.core.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.plan import Plan, WaitCode
+from muster.core.model.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.session import Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.schedule import schedule
-from muster.core.session import Session, SessionState
-from muster.core.snapshot import Snapshot
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 PREEMPTING = SchedulingPolicy(GroupPolicy(preemption=True))

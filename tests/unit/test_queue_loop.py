@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
 from muster.service.queue_loop import KernelDied, Nudge, QueueLoop
 from muster.settings import Settings

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.agent import AgentState
-from muster.core.plan import Wait, WaitCode
-from muster.core.policy import EACH, Limit, Limits
-from muster.core.reservation import Reservation
+from muster.core.model.agent import AgentState
+from muster.core.model.plan import Wait, WaitCode
+from muster.core.model.policy import EACH, Limit, Limits
+from muster.core.model.reservation import Reservation
+from muster.core.model.session import Result, Session, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.schedule import schedule
-from muster.core.session import Result, Session, SessionState
-from muster.core.snapshot import Snapshot
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 FINALLY = {WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS}

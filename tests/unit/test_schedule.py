@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.agent import Agent, AgentState
-from muster.core.plan import Plan, WaitCode
-from muster.core.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.plan import Plan, WaitCode
+from muster.core.model.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.session import Kernel, Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.schedule import schedule
-from muster.core.session import Kernel, Session
-from muster.core.snapshot import Snapshot
 from muster.core.values.slots import SLOT_NAMES
 from tests.strategies import (
     NOW,

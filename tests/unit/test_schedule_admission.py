@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.agent import AgentState
-from muster.core.plan import WaitCode
-from muster.core.policy import Limit, Limits, SchedulingPolicy
-from muster.core.reservation import Reservation
+from muster.core.model.agent import AgentState
+from muster.core.model.plan import WaitCode
+from muster.core.model.policy import Limit, Limits, SchedulingPolicy
+from muster.core.model.reservation import Reservation
+from muster.core.model.snapshot import Snapshot
 from muster.core.schedule import schedule
-from muster.core.snapshot import Snapshot
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 HOUR = 3600.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.core.policy import Limit, PlacementPolicy, QueueView, by_arrival
+from muster.core.model.policy import Limit, PlacementPolicy, QueueView, by_arrival
 from muster.core.values.errors import SettingsError
 from muster.core.values.slots import Slots
 from muster.service.scheduler_plugins import load_order, load_placement, needs_usage, scheduling_policy
@@ -39,7 +39,7 @@ def test_a_file_in_the_sites_directory_is_a_plugin_and_wins_over_ours(site):
         "def order(sessions, view):\n    return sorted(sessions, key=lambda s: -s.submitted_at)\n"
     )
     (site / "tight.py").write_text(
-        "from muster.core.policy import PlacementPolicy\nPOLICY = PlacementPolicy('tight', left_over=2.0)\n"
+        "from muster.core.model.policy import PlacementPolicy\nPOLICY = PlacementPolicy('tight', left_over=2.0)\n"
     )
     assert names(load_order("fifo", site)) == ["s3", "s2", "s1"]
     assert load_placement("tight", site).left_over == 2.0

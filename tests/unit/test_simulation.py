@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.policy import GroupPolicy, SchedulingPolicy
-from muster.core.session import Session, kernel_count, kernels_of
+from muster.core.model.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.session import Session, kernel_count, kernels_of
 from muster.core.simulated_use import SLOTS_IN_USE, Use
 from muster.core.simulation import Cluster, Fate, Job, Life, Simulated, simulate
 from muster.core.simulation_summary import mean_over, spread, summarize

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from muster.core.session import Result, Session, SessionState
+from muster.core.model.session import Result, Session, SessionState
 from muster.service.site_scheduling import SiteScheduling
 from muster.settings import Settings
 from muster.store.store import Store
@@ -21,7 +21,7 @@ FAIR = {"scheduling": {"order": "fair_share", "placement": "best"}, "usage_half_
 @pytest.fixture
 def settings(tmp_path) -> Settings:
     (tmp_path / "best.py").write_text(
-        "from muster.core.policy import PlacementPolicy\nPOLICY = PlacementPolicy('best', left_over=1.0)\n"
+        "from muster.core.model.policy import PlacementPolicy\nPOLICY = PlacementPolicy('best', left_over=1.0)\n"
     )
     return Settings.model_validate({**FAIR, "scheduler_plugins": tmp_path, "shares": {"bob": 2}})
 

@@ -3,7 +3,7 @@
 import pytest
 
 from muster.core.explain import HOPELESS, Surroundings
-from muster.core.plan import Wait, WaitCode
+from muster.core.model.plan import Wait, WaitCode
 from muster.core.start_told import start_told
 
 NOW = 1_000_000.0

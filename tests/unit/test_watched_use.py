@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
 from muster.engine.container_usage import LiveUse
 from muster.service import live_use
 from muster.service.live_use import KernelNow, LiveUses

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.core.agent import Agent, Gpu
+from muster.core.model.agent import Agent, Gpu
 from muster.core.placement.columns import (
     CAPACITY,
     CPU_CAPACITY,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from muster.core.model.plan import NearestMiss
 from muster.core.placement.columns import (
     CAPACITY,
     CPU,
@@ -20,7 +21,6 @@ from muster.core.placement.columns import (
 from muster.core.placement.compiled import Flags, Ints
 from muster.core.placement.gang import Gang
 from muster.core.placement.hardware import Hardware
-from muster.core.plan import NearestMiss
 from muster.core.values.slots import SLOT_NAMES, Slots, total
 
 RESERVED = "reserved"

@@ -8,7 +8,9 @@ from typing import Final, Protocol, Self
 
 import numpy as np
 
-from muster.core.agent import Agent
+from muster.core.model.agent import Agent
+from muster.core.model.policy import PlacementPolicy
+from muster.core.model.session import Allocation, GpuShare
 from muster.core.placement import choose, columns
 from muster.core.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
 from muster.core.placement.compiled import Flags, Floats, Ints
@@ -18,8 +20,6 @@ from muster.core.placement.hardware import Hardware
 from muster.core.placement.memory import Memory
 from muster.core.placement.misses import Misses, misses
 from muster.core.placement.weights import typical_array, weight_array
-from muster.core.policy import PlacementPolicy
-from muster.core.session import Allocation, GpuShare
 from muster.core.values.slots import Slots
 
 _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)

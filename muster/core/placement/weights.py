@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from muster.core.model.policy import PlacementPolicy
 from muster.core.placement import columns
 from muster.core.placement.columns import NO_UNIT, UNIT
 from muster.core.placement.compiled import Floats
 from muster.core.placement.gang import Constraint, Typical
 from muster.core.placement.hardware import Hardware
-from muster.core.policy import PlacementPolicy
 
 
 def typical_array(mix: Sequence[Typical], hardware: Hardware) -> Floats:

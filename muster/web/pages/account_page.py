@@ -4,7 +4,7 @@ import shlex
 
 from fastapi import APIRouter, Response
 
-from muster.core.token import Scope
+from muster.core.model.token import Scope
 from muster.web.pages.visitor import Visiting
 
 router = APIRouter(include_in_schema=False)

@@ -6,7 +6,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Form, Path, Query
 from fastapi.responses import Response
 
-from muster.core.folders import Folder, named
+from muster.core.model.folders import Folder, named
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes, parse_bytes

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from muster.core.session import kernel_count
+from muster.core.model.session import kernel_count
 from muster.core.spec.session_spec import KernelRole, SessionSpec
 from muster.core.values.slots import SLOT_NAMES, Slots, format_bytes, format_slot, total
 from muster.service.launch_choices import GroupRoom

@@ -6,7 +6,7 @@ from functools import lru_cache
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from muster.core.session import FINAL
+from muster.core.model.session import FINAL
 from muster.service.live import LiveChange
 from muster.web.event_routes import LastEventId
 from muster.web.listeners import listen

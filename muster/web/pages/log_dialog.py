@@ -6,8 +6,8 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response
 
-from muster.core.apps import apps_of
-from muster.core.session import FINAL, SessionState
+from muster.core.model.apps import apps_of
+from muster.core.model.session import FINAL, SessionState
 from muster.core.values.errors import MusterError
 from muster.service.session_logs import LogWanted
 from muster.service.sessions import kernel_named

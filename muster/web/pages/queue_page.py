@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.web.pages.queue_rows import MOST_ROWS, groups_of

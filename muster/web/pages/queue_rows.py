@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from muster.core.explain import HOPELESS, Surroundings, code_text, explain
-from muster.core.plan import Wait, WaitCode
-from muster.core.session import Session
+from muster.core.model.plan import Wait, WaitCode
+from muster.core.model.session import Session
 from muster.core.start_told import start_told
 from muster.service.seen_queue import SeenQueue
 from muster.service.what_if import Queued

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from muster.core.session import FINAL
+from muster.core.model.session import FINAL
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_bytes, format_milli, format_slots
 from muster.service.views import timestamp, why_text

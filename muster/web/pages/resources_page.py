@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Path, Query, Response
 
-from muster.core.agent import AgentState
+from muster.core.model.agent import AgentState
 from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots, total
 from muster.service.agent_resources import AgentResources

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import Response
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, MusterError, NotPossibleInStateError
 from muster.service.local_backend import LocalBackend
 from muster.web.pages.session_page import Reference

@@ -6,7 +6,7 @@ import yaml
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import RedirectResponse, Response
 
-from muster.core.session import Session, SessionState
+from muster.core.model.session import Session, SessionState
 from muster.core.spec.command_line import submit_command
 from muster.service.backend import Details
 from muster.service.gpu_map import session_shares

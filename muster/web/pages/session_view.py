@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from markupsafe import Markup
 
-from muster.core.apps import AppState, AppView
 from muster.core.explain import Surroundings, explain
-from muster.core.session import FINAL, Kernel, Session, SessionState
+from muster.core.model.apps import AppState, AppView
+from muster.core.model.session import FINAL, Kernel, Session, SessionState
 from muster.core.start_told import start_told
 from muster.core.values.slots import format_bytes, format_milli
 from muster.service.backend import Details, Why

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import Response
 
-from muster.core.session import Session, SessionState
+from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.service.session_pages import SORTS, PageWanted, SessionFilter

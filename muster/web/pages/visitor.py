@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 from starlette.requests import HTTPConnection
 
-from muster.core.token import Token
+from muster.core.model.token import Token
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.tokens import NoTokenError, ScopeError, signed_in

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from muster.core import lifecycle
-from muster.core.agent import AgentState
-from muster.core.session import SessionState
+from muster.core.model.agent import AgentState
+from muster.core.model.session import SessionState
 from tests.command_line import muster
 from tests.strategies import NOW, make_agent
 from tests.unit.running_sessions import running_session

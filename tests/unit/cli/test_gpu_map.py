@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.agent import Agent, agent_from_report
-from muster.core.session import Allocation, GpuShare, Session
+from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.session import Allocation, GpuShare, Session
 from tests.command_line import muster
 from tests.reports import kernel_entry
 from tests.simulated_agents import report_of

@@ -7,7 +7,7 @@ import pytest
 
 from muster.cli.main import _COMMANDS
 from muster.core import lifecycle
-from muster.core.session import Session, SessionState
+from muster.core.model.session import Session, SessionState
 from muster.store.store import Store
 from tests.command_line import muster, submitted
 from tests.strategies import NOW, make_agent, placed_on

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster.core.agent import AgentState
 from muster.core.lifecycle import Event
-from muster.core.session import SessionState
+from muster.core.model.agent import AgentState
+from muster.core.model.session import SessionState
 from muster.store.store import Store
 from tests.command_line import muster, submitted
 from tests.strategies import make_agent, placed_on

@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from muster.core.token import Scope
+from muster.core.model.token import Scope
 from muster.service.sessions import Sessions
 from muster.service.tokens import create_token
 from muster.settings import load_settings

@@ -6,7 +6,7 @@ import json
 import pytest
 from fastapi.testclient import TestClient
 
-from muster.core.token import Scope
+from muster.core.model.token import Scope
 from muster.web.caller import MOST_FAILURES
 from muster.web.protection import MAX_REQUEST_BYTES
 from tests.strategies import make_agent

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from muster.core.session import SessionState
-from muster.core.token import Scope
+from muster.core.model.session import SessionState
+from muster.core.model.token import Scope
 from muster.core.values.errors import BadInputError, MusterError
 from muster.service.tokens import create_token
 from muster.web import app_gateway

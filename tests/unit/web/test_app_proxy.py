@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from muster.core.apps import App
+from muster.core.model.apps import App
 from muster.core.values.errors import BadInputError
 from muster.service.app_gateway import app_address
 from muster.web import app_door

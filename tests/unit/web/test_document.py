@@ -10,8 +10,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from muster.core.model.token import Scope
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.token import Scope
 from muster.web.app import make_app
 from tests.strategies import make_agent
 from tests.unit.web.test_api import submitted

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from muster.ansible_gateway.playbook import HostAnswer
-from muster.core.folders import MountedFolder
-from muster.core.token import Scope
+from muster.core.model.folders import MountedFolder
+from muster.core.model.token import Scope
 from muster.service import folders
 from muster.web import models
 from tests.strategies import make_agent, make_session

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.agent import AgentState
+from muster.core.model.agent import AgentState
+from muster.core.model.token import Scope
 from muster.core.spec.session_spec import HOME
-from muster.core.token import Scope
 from tests.strategies import make_agent
 from tests.unit.web.test_api import submitted
 

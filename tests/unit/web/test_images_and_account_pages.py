@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from muster.core.token import Scope
+from muster.core.model.token import Scope
 from muster.service.tokens import create_token
 from tests.strategies import make_agent
 

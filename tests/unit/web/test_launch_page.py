@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from muster.core.token import Scope
+from muster.core.model.token import Scope
 from muster.service.folders import Folder
 from muster.web.pages.launch_fields import BESIDE
 from tests.strategies import NOW, make_agent, make_session, placed_on

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.session import SessionState
+from muster.core.model.session import SessionState
+from muster.core.model.token import Scope
 from muster.core.spec.apps import AppSpec
-from muster.core.token import Scope
 from muster.core.values.errors import AgentUnreachableError
 from muster.service.local_backend import LocalBackend
 from muster.service.tokens import sign_out

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from muster.core.token import Scope
+from muster.core.model.token import Scope
 from muster.service.tokens import create_token
 from muster.web import listeners
 from muster.web.pages.rendering import STATIC

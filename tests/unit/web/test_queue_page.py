@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from muster.core.token import Scope
+from muster.core.model.token import Scope
 from tests.strategies import make_agent
 from tests.unit.web.test_api import SESSIONS, submitted
 

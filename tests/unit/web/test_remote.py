@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from muster.core.agent import AgentState
-from muster.core.session import SessionState
-from muster.core.token import Scope
+from muster.core.model.agent import AgentState
+from muster.core.model.session import SessionState
+from muster.core.model.token import Scope
 from muster.core.values.errors import ImageError
 from muster.engine.commit import Made
 from muster.service import commits

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.agent import AgentState, agent_from_report
-from muster.core.agent_sample import AgentSample, Amount
-from muster.core.session import Allocation, GpuShare
-from muster.core.token import Scope
+from muster.core.model.agent import AgentState, agent_from_report
+from muster.core.model.agent_sample import AgentSample, Amount
+from muster.core.model.session import Allocation, GpuShare
+from muster.core.model.token import Scope
 from tests.simulated_agents import report_of
 from tests.strategies import make_agent, make_session, placed_on
 

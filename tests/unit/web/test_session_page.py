@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from muster.core.committed_image import CommittedImage
-from muster.core.session import Allocation, GpuShare, LaunchStep, Result, SessionState
-from muster.core.token import Scope
+from muster.core.model.session import Allocation, GpuShare, LaunchStep, Result, SessionState
+from muster.core.model.token import Scope
 from muster.core.values.errors import NameTakenError
 from muster.engine.container_usage import LiveUse
 from muster.service.commits_under_way import CommitState

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from muster.core.session import SessionState
-from muster.core.token import Scope
+from muster.core.model.session import SessionState
+from muster.core.model.token import Scope
 from muster.core.values.errors import MusterError
 from muster.service.terminal import Terminal
 from muster.web import terminal

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.session import SessionState
-from muster.core.token import Scope
+from muster.core.model.session import SessionState
+from muster.core.model.token import Scope
 from muster.core.values.errors import ImageError
 from muster.engine.commit import Made
 from muster.service import commits, looks

@@ -12,8 +12,8 @@ from typing import Any
 
 import uvicorn
 
-from muster.core.apps import App
-from muster.core.session import Session
+from muster.core.model.apps import App
+from muster.core.model.session import Session
 from muster.service.app_gateway import AppWay
 
 COOKIES = (

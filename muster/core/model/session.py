@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from muster.core.folders import MountedFolder
+from muster.core.model.folders import MountedFolder
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots, total
 

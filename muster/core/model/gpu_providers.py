@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from muster.core.agent_attributes import AgentAttributes, FgpuCompute, FgpuProvider
+from muster.core.model.agent_attributes import AgentAttributes, FgpuCompute, FgpuProvider
 
 FGPU_TREE = "/opt/muster/fgpu"
 DRIVER_TREE = "/opt/muster/driver"

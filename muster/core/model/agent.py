@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from muster.core.agent_attributes import FgpuChoice, agent_attributes
-from muster.core.gpu_providers import PROVIDERS, is_instance
-from muster.core.numa import NumaNode
+from muster.core.model.agent_attributes import FgpuChoice, agent_attributes
+from muster.core.model.gpu_providers import PROVIDERS, is_instance
+from muster.core.model.numa import NumaNode
 from muster.core.values.architecture import labels_of
 from muster.core.values.slots import Slots
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from muster.core.session import Session, SessionState
+from muster.core.model.session import Session, SessionState
 from muster.core.spec.apps import AppSpec, PublishedPort, served
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError

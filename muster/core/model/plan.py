@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from muster.core.session import Allocation
+from muster.core.model.session import Allocation
 
 
 class WaitCode(StrEnum):

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from muster.core.agent import Agent, AgentState
-from muster.core.policy import SchedulingPolicy
-from muster.core.reservation import Reservation
-from muster.core.room import Room
-from muster.core.session import PLACED, Kernel, LaunchStep, Session, SessionState
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.policy import SchedulingPolicy
+from muster.core.model.reservation import Reservation
+from muster.core.model.room import Room
+from muster.core.model.session import PLACED, Kernel, LaunchStep, Session, SessionState
 
 _PULLING = LaunchStep.PULLING
 

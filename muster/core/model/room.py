@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from muster.core.agent import Agent, Gpu
-from muster.core.session import GpuShare, Kernel
+from muster.core.model.agent import Agent, Gpu
+from muster.core.model.session import GpuShare, Kernel
 from muster.core.values.slots import Slots
 
 

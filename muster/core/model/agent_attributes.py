@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from muster.core.gpu_model import is_of_model
+from muster.core.model.gpu_model import is_of_model
 from muster.core.spec.base import SpecModel
 from muster.core.spec.errors import validated
 from muster.core.spec.scheduling import LABEL_PATTERN

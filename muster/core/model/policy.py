@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from muster.core.session import Session
+from muster.core.model.session import Session
 from muster.core.values.slots import Slots
 
 EACH = "*"

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.agent import UNIT, Agent, Gpu
-from muster.core.room import Room
-from muster.core.session import Kernel
+from muster.core.model.agent import UNIT, Agent, Gpu
+from muster.core.model.room import Room
+from muster.core.model.session import Kernel
 
 # `cpu` and `gpu` are in thousandths of a core and of a GPU, `mem` and `gpu_mem` in bytes. A share of a GPU counts as
 # its part of it, so that agents whose GPUs are cut differently can be added up.
