@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.schedule import NOW, agents, policy, session
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 from tests.optimum import optimum
 
 _GIB = 1 << 30

@@ -40,8 +40,8 @@ from muster.core.model.plan import Plan
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import PLACED, Kernel, Session, SessionState, kernel_count, kernels_of
 from muster.core.model.snapshot import Snapshot
-from muster.core.pass_memory import PassMemory
-from muster.core.schedule import schedule
+from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.schedule import schedule
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.scheduler_plugins import load_placement
 from tests.simulated_agents import report_of

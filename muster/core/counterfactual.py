@@ -13,7 +13,7 @@ from muster.core.model.plan import Placement, Wait, WaitCode
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.replay import Replays, ahead_of
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 
 MOST_REPLAYS = 60
 _MOST_ROUNDS = 4

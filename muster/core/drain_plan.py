@@ -4,10 +4,10 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from muster.core.future import end_of
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.future import end_of
+from muster.core.scheduling.schedule import schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from muster.core.changes import Change, applied
 from muster.core.model.plan import Plan
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 
 WHOLE_QUEUE = 300
 """In longer queues the sessions behind it are left out of the replays: a decision reads the queue from its head."""

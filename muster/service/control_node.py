@@ -10,7 +10,7 @@ from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import PassInProgressError
 from muster.keys import make_key_pair
 from muster.service.couriers import deliver_once

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from queue import Empty, SimpleQueue
 
-from muster.core.admission import moments
 from muster.core.model.agent import Agent, agent_from_report
 from muster.core.model.session import SessionState
+from muster.core.scheduling.admission import moments
 from muster.service.pass_durations import PassTimer
 from muster.service.queue_worker import PROMPT_S, News, QueueWorker, Work, WorkerDependencies
 from muster.service.visits import Arrival

@@ -20,8 +20,8 @@ from muster.core.model.plan import Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.outcomes import record
-from muster.core.pass_memory import PassMemory
-from muster.core.schedule import schedule
+from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.schedule import schedule
 from muster.core.touch import kept_for_gangs, leftovers, touches
 from muster.core.values.errors import SettingsError
 from muster.service.agent_sampling import AgentSampling

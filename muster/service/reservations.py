@@ -62,7 +62,7 @@ def _check(reservation: Reservation, snapshot: Snapshot) -> None:
 
 def _running_into(reservation: Reservation, snapshot: Snapshot) -> list[Session]:
     # Here, since importing the scheduler would be most of what listing reservations costs.
-    from muster.core.future import end_of  # noqa: PLC0415
+    from muster.core.scheduling.future import end_of  # noqa: PLC0415
 
     covered = {agent.id for agent in snapshot.agents if reservation.covers(agent.id, agent.resource_group)}
     return [

@@ -9,13 +9,13 @@ from muster.core import lifecycle
 from muster.core.callback_hosts import check_callback
 from muster.core.explain import HOPELESS
 from muster.core.lifecycle import Event
-from muster.core.limits import pending_refusal
 from muster.core.model.apps import with_kinds
 from muster.core.model.plan import Wait
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Kernel, LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.limits import pending_refusal
+from muster.core.scheduling.schedule import schedule
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import NAME_PATTERN, SessionSpec
 from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleInStateError

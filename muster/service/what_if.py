@@ -8,13 +8,13 @@ from typing import Any
 
 from muster.core.changes import Suggestion
 from muster.core.counterfactual import Answer, what_would_help, would_start
-from muster.core.limits import pending_refusal
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.plan import Wait
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.limits import pending_refusal
+from muster.core.scheduling.schedule import schedule
 from muster.core.simulation import Cluster, Job, Progress, Simulated, simulate
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
 from muster.service.imagined_cluster import imagined_agents

@@ -7,9 +7,9 @@ he holds so much that it is somebody else's turn.
 
 from collections.abc import Iterable, Sequence
 
-from muster.core.fairness import least_first
 from muster.core.model.policy import QueueView
 from muster.core.model.session import Session
+from muster.core.scheduling.fairness import least_first
 
 NEEDS_USAGE = True
 

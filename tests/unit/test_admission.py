@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.admission import Admission, moments
-from muster.core.limits import pending_refusal
 from muster.core.model.agent import AgentState
 from muster.core.model.plan import LimitHit, WaitCode
 from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.admission import Admission, moments
+from muster.core.scheduling.limits import pending_refusal
 from tests.strategies import NOW, make_agent, make_session, placed_on
 
 S = SessionState

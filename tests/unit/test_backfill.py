@@ -6,12 +6,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.future import end_of
 from muster.core.model.plan import Plan, WaitCode
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.future import end_of
+from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 HOUR = 3600.0

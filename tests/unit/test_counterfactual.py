@@ -16,7 +16,7 @@ from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.replay import WHOLE_QUEUE
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 GPU_AGENT = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 4, "units_per_gpu": 2}

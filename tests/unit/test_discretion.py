@@ -4,7 +4,7 @@ import pytest
 
 from muster.core.discretion import discreet
 from muster.core.model.plan import Wait, WaitCode
-from muster.core.reasons import behind, preempting
+from muster.core.scheduling.reasons import behind, preempting
 from tests.strategies import make_session
 
 

@@ -12,7 +12,7 @@ from muster.core.model.agent import Agent, AgentState
 from muster.core.model.plan import Plan, Preemption, Waits
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import IllegalTransitionError
 from tests.strategies import NOW, STATES, make_agent, make_session, placed_on, snapshots
 

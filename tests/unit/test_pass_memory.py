@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.pass_memory import PassMemory
-from muster.core.schedule import schedule
+from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 

@@ -12,7 +12,7 @@ from muster.core.model.agent import Agent, AgentState
 from muster.core.model.plan import WaitCode
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, agents, make_agent, make_session, some_arrangement_exists
 
 

@@ -13,7 +13,7 @@ from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 FINALLY = {WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS}

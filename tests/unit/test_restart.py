@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from muster.core import lifecycle
-from muster.core.future import end_of
 from muster.core.model.agent import AgentState
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
+from muster.core.scheduling.future import end_of
 from muster.core.values.errors import IllegalTransitionError
 from tests.simulated_agents import SimulatedAgent
 from tests.simulated_control_node import ControlNode, Crash, an_agent

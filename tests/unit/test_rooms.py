@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from muster.core.model.plan import WaitCode
 from muster.core.model.snapshot import Snapshot
-from muster.core.placement.corner import packing
-from muster.core.schedule import schedule
+from muster.core.scheduling.placement.corner import packing
+from muster.core.scheduling.schedule import schedule
 from muster.core.values.slots import Slots
 from tests.strategies import NOW, M, make_agent, make_session, placed_on
 

@@ -13,7 +13,7 @@ from muster.core.model.plan import Plan, WaitCode
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 from muster.core.values.slots import SLOT_NAMES
 from tests.strategies import (
     NOW,

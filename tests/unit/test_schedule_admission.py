@@ -10,7 +10,7 @@ from muster.core.model.plan import WaitCode
 from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.snapshot import Snapshot
-from muster.core.schedule import schedule
+from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 HOUR = 3600.0

@@ -1,8 +1,16 @@
 """Where gangs go: docs/placement.md."""
 
-from muster.core.placement.gang import Constraint, Gang, Topology, Typical, gang_of, on_one_agent, typical_requests
-from muster.core.placement.misses import Misses
-from muster.core.placement.rooms import Rooms
+from muster.core.scheduling.placement.gang import (
+    Constraint,
+    Gang,
+    Topology,
+    Typical,
+    gang_of,
+    on_one_agent,
+    typical_requests,
+)
+from muster.core.scheduling.placement.misses import Misses
+from muster.core.scheduling.placement.rooms import Rooms
 
 __all__ = [
     "Constraint",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from muster.core.placement.columns import (
+from muster.core.scheduling.placement.columns import (
     AGENT,
     ALIKE,
     ASKS_CPU,
@@ -39,8 +39,8 @@ from muster.core.placement.columns import (
     UNIT,
     WHOLES,
 )
-from muster.core.placement.compiled import Flags, Ints, part
-from muster.core.placement.cost import Ground, cost, stranded
+from muster.core.scheduling.placement.compiled import Flags, Ints, part
+from muster.core.scheduling.placement.cost import Ground, cost, stranded
 
 
 @part

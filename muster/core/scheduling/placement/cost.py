@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from muster.core.placement.columns import (
+from muster.core.scheduling.placement.columns import (
     ASKS_CPU,
     ASKS_FGPU,
     ASKS_GPU,
@@ -33,7 +33,7 @@ from muster.core.placement.columns import (
     UNIT,
     WEIGHT,
 )
-from muster.core.placement.compiled import Flags, Floats, Ints, part
+from muster.core.scheduling.placement.compiled import Flags, Floats, Ints, part
 
 MILLIONTHS: Final = 1e6
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from muster.core.model.policy import PlacementPolicy
-from muster.core.placement import columns
-from muster.core.placement.columns import NO_UNIT, UNIT
-from muster.core.placement.compiled import Floats
-from muster.core.placement.gang import Constraint, Typical
-from muster.core.placement.hardware import Hardware
+from muster.core.scheduling.placement import columns
+from muster.core.scheduling.placement.columns import NO_UNIT, UNIT
+from muster.core.scheduling.placement.compiled import Floats
+from muster.core.scheduling.placement.gang import Constraint, Typical
+from muster.core.scheduling.placement.hardware import Hardware
 
 
 def typical_array(mix: Sequence[Typical], hardware: Hardware) -> Floats:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from muster.core.placement.columns import (
+from muster.core.scheduling.placement.columns import (
     AGENT,
     CPU,
     FIRST_GPU,
@@ -20,9 +20,9 @@ from muster.core.placement.columns import (
     OVERLAY,
     RANK,
 )
-from muster.core.placement.compiled import Flags, Floats, Ints, entry_point, part, revision
-from muster.core.placement.cost import Ground, ground_of, stranded
-from muster.core.placement.fill import held_by, take
+from muster.core.scheduling.placement.compiled import Flags, Floats, Ints, entry_point, part, revision
+from muster.core.scheduling.placement.cost import Ground, ground_of, stranded
+from muster.core.scheduling.placement.fill import held_by, take
 
 BLOCK: Final = 64
 

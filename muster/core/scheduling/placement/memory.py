@@ -7,10 +7,10 @@ from typing import Final, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from muster.core.placement import choose, columns
-from muster.core.placement.compiled import Flags, Floats, Ints
-from muster.core.placement.gang import Gang
-from muster.core.placement.hardware import Hardware
+from muster.core.scheduling.placement import choose, columns
+from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
+from muster.core.scheduling.placement.gang import Gang
+from muster.core.scheduling.placement.hardware import Hardware
 from muster.core.values.slots import Slots
 
 _MOST_BYTES: Final = 128 << 20

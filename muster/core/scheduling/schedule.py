@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from muster.core.admission import Admission
-from muster.core.group_pass import GroupPass
 from muster.core.model.plan import Plan, Waits
 from muster.core.model.snapshot import Snapshot
-from muster.core.pass_memory import PassMemory
+from muster.core.scheduling.admission import Admission
+from muster.core.scheduling.group_pass import GroupPass
+from muster.core.scheduling.pass_memory import PassMemory
 
 if TYPE_CHECKING:
     from muster.core.model.session import Session

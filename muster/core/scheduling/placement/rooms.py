@@ -11,15 +11,15 @@ import numpy as np
 from muster.core.model.agent import Agent
 from muster.core.model.policy import PlacementPolicy
 from muster.core.model.session import Allocation, GpuShare
-from muster.core.placement import choose, columns
-from muster.core.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
-from muster.core.placement.compiled import Flags, Floats, Ints
-from muster.core.placement.corner import cornered, has_corners
-from muster.core.placement.gang import Gang, Typical
-from muster.core.placement.hardware import Hardware
-from muster.core.placement.memory import Memory
-from muster.core.placement.misses import Misses, misses
-from muster.core.placement.weights import typical_array, weight_array
+from muster.core.scheduling.placement import choose, columns
+from muster.core.scheduling.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
+from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
+from muster.core.scheduling.placement.corner import cornered, has_corners
+from muster.core.scheduling.placement.gang import Gang, Typical
+from muster.core.scheduling.placement.hardware import Hardware
+from muster.core.scheduling.placement.memory import Memory
+from muster.core.scheduling.placement.misses import Misses, misses
+from muster.core.scheduling.placement.weights import typical_array, weight_array
 from muster.core.values.slots import Slots
 
 _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 
-from muster.core.closures import Closures
-from muster.core.limits import RunningLimits
 from muster.core.model.plan import LimitHit, Wait, WaitCode
 from muster.core.model.policy import Limits
 from muster.core.model.session import FINAL, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.closures import Closures
+from muster.core.scheduling.limits import RunningLimits
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.duration import format_duration
 

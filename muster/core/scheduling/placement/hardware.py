@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.core.model.agent import Agent, Gpu
-from muster.core.placement.columns import (
+from muster.core.scheduling.placement.columns import (
     CAPACITY,
     CPU_CAPACITY,
     EXCLUSIVE,
@@ -22,8 +22,8 @@ from muster.core.placement.columns import (
     SPREAD,
     UNCUT,
 )
-from muster.core.placement.compiled import Flags, Ints
-from muster.core.placement.gang import Constraint
+from muster.core.scheduling.placement.compiled import Flags, Ints
+from muster.core.scheduling.placement.gang import Constraint
 
 _CHOICES = {"policy": POLICY, "fill": FILL, "spread": SPREAD, "fragmentation": LEAST_FRAGMENTING}
 

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 
-from muster.core.admission import moments
-from muster.core.future import end_of
 from muster.core.model.agent import Agent
 from muster.core.model.plan import Plan, Wait
 from muster.core.model.policy import PlacementPolicy
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.placement import Gang, Rooms, Typical
+from muster.core.scheduling.admission import moments
+from muster.core.scheduling.future import end_of
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from muster.core.model.plan import NearestMiss
-from muster.core.placement.columns import (
+from muster.core.scheduling.placement.columns import (
     CAPACITY,
     CPU,
     CPU_CAPACITY,
@@ -18,9 +18,9 @@ from muster.core.placement.columns import (
     OVERLAY,
     UNCUT,
 )
-from muster.core.placement.compiled import Flags, Ints
-from muster.core.placement.gang import Gang
-from muster.core.placement.hardware import Hardware
+from muster.core.scheduling.placement.compiled import Flags, Ints
+from muster.core.scheduling.placement.gang import Gang
+from muster.core.scheduling.placement.hardware import Hardware
 from muster.core.values.slots import SLOT_NAMES, Slots, total
 
 RESERVED = "reserved"

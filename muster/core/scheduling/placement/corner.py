@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from muster.core.placement import columns
-from muster.core.placement.columns import CAPACITY, CUT, MOST_CPU, NO_UNIT, UNIT
-from muster.core.placement.compiled import Flags, Ints
-from muster.core.placement.gang import Gang
-from muster.core.placement.hardware import Hardware
+from muster.core.scheduling.placement import columns
+from muster.core.scheduling.placement.columns import CAPACITY, CUT, MOST_CPU, NO_UNIT, UNIT
+from muster.core.scheduling.placement.compiled import Flags, Ints
+from muster.core.scheduling.placement.gang import Gang
+from muster.core.scheduling.placement.hardware import Hardware
 from muster.core.values.slots import total
 
 MAX_STEPS = 2_000
