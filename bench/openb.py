@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PlacementPolicy
-from muster.core.placement import Constraint, Gang, Rooms, Typical, typical_requests
+from muster.core.scheduling.placement import Constraint, Gang, Rooms, Typical, typical_requests
 from muster.core.values.slots import Slots
 from muster.service.scheduler_plugins import load_placement
 

@@ -10,7 +10,7 @@ from muster.core.values.duration import format_duration
 from muster.service.views import timestamp
 
 if TYPE_CHECKING:
-    from muster.core.drain_plan import DrainPlan
+    from muster.core.whatif.drain_plan import DrainPlan
 
 
 def print_drain_plan(plan: "DrainPlan", *, as_json: bool) -> None:

@@ -6,8 +6,8 @@ import click
 
 from muster.cli.output import print_json
 from muster.cli.why import print_suggestions, surroundings
-from muster.core.counterfactual import Answer
-from muster.core.explain import explain, placed_where
+from muster.core.whatif.counterfactual import Answer
+from muster.core.whatif.explain import explain, placed_where
 from muster.service.backend import DryRun
 from muster.service.question_views import answer_json
 

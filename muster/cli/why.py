@@ -7,9 +7,9 @@ import click
 
 from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_table
-from muster.core.changes import Suggestion
-from muster.core.explain import Surroundings, code_text, explain, moment_text, start_text
 from muster.core.values.slots import format_slots
+from muster.core.whatif.explain import Surroundings, code_text, explain, moment_text, start_text
+from muster.core.whatif.hypothesis import Suggestion
 from muster.service.question_views import queued_json, why_json
 from muster.service.views import why_text
 from muster.service.what_if import Queued

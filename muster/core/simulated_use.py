@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.session import Kernel
-from muster.core.placement import Constraint, Typical
+from muster.core.scheduling.placement import Constraint, Typical
 from muster.core.values.slots import Slots
 
 

@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from muster.core.changes import Suggestion
 from muster.core.committed_image import CommittedImage
-from muster.core.counterfactual import Answer
 from muster.core.model.apps import AppView
 from muster.core.model.folders import Folder, FolderUser
 from muster.core.model.plan import Wait
 from muster.core.model.session import Session, SessionState
+from muster.core.whatif.counterfactual import Answer
+from muster.core.whatif.hypothesis import Suggestion
 from muster.service.commits_under_way import Progressed
 from muster.service.folder_views import FolderRemoved, FoldersTold
 from muster.service.gpu_map import GpuUse, HeldShare

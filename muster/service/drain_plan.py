@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from muster.core.drain_plan import DrainPlan, drain_plan
+from muster.core.whatif.drain_plan import DrainPlan, drain_plan
 from muster.service.agents import named_agents
 from muster.service.sessions import Sessions
 from muster.service.site_scheduling import SiteScheduling

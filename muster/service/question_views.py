@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from muster.core.changes import Suggestion
-from muster.core.counterfactual import Answer
+from muster.core.whatif.counterfactual import Answer
+from muster.core.whatif.hypothesis import Suggestion
 from muster.service.apps import app_json
 from muster.service.backend import Details, Why
 from muster.service.gpu_map import session_with_shares_json

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from muster.core.counterfactual import Answer
-from muster.core.discretion import discreet
 from muster.core.model.session import Session
+from muster.core.whatif.counterfactual import Answer
+from muster.core.whatif.discretion import discreet
 from muster.service.seen_why import seen_suggestions
 from muster.service.sessions import Sessions
 

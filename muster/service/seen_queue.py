@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from muster.core.discretion import discreet
 from muster.core.model.session import Session
+from muster.core.whatif.discretion import discreet
 from muster.service.sessions import Sessions
 from muster.service.what_if import Queued, WhatIf
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from muster.core.changes import Later, Suggestion
-from muster.core.discretion import discreet
-from muster.core.explain import stored_wait
 from muster.core.model.plan import Wait
 from muster.core.model.session import Session, SessionState
+from muster.core.whatif.discretion import discreet
+from muster.core.whatif.explain import stored_wait
+from muster.core.whatif.hypothesis import Later, Suggestion
 from muster.service.backend import Why
 from muster.service.sessions import Sessions
 from muster.service.what_if import WhatIf

@@ -7,7 +7,6 @@ from typing import Any
 
 from muster.core import lifecycle
 from muster.core.callback_hosts import check_callback
-from muster.core.explain import HOPELESS
 from muster.core.lifecycle import Event
 from muster.core.model.apps import with_kinds
 from muster.core.model.plan import Wait
@@ -19,6 +18,7 @@ from muster.core.scheduling.schedule import schedule
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import NAME_PATTERN, SessionSpec
 from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleInStateError
+from muster.core.whatif.explain import HOPELESS
 from muster.service.access import control_public_key
 from muster.service.catalog import with_catalog_images
 from muster.service.commits_under_way import CommitsUnderWay

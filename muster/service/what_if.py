@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from muster.core.changes import Suggestion
-from muster.core.counterfactual import Answer, what_would_help, would_start
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.plan import Wait
 from muster.core.model.policy import SchedulingPolicy
@@ -17,6 +15,8 @@ from muster.core.scheduling.limits import pending_refusal
 from muster.core.scheduling.schedule import schedule
 from muster.core.simulation import Cluster, Job, Progress, Simulated, simulate
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
+from muster.core.whatif.counterfactual import Answer, what_would_help, would_start
+from muster.core.whatif.hypothesis import Suggestion
 from muster.service.imagined_cluster import imagined_agents
 from muster.service.scheduler_plugins import load_order, load_placement, scheduling_policy
 from muster.service.sessions import Sessions

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from muster.core.changes import Suggestion
-from muster.core.counterfactual import what_would_help, would_start
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.plan import WaitCode
 from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.replay import WHOLE_QUEUE
 from muster.core.scheduling.schedule import schedule
+from muster.core.whatif.counterfactual import what_would_help, would_start
+from muster.core.whatif.hypothesis import Suggestion
+from muster.core.whatif.replay import WHOLE_QUEUE
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 GPU_AGENT = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 4, "units_per_gpu": 2}

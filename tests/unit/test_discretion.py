@@ -2,9 +2,9 @@
 
 import pytest
 
-from muster.core.discretion import discreet
 from muster.core.model.plan import Wait, WaitCode
 from muster.core.scheduling.reasons import behind, preempting
+from muster.core.whatif.discretion import discreet
 from tests.strategies import make_session
 
 

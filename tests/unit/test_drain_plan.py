@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from muster.core.drain_plan import drain_plan
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.whatif.drain_plan import drain_plan
 from tests.strategies import NOW, make_agent, make_session, placed_on
 
 AGENTS = tuple(make_agent(f"a{number}", cpus=4, swarm="manager") for number in (1, 2, 3))

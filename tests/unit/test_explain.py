@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from muster.core.explain import Surroundings, explain, moment_text, placed_where, start_text, stored_wait
 from muster.core.model.plan import LimitHit, NearestMiss, Wait, WaitCode
 from muster.core.model.session import Allocation, GpuShare
+from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where, start_text, stored_wait
 from tests.strategies import NOW, make_session
 
 C = WaitCode

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from muster.core.model.agent import Agent
 from muster.core.model.policy import PACK
 from muster.core.model.session import Allocation, Kernel, Session
-from muster.core.placement import Constraint, Gang, Rooms, Typical, gang_of
+from muster.core.scheduling.placement import Constraint, Gang, Rooms, Typical, gang_of
 from muster.core.values.slots import SLOT_NAMES, Slots
 from muster.service.scheduler_plugins import load_placement
 from tests.strategies import Ledger, M, agents, gang_specs, make_agent, make_session, some_arrangement_exists

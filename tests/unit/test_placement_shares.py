@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PACK
 from muster.core.model.session import GpuShare
-from muster.core.placement import Gang, Rooms, Typical
+from muster.core.scheduling.placement import Gang, Rooms, Typical
 from muster.core.values.slots import Slots
 from tests.strategies import M, make_agent
 

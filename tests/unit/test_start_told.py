@@ -2,9 +2,9 @@
 
 import pytest
 
-from muster.core.explain import HOPELESS, Surroundings
 from muster.core.model.plan import Wait, WaitCode
-from muster.core.start_told import start_told
+from muster.core.whatif.explain import HOPELESS, Surroundings
+from muster.core.whatif.start_estimate import start_told
 
 NOW = 1_000_000.0
 AROUND = Surroundings(NOW, lambda at: f"T+{at - NOW:g}")

@@ -1,4 +1,4 @@
-"""What is free on an agent, for people to look at: placing is the business of muster/core/placement."""
+"""What is free on an agent, for people to look at: placing is the business of muster/core/scheduling/placement."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

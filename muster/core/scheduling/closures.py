@@ -16,7 +16,7 @@ from muster.core.model.plan import Wait, WaitCode
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.placement import Rooms, gang_of
+from muster.core.scheduling.placement import Rooms, gang_of
 
 _NO_AGENTS: frozenset[str] = frozenset()
 _Key = tuple[str, frozenset[str], int, str]

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from muster.core.model.session import Allocation, Held, Kernel, LaunchStep, Session, SessionState
-from muster.core.placement import Gang, Rooms
+from muster.core.scheduling.placement import Gang, Rooms
 
 
 class Holder(NamedTuple):

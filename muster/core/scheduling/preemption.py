@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from muster.core.model.session import Session, SessionState
-from muster.core.placement import Gang, Rooms
+from muster.core.scheduling.placement import Gang, Rooms
 from muster.core.values.slots import SLOT_NAMES, Slots
 
 

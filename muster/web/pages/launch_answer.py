@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.changes import SpecChange, Suggestion
-from muster.core.counterfactual import Answer
-from muster.core.explain import Surroundings, explain, moment_text, placed_where
 from muster.core.spec.command_line import submit_command
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.errors import FieldError, MusterError, SpecError
+from muster.core.whatif.counterfactual import Answer
+from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where
+from muster.core.whatif.hypothesis import SpecChange, Suggestion
 from muster.service.backend import DryRun
 from muster.service.launch_choices import LaunchChoices
 from muster.web.pages.launch_fields import FIELDS, OTHERS, Kind

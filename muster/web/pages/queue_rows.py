@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from muster.core.explain import HOPELESS, Surroundings, code_text, explain
 from muster.core.model.plan import Wait, WaitCode
 from muster.core.model.session import Session
-from muster.core.start_told import start_told
+from muster.core.whatif.explain import HOPELESS, Surroundings, code_text, explain
+from muster.core.whatif.start_estimate import start_told
 from muster.service.seen_queue import SeenQueue
 from muster.service.what_if import Queued
 

@@ -7,11 +7,11 @@ from enum import StrEnum
 
 from markupsafe import Markup
 
-from muster.core.explain import Surroundings, explain
 from muster.core.model.apps import AppState, AppView
 from muster.core.model.session import FINAL, Kernel, Session, SessionState
-from muster.core.start_told import start_told
 from muster.core.values.slots import format_bytes, format_milli
+from muster.core.whatif.explain import Surroundings, explain
+from muster.core.whatif.start_estimate import start_told
 from muster.service.backend import Details, Why
 from muster.service.gpu_map import HeldShare
 from muster.service.live_use import KernelNow

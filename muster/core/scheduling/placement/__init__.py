@@ -1,0 +1,25 @@
+"""Where gangs go: docs/placement.md."""
+
+from muster.core.scheduling.placement.gang import (
+    Constraint,
+    Gang,
+    Topology,
+    Typical,
+    gang_of,
+    on_one_agent,
+    typical_requests,
+)
+from muster.core.scheduling.placement.misses import Misses
+from muster.core.scheduling.placement.rooms import Rooms
+
+__all__ = [
+    "Constraint",
+    "Gang",
+    "Misses",
+    "Rooms",
+    "Topology",
+    "Typical",
+    "gang_of",
+    "on_one_agent",
+    "typical_requests",
+]

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from muster.core.changes import AgentsBack, Change, Later, SpecChange, Suggestion
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.replay import Replays
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_bytes, format_slot
+from muster.core.whatif.hypothesis import AgentsBack, Change, Later, SpecChange, Suggestion
+from muster.core.whatif.replay import Replays
 
 _MOST_GROUPS = 3
 _MOST_TRIED_ALONE = 6

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from muster.core.changes import Change, applied
 from muster.core.model.plan import Plan
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.schedule import schedule
+from muster.core.whatif.hypothesis import Change, applied
 
 WHOLE_QUEUE = 300
 """In longer queues the sessions behind it are left out of the replays: a decision reads the queue from its head."""

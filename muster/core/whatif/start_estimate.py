@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from muster.core.explain import HOPELESS, Surroundings, moment_text
 from muster.core.model.plan import Wait, WaitCode
+from muster.core.whatif.explain import HOPELESS, Surroundings, moment_text
 
 _UNKNOWN: Mapping[WaitCode, str] = {
     WaitCode.HELD: "unknown: not before it is released",

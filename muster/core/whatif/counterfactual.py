@@ -6,14 +6,14 @@ Each suggestion was tried: with it, `schedule` places the session.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from muster.core import alternatives
-from muster.core.changes import Later, LimitRaised, SpecChange, Suggestion
-from muster.core.explain import HOPELESS
 from muster.core.model.plan import Placement, Wait, WaitCode
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.replay import Replays, ahead_of
 from muster.core.scheduling.schedule import schedule
+from muster.core.whatif import alternatives
+from muster.core.whatif.explain import HOPELESS
+from muster.core.whatif.hypothesis import Later, LimitRaised, SpecChange, Suggestion
+from muster.core.whatif.replay import Replays, ahead_of
 
 MOST_REPLAYS = 60
 _MOST_ROUNDS = 4
