@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from muster.core.model.agent_sample import MEASURES, AgentSample, Amount
-from muster.core.use_over_time import SPANS
+from muster.core.usage.over_time import SPANS
 from muster.store.store import Store
 
 

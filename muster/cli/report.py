@@ -10,7 +10,7 @@ import click
 
 from muster.cli.context import backend, json_option
 from muster.cli.output import print_json, print_table
-from muster.core.use_report import KEYS, Line, Totals
+from muster.core.usage.report import KEYS, Line, Totals
 from muster.core.values.duration import format_duration
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes

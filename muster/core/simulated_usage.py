@@ -5,12 +5,12 @@ from functools import cached_property
 
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session
-from muster.core.usage import Run, decay, decayed_usage
+from muster.core.usage.by_owner import Run, decay, decayed_usage
 from muster.core.values.slots import total
 
 
 class UsageMeter:
-    """`muster.core.usage`, kept up to date run by run."""
+    """`muster.core.usage.by_owner`, kept up to date run by run."""
 
     def __init__(self, agents: Iterable[Agent], half_life_s: float, began_at: float) -> None:
         agents = tuple(agents)

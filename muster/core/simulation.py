@@ -14,8 +14,8 @@ from muster.core.model.plan import Placement, Preemption
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.scheduling.placement import gang_of, typical_requests
 from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.placement import gang_of, typical_requests
 from muster.core.scheduling.schedule import schedule
 from muster.core.simulated_usage import UsageMeter
 from muster.core.simulated_use import Use, UseMeter

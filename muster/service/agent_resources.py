@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.use_over_time import UseOverTime
+from muster.core.usage.over_time import UseOverTime
 from muster.core.values.slots import Slots
 from muster.service.agent_use import use_of_agent, use_of_cluster, use_of_group, use_of_groups
 from muster.service.agents import AgentUse, agents_in_use, named_agents

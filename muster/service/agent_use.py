@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from muster.core.model.agent_sample import MEASURES, Amount
-from muster.core.use_over_time import UseOverTime, added, span_named, use_over_time
+from muster.core.usage.over_time import UseOverTime, added, span_named, use_over_time
 from muster.core.values.errors import NotFoundError
 from muster.service.sessions import Sessions
 from muster.service.views import timestamp

@@ -15,7 +15,7 @@ from muster.core.committed_image import CommittedImage
 from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.model.token import Token
-from muster.core.use_report import use_report
+from muster.core.usage.report import use_report
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.service.agent_resources import ClusterResources, seen_gpus
 from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, named_agents, resume

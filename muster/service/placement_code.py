@@ -5,8 +5,7 @@ from typing import Any
 
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PACK
-from muster.core.scheduling.placement import Gang, Rooms
-from muster.core.scheduling.placement import choose
+from muster.core.scheduling.placement import Gang, Rooms, choose
 from muster.core.values.slots import Slots
 
 _KERNEL = Slots(cpu=1000, mem=1 << 30, gpu=1)

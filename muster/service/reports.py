@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.use_report import KEYS, Line
+from muster.core.usage.report import KEYS, Line
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError
 from muster.core.values.moment import parse_moment

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from muster.core.idle import IdleRules, ends, judged
-from muster.core.kernel_use import KernelUse, first_use, next_use
 from muster.core.lifecycle import Event
 from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.usage.kernel import KernelUse, first_use, next_use
 from muster.settings import Settings
 from muster.store.store import Store
 

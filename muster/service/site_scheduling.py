@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from muster.core.model.snapshot import Snapshot
-from muster.core.usage import decay, decayed_usage, group_capacity, runs_so_far
+from muster.core.usage.by_owner import decay, decayed_usage, group_capacity, runs_so_far
 from muster.service.scheduler_plugins import needs_usage, scheduling_policy
 from muster.settings import Settings
 from muster.store.store import Store

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from muster.core.kernel_use import KernelUse
 from muster.core.model.session import Session
-from muster.core.use_report import Line, Totals
+from muster.core.usage.kernel import KernelUse
+from muster.core.usage.report import Line, Totals
 from muster.service.views import timestamp
 
 AMOUNTS = tuple(field.name for field in fields(Totals))

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.model.agent_sample import MEASURES, AgentSample, Amount
-from muster.core.use_over_time import SPANS, Span
+from muster.core.usage.over_time import SPANS, Span
 from muster.store.connection import reading, upsert, writing
 from muster.store.tables import agent_samples
 

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from muster.core.usage import Run
+from muster.core.usage.by_owner import Run
 from muster.core.values.slots import Slots
 from muster.store.tables import kernels, sessions
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.kernel_use import KernelUse
-from muster.core.use_report import UsedRun
+from muster.core.usage.kernel import KernelUse
+from muster.core.usage.report import UsedRun
 from muster.core.values.slots import Slots, total
 from muster.store.connection import reading, upsert, writing
 from muster.store.tables import kernel_uses, kernels, sessions

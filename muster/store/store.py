@@ -12,7 +12,7 @@ from muster.core.lifecycle import Event
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.usage import Run
+from muster.core.usage.by_owner import Run
 from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.store.agent_samples import AgentSamples
 from muster.store.changes import Changes

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from muster.core.idle import IdleRules
-from muster.core.kernel_use import KernelUse
 from muster.core.model.session import SessionState
+from muster.core.usage.kernel import KernelUse
 from muster.core.values.slots import Slots
 from muster.service.session_ends import SessionEnds
 from tests.strategies import NOW, make_session, placed_on

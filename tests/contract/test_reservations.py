@@ -6,7 +6,7 @@ import pytest
 
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Result, Session, SessionState
-from muster.core.usage import Run
+from muster.core.usage.by_owner import Run
 from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.core.values.slots import Slots
 from tests.strategies import NOW, make_session, placed_on

@@ -11,7 +11,7 @@ from muster.core.model.agent import agent_from_report
 from muster.core.model.agent_sample import MEASURES, Amount, counted, is_due, sample
 from muster.core.model.room import Room
 from muster.core.model.session import Allocation, GpuShare
-from muster.core.use_over_time import SPANS, span_named, use_over_time
+from muster.core.usage.over_time import SPANS, span_named, use_over_time
 from muster.core.values.errors import BadInputError
 from tests.reports import kernel_entry
 from tests.simulated_agents import report_of

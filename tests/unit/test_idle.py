@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.idle import IdleRules, ends, idle_for, judged
-from muster.core.kernel_use import KernelUse, first_use, next_use
 from muster.core.model.session import GpuShare, Result, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.notices import undelivered
+from muster.core.usage.kernel import KernelUse, first_use, next_use
 from tests.strategies import NOW, make_agent, make_session, placed_on
 
 RULES = IdleRules(timeout_s=3600, grace_s=0, warn_before_s=600, gap_s=90)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.usage import Run, decay, decayed_usage
+from muster.core.usage.by_owner import Run, decay, decayed_usage
 from muster.core.values.slots import Slots
 from tests.strategies import NOW
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.use_report import UsedRun, use_report
+from muster.core.usage.report import UsedRun, use_report
 from muster.core.values.slots import Slots
 from tests.strategies import NOW
 

@@ -15,7 +15,7 @@ class QueueView:
     """What an order may look at. `allocated` is kept up to date while the pass places sessions.
 
     `usage` holds, by owner, the dominant share that he held on average of late, older times counting for less
-    (`muster.core.usage`); `shares` how much he is entitled to, 1 where he is not named.
+    (`muster.core.usage.by_owner`); `shares` how much he is entitled to, 1 where he is not named.
     """
 
     now: float

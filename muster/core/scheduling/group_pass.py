@@ -16,11 +16,11 @@ from muster.core.model.plan import Placement, Preemption, Wait, WaitCode
 from muster.core.model.policy import QueueView
 from muster.core.model.session import Allocation, Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.scheduling.placement import Gang, Rooms, Typical, gang_of, on_one_agent, typical_requests
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.future import Future, Waiting, end_of, held, holder, starter
 from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.placement import Gang, Rooms, Typical, gang_of, on_one_agent, typical_requests
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, obstacle, preempting
 from muster.core.values.slots import Slots, total

@@ -10,9 +10,9 @@ from muster.core.model.plan import Plan, Wait
 from muster.core.model.policy import PlacementPolicy
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.scheduling.placement import Gang, Rooms, Typical
 from muster.core.scheduling.admission import moments
 from muster.core.scheduling.future import end_of
+from muster.core.scheduling.placement import Gang, Rooms, Typical
 
 
 @dataclass(slots=True)

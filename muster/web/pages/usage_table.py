@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from muster.core.use_report import Line, Totals
+from muster.core.usage.report import Line, Totals
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_bytes
 from muster.service.use_views import AMOUNTS, line_json

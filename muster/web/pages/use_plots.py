@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from muster.core.model.agent_sample import Amount
-from muster.core.use_over_time import UseOverTime
+from muster.core.usage.over_time import UseOverTime
 from muster.web.pages.rendering import moment
 from muster.web.plots import BYTES, CORES, GPUS, Series, Unit, line_plot, numbers
 

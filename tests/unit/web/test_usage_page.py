@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from muster.core.model.token import Scope
-from muster.core.use_report import Line, Totals
+from muster.core.usage.report import Line, Totals
 from muster.core.values.errors import BadInputError
 from muster.web.pages.usage_query import COLUMNS, UsageQuery, completed, queried, time_of
 from muster.web.pages.usage_table import csv_of, in_order, table_of
