@@ -10,9 +10,9 @@ import click
 
 from muster.cli.context import json_option, sessions
 from muster.cli.output import print_json, print_table
-from muster.core.simulated_use import SLOTS_IN_USE
-from muster.core.simulation import Life, Progress, Simulated
-from muster.core.simulation_summary import Summary, summarize
+from muster.core.simulation.simulation import Life, Progress, Simulated
+from muster.core.simulation.summary import Summary, summarize
+from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE
 from muster.core.values.duration import format_duration, parse_duration
 from muster.core.values.errors import BadInputError
 from muster.service.what_if import HISTORY, LIVE, Trial, WhatIf, agents_of, jobs_of, policies

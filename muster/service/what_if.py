@@ -13,7 +13,7 @@ from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.scheduling.schedule import schedule
-from muster.core.simulation import Cluster, Job, Progress, Simulated, simulate
+from muster.core.simulation.simulation import Cluster, Job, Progress, Simulated, simulate
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
 from muster.core.whatif.counterfactual import Answer, what_would_help, would_start
 from muster.core.whatif.hypothesis import Suggestion

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from muster.core.model.session import Session, SessionState, kernel_count, kernels_of
-from muster.core.simulation import Job
+from muster.core.simulation.simulation import Job
 from muster.core.spec.base import SpecModel
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec

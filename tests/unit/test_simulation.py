@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Session, kernel_count, kernels_of
-from muster.core.simulated_use import SLOTS_IN_USE, Use
-from muster.core.simulation import Cluster, Fate, Job, Life, Simulated, simulate
-from muster.core.simulation_summary import mean_over, spread, summarize
+from muster.core.simulation.simulation import Cluster, Fate, Job, Life, Simulated, simulate
+from muster.core.simulation.summary import mean_over, spread, summarize
+from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, Use
 from tests.strategies import Ledger, agents, gang_specs, make_agent, make_session, new_id
 
 GPU_AGENT = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 2, "units_per_gpu": 2}

@@ -17,8 +17,8 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.placement import gang_of, typical_requests
 from muster.core.scheduling.schedule import schedule
-from muster.core.simulated_usage import UsageMeter
-from muster.core.simulated_use import Use, UseMeter
+from muster.core.simulation.usage_by_owner import UsageMeter
+from muster.core.simulation.usage_of_cluster import Use, UseMeter
 from muster.core.whatif.explain import HOPELESS
 
 

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from muster.core.simulated_use import SLOTS_IN_USE, Use
-from muster.core.simulation import Fate, Simulated
+from muster.core.simulation.simulation import Fate, Simulated
+from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, Use
 
 INTERVALS = 48
 _ENDED = frozenset({Fate.ENDED, Fate.TIMED_OUT, Fate.PREEMPTED})
