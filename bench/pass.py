@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from muster.ansible_gateway.gateway import AnsibleGateway, Answered
 from muster.ansible_gateway.templates import Templates
-from muster.core import lifecycle
+from muster.core.lifecycle import transitions
 from muster.core.manifest import LaunchPolicy
 from muster.core.model.session import Allocation
 from muster.keys import make_key_pair
@@ -97,16 +97,16 @@ class Bench:
             self._sessions += 1
             session = replace(make_session(self._sessions), submitted_at=time.time())
             self.store.add([session])
-            event = lifecycle.transition(
+            event = transitions.transition(
                 session,
-                lifecycle.SessionState.SCHEDULED,
+                transitions.SessionState.SCHEDULED,
                 "placed",
                 time.time(),
                 placed_mode="single-node",
                 kernels={session.id: {"allocation": Allocation(name)}},
             )
             self.store.apply([event])
-            self.store.apply([lifecycle.end_by_user(self.store.get([session.id])[session.id], "bench", time.time())])
+            self.store.apply([transitions.end_by_user(self.store.get([session.id])[session.id], "bench", time.time())])
 
     def work(self) -> None:
         """Until nothing more follows."""

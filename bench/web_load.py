@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from urllib.parse import urlsplit
 
-from muster.core import lifecycle
+from muster.core.lifecycle import transitions
 from muster.core.model.session import SessionState
 from muster.store.store import Store
 
@@ -90,7 +90,7 @@ def write(database: str, session_ids: Sequence[str], per_second: float, seconds:
         session = there[place]
         forth = session.state is SessionState.PENDING
         to, reason = (SessionState.SCHEDULED, "placed on a1") if forth else (SessionState.PENDING, "back in the queue")
-        if not store.apply([lifecycle.transition(session, to, reason, time.time())]):
+        if not store.apply([transitions.transition(session, to, reason, time.time())]):
             raise SystemExit(f"session {session.name} was changed by somebody else")
         there[place] = replace(session, state=to)
     store.close()

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from muster.core.idle import IdleRules
+from muster.core.lifecycle.idle import IdleRules
 from muster.core.spec.values import Seconds
 from muster.settings_section import Section
 

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.ansible_gateway.templates import Templates
-from muster.core import lifecycle
+from muster.core.lifecycle import transitions
 from muster.core.manifest import LaunchPolicy
 from muster.core.model.agent import AgentState
 from muster.core.model.session import Session, SessionState
@@ -95,7 +95,7 @@ class ControlNode:
         return session
 
     def end(self, session: Session) -> None:
-        self.store.apply([lifecycle.end_by_user(self.session(session), "ada", self.now)])
+        self.store.apply([transitions.end_by_user(self.session(session), "ada", self.now)])
 
     def session(self, session: Session) -> Session:
         return self.store.get([session.id])[session.id]

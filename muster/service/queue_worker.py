@@ -11,18 +11,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from muster.ansible_gateway.gateway import Answer
-from muster.core import lifecycle, observation
-from muster.core.idle import IdleRules
-from muster.core.lifecycle import Event
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.idle import IdleRules
+from muster.core.lifecycle.outcomes import record
+from muster.core.lifecycle.touch import kept_for_gangs, leftovers, touches
+from muster.core.lifecycle.transitions import Event, observation
 from muster.core.manifest import KeyPair, LaunchPolicy, Render, manifest
 from muster.core.model.agent import Agent, AgentState, agent_from_report
 from muster.core.model.plan import Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.outcomes import record
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
-from muster.core.touch import kept_for_gangs, leftovers, touches
 from muster.core.values.errors import SettingsError
 from muster.service.agent_sampling import AgentSampling
 from muster.service.pulls import PullImage, PullOver, PullProgress, Pulls
@@ -171,7 +171,7 @@ class QueueWorker:
             # A site's plugin is broken: what is placed goes on, and nothing new starts until it is mended.
             self.failure = error
             return
-        self._apply([*lifecycle.place(plan, snapshot), *lifecycle.preempt(plan, snapshot)])
+        self._apply([*transitions.place(plan, snapshot), *transitions.preempt(plan, snapshot)])
         self._shell.store.save_waits(_as_kept(plan.waits))
         self.work.waiting = len(plan.waits)
 
@@ -182,7 +182,7 @@ class QueueWorker:
 
     def _conclude(self) -> list[Event]:
         snapshot = self._snapshot()
-        events = [*lifecycle.lose(snapshot), *lifecycle.take_back(snapshot), *observation.observe(snapshot, {})]
+        events = [*transitions.lose(snapshot), *transitions.take_back(snapshot), *observation.observe(snapshot, {})]
         events += self._ends.events(snapshot, {event.session_id for event in events})
         decided = {event.session_id for event in events}
         agents = {agent.id: agent for agent in snapshot.agents}
@@ -195,7 +195,7 @@ class QueueWorker:
         if session.step is LaunchStep.PULLING:
             failure = self._pulls.failure(self._pulls.missing(session, agents))
             if failure:
-                return lifecycle.launch_failed(session, str(failure), now, permanent=failure.permanent)
+                return transitions.launch_failed(session, str(failure), now, permanent=failure.permanent)
         outcomes = self._heard.get((session.id, _step_of(session)), {})
         awaited = [
             a for a in session.agents if session.state is not SessionState.TERMINATING or not _is_lost(agents, a)
@@ -219,7 +219,7 @@ class QueueWorker:
         if silent and session.spans_agents:
             # None of its commands has begun: they are released when every agent has answered.
             reason = f"agent {silent[0]} stopped answering during the launch"
-            return lifecycle.back_to_the_queue(session, reason, now)
+            return transitions.back_to_the_queue(session, reason, now)
         if silent:
             return None
         if session.id not in self._unsure:
@@ -307,7 +307,7 @@ class QueueWorker:
         agents = {agent.id: agent for agent in snapshot.agents}
         waiting = {s.id: self._pulls.missing(s, agents) for s in snapshot.placed if _before_launch(s)}
         scheduled = [s for s in snapshot.placed if s.state is SessionState.SCHEDULED and waiting[s.id]]
-        if self._apply([lifecycle.pull(session, waiting[session.id], snapshot.now) for session in scheduled]):
+        if self._apply([transitions.pull(session, waiting[session.id], snapshot.now) for session in scheduled]):
             snapshot = self._snapshot()
         pulling = [session for session in snapshot.placed if session.step is LaunchStep.PULLING]
         for session in pulling:
@@ -375,7 +375,7 @@ class QueueWorker:
 
     def _launch(self, sessions: Collection[Session], generation: int, now: float) -> dict[str, KeyPair]:
         keys = {session.id: self._shell.make_key_pair(f"muster-{session.name}") for session in sessions}
-        events = [lifecycle.launch(session, generation, keys[session.id].public, now) for session in sessions]
+        events = [transitions.launch(session, generation, keys[session.id].public, now) for session in sessions]
         launched = {event.session_id for event in self._apply(events)}
         self._launched |= {(session_id, generation) for session_id in launched}
         for session_id in launched:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from muster.core import lifecycle
-from muster.core.lifecycle import Event
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.transitions import Event
 from muster.core.manifest import KeyPair
 from muster.core.model.session import Session
 from muster.core.spec.session_spec import SessionSpec
@@ -97,7 +97,7 @@ def with_secrets(
         try:
             complete[session.id] = replace(pair, secrets=secrets.values(session))
         except MusterError as error:
-            failures.append(lifecycle.launch_failed(session, str(error), now, permanent=True))
+            failures.append(transitions.launch_failed(session, str(error), now, permanent=True))
     return complete, failures
 
 

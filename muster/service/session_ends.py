@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from muster.core.idle import IdleRules, ends, judged
-from muster.core.lifecycle import Event
+from muster.core.lifecycle.idle import IdleRules, ends, judged
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUse, first_use, next_use

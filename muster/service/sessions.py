@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from muster.core import lifecycle
 from muster.core.callback_hosts import check_callback
-from muster.core.lifecycle import Event
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.apps import with_kinds
 from muster.core.model.plan import Wait
 from muster.core.model.policy import SchedulingPolicy
@@ -122,7 +122,7 @@ class Sessions:
         def end(session: Session, now: float) -> Event | None:
             if session.state in FINAL or session.ends_for_good:
                 return None
-            return lifecycle.end_by_user(session, by, now)
+            return transitions.end_by_user(session, by, now)
 
         found = self._found(references)
         if only_pending:
@@ -135,7 +135,7 @@ class Sessions:
         def hold(session: Session, now: float) -> Event | None:
             if session.state is not SessionState.PENDING or session.held_by is not None:
                 return None
-            return lifecycle.hold(session, by, now)
+            return transitions.hold(session, by, now)
 
         return self._changed([_pending(same, "held") for same in self._found(references)], hold)
 
@@ -145,7 +145,7 @@ class Sessions:
         def release(session: Session, now: float) -> Event | None:
             if session.state is not SessionState.PENDING or session.held_by is None:
                 return None
-            return lifecycle.release(session, by, now)
+            return transitions.release(session, by, now)
 
         return self._changed([_pending(same, "released") for same in self._found(references)], release)
 
@@ -158,7 +158,7 @@ class Sessions:
         def restart(session: Session, now: float) -> Event | None:
             if session.step is LaunchStep.RESTARTING or session.state is not SessionState.RUNNING:
                 return None
-            return lifecycle.restart(session, by, now)
+            return transitions.restart(session, by, now)
 
         return self._changed([_running(same) for same in self._found(references)], restart)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.lifecycle import Event
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot

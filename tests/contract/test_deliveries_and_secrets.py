@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.lifecycle import transition
+from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
 from muster.core.telling import MAX_ATTEMPTS
 from muster.core.values.errors import NameTakenError, NotFoundError, NotPossibleInStateError, SettingsError

@@ -9,8 +9,8 @@ from itertools import count, pairwise
 import pytest
 import sqlalchemy as sa
 
-from muster.core import lifecycle
-from muster.core.lifecycle import Event
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Allocation, GpuShare, Result, Session, SessionState
 from muster.store.store import Store
 from tests.contract.forked import Forked
@@ -129,7 +129,7 @@ def test_a_story_is_told_in_the_order_in_which_it_happened(store):
 
 def test_a_result_is_read_as_a_result(store):
     store.add([session := placed_on(make_session(command="true"), "a1")])
-    store.apply([lifecycle.terminate(session, "done", Result.SUCCESS, NOW, 0)])
+    store.apply([transitions.terminate(session, "done", Result.SUCCESS, NOW, 0)])
     after = only(store, session)
     assert (after.result, after.exit_code) == (Result.SUCCESS, 0)
     assert isinstance(after.result, Result)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.idle import IdleRules
+from muster.core.lifecycle.idle import IdleRules
 from muster.core.model.session import SessionState
 from muster.core.usage.kernel import KernelUse
 from muster.core.values.slots import Slots

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muster.core.lifecycle import Event
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, SessionState
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
 from muster.store.counters import raised

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muster.core import lifecycle
-from muster.core.lifecycle import Event
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Allocation, Session, SessionState
 from muster.store.store import Store
 from tests.contract.reading import only
@@ -114,7 +114,7 @@ def happen(store: Store, kind: str, number: int) -> None:
         for session in found:
             store.save_progress(session.id, {"done": number})
     elif kind == "hold":
-        store.apply([lifecycle.hold(session, "eve", NOW) for session in pending[:1]])
+        store.apply([transitions.hold(session, "eve", NOW) for session in pending[:1]])
     elif kind == "place":
         allocations = {k.id: {"allocation": Allocation("a1")} for s in pending[:1] for k in s.kernels}
         store.apply(Event(s.id, NOW, S.PENDING, S.PREPARING, "placed", {"wait": {}}, allocations) for s in pending[:1])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from muster.core.callback_hosts import CallbackHosts
-from muster.core.lifecycle import transition
+from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
 from muster.core.telling import MAX_ATTEMPTS, retry_at
 from muster.service.couriers import Couriers, hooks_in

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from muster.cli.main import cli
-from muster.core.lifecycle import TRANSITIONS
+from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.model.session import SessionState
 from muster.settings import Settings
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.idle import IdleRules, ends, idle_for, judged
+from muster.core.lifecycle.idle import IdleRules, ends, idle_for, judged
+from muster.core.lifecycle.notices import undelivered
 from muster.core.model.session import GpuShare, Result, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.notices import undelivered
 from muster.core.usage.kernel import KernelUse, first_use, next_use
 from tests.strategies import NOW, make_agent, make_session, placed_on
 

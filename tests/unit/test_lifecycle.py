@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 from hypothesis import given
 
-from muster.core import lifecycle
-from muster.core.lifecycle import MAX_LAUNCHES, RETRY_DELAY_S, TRANSITIONS, transition
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.transitions import MAX_LAUNCHES, RETRY_DELAY_S, TRANSITIONS, transition
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.plan import Plan, Preemption, Waits
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
@@ -69,19 +69,19 @@ def test_every_state_can_be_reached_and_every_state_can_end():
     ],
 )
 def test_a_user_ends_a_session(state, command, after, result):
-    event = lifecycle.end_by_user(make_session(command=command, state=state), "ada", NOW)
+    event = transitions.end_by_user(make_session(command=command, state=state), "ada", NOW)
     assert (event.to_state, event.session.get("result"), event.reason) == (after, result, "ended by ada")
 
 
 @pytest.mark.parametrize("state", [S.TERMINATING, *sorted(FINAL)])
 def test_what_has_ended_cannot_be_ended_again(state):
     with pytest.raises(IllegalTransitionError):
-        lifecycle.end_by_user(make_session(state=state), "ada", NOW)
+        transitions.end_by_user(make_session(state=state), "ada", NOW)
 
 
 def test_a_session_that_is_to_be_queued_again_can_still_be_ended():
     session = replace(placed_on(make_session(), "a1", state=S.TERMINATING), requeue_after_end=True)
-    event = lifecycle.end_by_user(session, "ada", NOW)
+    event = transitions.end_by_user(session, "ada", NOW)
     assert (event.to_state, event.session["requeue_after_end"]) == (S.TERMINATING, False)
 
 
@@ -90,18 +90,18 @@ def test_a_session_that_is_to_be_queued_again_can_still_be_ended():
 
 def test_a_pending_session_is_held_and_released_by_name_and_both_are_told():
     session = make_session(wait={"code": "busy"})
-    held = lifecycle.hold(session, "eve", NOW)
+    held = transitions.hold(session, "eve", NOW)
     assert (held.from_state, held.to_state, held.reason) == (S.PENDING, S.PENDING, "held by eve")
     assert held.in_story
     assert (held.session, held.expects) == ({"held_by": "eve", "wait": {}}, {"held_by": None})
-    released = lifecycle.release(replace(session, held_by="eve"), "ada", NOW)
+    released = transitions.release(replace(session, held_by="eve"), "ada", NOW)
     assert (released.to_state, released.reason) == (S.PENDING, "released by ada")
     assert (released.session, released.expects) == ({"held_by": None, "wait": {}}, {"held_by": "eve"})
 
 
 @pytest.mark.parametrize("state", sorted(set(S) - {S.PENDING}))
 def test_only_a_pending_session_is_held_or_released(state):
-    for change in (lifecycle.hold, lifecycle.release):
+    for change in (transitions.hold, transitions.release):
         with pytest.raises(IllegalTransitionError, match=f"s1 is {state}; only a PENDING one"):
             change(make_session(state=state), "ada", NOW)
 
@@ -109,10 +109,10 @@ def test_only_a_pending_session_is_held_or_released(state):
 # Preempted
 
 
-def preempted(*sessions: Session) -> list[lifecycle.Event]:
+def preempted(*sessions: Session) -> list[transitions.Event]:
     waiting = make_session(9)
     plan = Plan((), Waits(()), tuple(Preemption(s.id, waiting.id, "preempted for s9") for s in sessions))
-    return lifecycle.preempt(plan, Snapshot((make_agent("a1"),), (*sessions, waiting), NOW))
+    return transitions.preempt(plan, Snapshot((make_agent("a1"),), (*sessions, waiting), NOW))
 
 
 def test_a_preempted_session_ends_or_is_queued_again_where_it_may_be():
@@ -141,7 +141,7 @@ def preparing(step: LaunchStep, *agent_ids: str, attempts: int = 0) -> Session:
 @given(snapshots())
 def test_each_placement_of_a_plan_becomes_one_event(snapshot):
     plan = schedule(snapshot)
-    events = lifecycle.place(plan, snapshot)
+    events = transitions.place(plan, snapshot)
     assert [event.session_id for event in events] == [placement.session_id for placement in plan.placements]
     for event, placement in zip(events, plan.placements, strict=True):
         assert (event.from_state, event.to_state) == (S.PENDING, S.SCHEDULED)
@@ -158,14 +158,14 @@ def test_each_placement_of_a_plan_becomes_one_event(snapshot):
     ],
 )
 def test_a_launch_has_its_own_generation_and_is_no_attempt_yet(session, said):
-    event = lifecycle.launch(session, 8, "key", NOW)
+    event = transitions.launch(session, 8, "key", NOW)
     assert (event.to_state, event.reason) == (S.PREPARING, said)
     assert event.session == {"generation": 8, "public_key": "key", "step": LaunchStep.STARTING, "progress": {}}
 
 
 def test_a_pull_names_the_images_and_the_agents_that_lack_them():
     session = placed_on(make_session(), "a1", state=S.SCHEDULED)
-    event = lifecycle.pull(session, {"debian:13": {"a2", "a1"}, "b": {"a1"}}, NOW)
+    event = transitions.pull(session, {"debian:13": {"a2", "a1"}, "b": {"a1"}}, NOW)
     assert (event.to_state, event.session["step"]) == (S.PREPARING, LaunchStep.PULLING)
     assert event.reason == "pulling b on a1; debian:13 on a1, a2"
 
@@ -173,7 +173,7 @@ def test_a_pull_names_the_images_and_the_agents_that_lack_them():
 @pytest.mark.parametrize("attempts", range(MAX_LAUNCHES - 1))
 def test_a_launch_that_failed_is_tried_again_later_each_time(attempts):
     session = preparing(LaunchStep.STARTING, attempts=attempts)
-    event = lifecycle.launch_failed(session, "no room on the disk", NOW, permanent=False)
+    event = transitions.launch_failed(session, "no room on the disk", NOW, permanent=False)
     assert (event.to_state, event.reason) == (S.PENDING, "no room on the disk")
     assert (event.session["attempts"], event.session["retry_at"]) == (attempts + 1, NOW + RETRY_DELAY_S * 2**attempts)
     assert (event.session["step"], event.session["placed_mode"]) == (None, None)
@@ -183,7 +183,7 @@ def test_a_launch_that_failed_is_tried_again_later_each_time(attempts):
 @pytest.mark.parametrize(("attempts", "permanent"), [(0, True), (MAX_LAUNCHES - 1, False)])
 def test_a_launch_that_cannot_succeed_is_an_error(attempts, permanent):
     session = preparing(LaunchStep.STARTING, attempts=attempts)
-    event = lifecycle.launch_failed(session, "no such image", NOW, permanent=permanent)
+    event = transitions.launch_failed(session, "no such image", NOW, permanent=permanent)
     assert (event.to_state, event.reason, event.session["result"]) == (S.ERROR, "no such image", Result.FAILURE)
     assert {"allocation": None} in event.kernels.values()
 
@@ -210,7 +210,7 @@ def answers(**changes: object) -> Agent:
 )
 def test_a_place_that_an_agent_will_not_give_is_given_back(session, agents, slow, reason):
     snapshot = Snapshot((make_agent("a1"), *agents), (session, placed_on(make_session(2), "a2")), NOW, frozenset(slow))
-    (event,) = lifecycle.take_back(snapshot)
+    (event,) = transitions.take_back(snapshot)
     assert (event.session_id, event.to_state, event.reason) == (session.id, S.PENDING, reason)
     assert (event.session["placed_mode"], event.session["step"]) == (None, None)
     assert "attempts" not in event.session
@@ -230,7 +230,7 @@ def test_a_place_that_an_agent_will_not_give_is_given_back(session, agents, slow
 def test_a_place_on_a_gpu_that_is_gone_or_no_longer_cut_is_given_back(hardware, share, kept):
     session = placed_on(make_session(), "a1", state=S.SCHEDULED)
     session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", (share,))),))
-    events = lifecycle.take_back(Snapshot((make_agent("a1", **hardware),), (session,), NOW))
+    events = transitions.take_back(Snapshot((make_agent("a1", **hardware),), (session,), NOW))
     assert [event.to_state for event in events] == ([] if kept else [S.PENDING])
 
 
@@ -239,16 +239,16 @@ def test_a_place_on_a_gpu_that_is_gone_or_no_longer_cut_is_given_back(hardware, 
 )])  # fmt: skip
 def test_a_place_on_agents_that_answer_and_what_has_begun_is_kept(session):
     snapshot = Snapshot((make_agent("a1"), answers(drain_reason="disks")), (session,), NOW)
-    assert lifecycle.take_back(snapshot) == []
+    assert transitions.take_back(snapshot) == []
 
 
 # LOST agents
 
 
-def lost(session: Session, *, also: str = "") -> list[lifecycle.Event]:
+def lost(session: Session, *, also: str = "") -> list[transitions.Event]:
     """a2 is LOST, and so is the other one named."""
     agents = [replace(make_agent(a), state=AgentState.LOST if a in {"a2", also} else AgentState.ALIVE) for a in AGENTS]
-    return lifecycle.lose(Snapshot(tuple(agents), (session,), NOW))
+    return transitions.lose(Snapshot(tuple(agents), (session,), NOW))
 
 
 AGENTS = ("a1", "a2")
@@ -296,4 +296,4 @@ def test_what_is_being_ended_has_ended_when_all_its_agents_are_lost():
 
 def test_sessions_on_agents_that_are_only_unreachable_stay():
     away = replace(make_agent("a1"), state=AgentState.UNREACHABLE)
-    assert lifecycle.lose(Snapshot((away,), (placed_on(make_session(), "a1"),), NOW)) == []
+    assert transitions.lose(Snapshot((away,), (placed_on(make_session(), "a1"),), NOW)) == []

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from muster.core import observation
-from muster.core.lifecycle import TRANSITIONS, Event
+from muster.core.lifecycle.transitions import TRANSITIONS, Event, observation
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.reports import reports_of

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.lifecycle import Event
+from muster.core.lifecycle.outcomes import record
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
-from muster.core.outcomes import record
 from tests.reports import reports_of
 from tests.strategies import NOW, make_session, placed_on
 

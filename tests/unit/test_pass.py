@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.lifecycle import MAX_LAUNCHES
+from muster.core.lifecycle.transitions import MAX_LAUNCHES
 from muster.core.model.policy import GroupPolicy
 from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import Failing, Network, SimulatedAgent

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.lifecycle import MAX_LAUNCHES
+from muster.core.lifecycle.transitions import MAX_LAUNCHES
 from muster.core.model.session import LaunchStep, Result, SessionState
 from muster.core.values.errors import ImageError
 from tests.simulated_control_node import an_agent

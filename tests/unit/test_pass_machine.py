@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from muster.core.lifecycle import TRANSITIONS
+from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.simulated_agents import Failing

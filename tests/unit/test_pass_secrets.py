@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from muster.core import lifecycle
+from muster.core.lifecycle import transitions
 from muster.core.model.session import Result, SessionState
 from tests.simulated_control_node import ControlNode, Crash
 from tests.strategies import NOW
@@ -67,10 +67,10 @@ def test_a_restart_brings_the_secret_as_it_is_then_and_fails_where_it_is_gone(no
     session = node.submit(secrets=["token"])
     node.run()
     node.shell.secrets.set("ada", "token", "changed", NOW)
-    node.store.apply([lifecycle.restart(node.session(session), "ada", node.now)])
+    node.store.apply([transitions.restart(node.session(session), "ada", node.now)])
     node.run()
     assert kernels_of(node.gateway.manifests)[-1]["files"]["secrets/token"]["content"] == "changed"
     node.shell.secrets.remove("ada", "token")
-    node.store.apply([lifecycle.restart(node.session(session), "ada", node.now)])
+    node.store.apply([transitions.restart(node.session(session), "ada", node.now)])
     node.run()
     assert node.state(session) is S.ERROR

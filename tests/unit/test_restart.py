@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core import lifecycle
+from muster.core.lifecycle import transitions
 from muster.core.model.agent import AgentState
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
 from muster.core.scheduling.future import end_of
@@ -36,7 +36,7 @@ def running(node: ControlNode, size: int, **values: object) -> Session:
 
 
 def restart(node: ControlNode, session: Session) -> None:
-    assert node.store.apply([lifecycle.restart(node.session(session), "ada", node.now)])
+    assert node.store.apply([transitions.restart(node.session(session), "ada", node.now)])
 
 
 def places(session: Session) -> list[object]:
@@ -148,7 +148,7 @@ def test_one_that_is_ended_during_its_restart_ends_for_good(node, agents):
 @pytest.mark.parametrize("state", [state for state in S if state is not S.RUNNING])
 def test_only_a_running_session_can_be_restarted(state):
     with pytest.raises(IllegalTransitionError, match="only a RUNNING one"):
-        lifecycle.restart(make_session(state=state), "ada", NOW)
+        transitions.restart(make_session(state=state), "ada", NOW)
 
 
 def test_a_restart_counts_with_its_room_for_as_long_as_it_may_run_then():
@@ -160,7 +160,7 @@ def test_a_restart_counts_with_its_room_for_as_long_as_it_may_run_then():
 def test_the_word_that_it_was_stopped_does_nothing_once_a_user_ended_it(node):
     before = running(node, 2)
     restart(node, before)
-    late = lifecycle.ended(node.session(before), {}, node.now)
+    late = transitions.ended(node.session(before), {}, node.now)
     node.end(before)
     assert node.store.apply([late]) == []
     assert node.state(before) is S.TERMINATING

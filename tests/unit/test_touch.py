@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from muster.core.lifecycle.touch import Touched, leftovers, touches
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.touch import Touched, leftovers, touches
 from tests.reports import kernel_entry
 from tests.strategies import NOW, make_agent, make_session, placed_on
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core import lifecycle
+from muster.core.lifecycle import transitions
 from muster.core.model.agent import AgentState
 from muster.core.model.session import SessionState
 from tests.command_line import muster
@@ -33,7 +33,7 @@ def states() -> dict[str, str]:
 def end(store, name: str) -> None:
     """As if its agents had said that nothing is left of it."""
     session = store.find(name)
-    store.apply([lifecycle.Event(session.id, NOW, session.state, SessionState.TERMINATED, "ended", {}, {})])
+    store.apply([transitions.Event(session.id, NOW, session.state, SessionState.TERMINATED, "ended", {}, {})])
 
 
 def test_agents_tell_what_is_free_and_what_is_wrong(cluster):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from muster.cli.main import _COMMANDS
-from muster.core import lifecycle
+from muster.core.lifecycle import transitions
 from muster.core.model.session import Session, SessionState
 from muster.store.store import Store
 from tests.command_line import muster, submitted
@@ -180,7 +180,7 @@ def running(store: Store, name: str) -> Session:
     session = store.find(name)
     store.apply(
         [
-            lifecycle.Event(session.id, NOW, SessionState.PENDING, SessionState.SCHEDULED, "placed", {},
+            transitions.Event(session.id, NOW, SessionState.PENDING, SessionState.SCHEDULED, "placed", {},
                             {k.id: {"allocation": k.allocation} for k in placed_on(session, "a1").kernels})
         ]
     )  # fmt: skip

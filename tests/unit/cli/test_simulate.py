@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster.core.lifecycle import Event
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import AgentState
 from muster.core.model.session import SessionState
 from muster.store.store import Store

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.core.gpu_check import GpuFinding, gpu_findings
-from muster.core.lifecycle import Event, all_run, all_started, changed_facts, transition
+from muster.core.lifecycle.transitions import Event, all_run, all_started, changed_facts, transition
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.duration import format_duration

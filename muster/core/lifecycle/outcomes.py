@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from muster.core.lifecycle import Event, all_run, all_started, changed_facts, ended, launch_failed
+from muster.core.lifecycle.observation import Report, seen_kernels
+from muster.core.lifecycle.transitions import Event, all_run, all_started, changed_facts, ended, launch_failed
 from muster.core.model.session import LaunchStep, Session, SessionState
-from muster.core.observation import Report, seen_kernels
 
 Outcomes = Mapping[str, Mapping[str, Any]]
 

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from muster.core.lifecycle.notices import undelivered
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.notices import undelivered
 
 
 @dataclass(frozen=True, slots=True)

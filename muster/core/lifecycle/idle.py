@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from muster.core.lifecycle import Event, terminate, transition
+from muster.core.lifecycle.transitions import Event, terminate, transition
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.usage.kernel import KernelUse
 from muster.core.values.duration import format_duration
