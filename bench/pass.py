@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from muster.ansible_gateway.gateway import AnsibleGateway, Answered
 from muster.ansible_gateway.templates import Templates
+from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
-from muster.core.manifest import LaunchPolicy
 from muster.core.model.session import Allocation
 from muster.keys import make_key_pair
 from muster.service.queue_worker import News, QueueWorker, WorkerDependencies

@@ -3,7 +3,7 @@
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from muster.core.manifest import KeyPair
+from muster.core.launch.manifest import KeyPair
 
 
 def make_key_pair(comment: str) -> KeyPair:

@@ -9,7 +9,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from muster.core.callback_hosts import CallbackHosts
-from muster.core.manifest import LaunchPolicy
+from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.apps import KINDS, AppKind
 from muster.core.model.policy import Limit, Limits
 from muster.core.spec.apps import checked_health, checked_name, checked_url

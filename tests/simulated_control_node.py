@@ -12,8 +12,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.ansible_gateway.templates import Templates
+from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
-from muster.core.manifest import LaunchPolicy
 from muster.core.model.agent import AgentState
 from muster.core.model.session import Session, SessionState
 from muster.service.queue_worker import News, QueueWorker, Work, WorkerDependencies

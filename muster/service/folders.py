@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.playbook import HostAnswer
-from muster.core.manifest_folders import folder_to_make
+from muster.core.launch.folders import folder_to_make
 from muster.core.model.agent import AgentState
 from muster.core.model.folders import (
     Folder,

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from muster.core.launch.manifest import KeyPair
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
-from muster.core.manifest import KeyPair
 from muster.core.model.session import Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.startup import SECRET_PATTERN

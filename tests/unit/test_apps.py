@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.ansible_gateway.templates import Templates
-from muster.core.app_files import app_files, manifest_apps
-from muster.core.manifest import KeyPair, LaunchPolicy, manifest
+from muster.core.launch.app_files import app_files, manifest_apps
+from muster.core.launch.manifest import KeyPair, LaunchPolicy, manifest
 from muster.core.model.apps import KINDS, START_PATIENCE_S, App, AppState, app_token, app_views, apps_of, with_kinds
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.spec.errors import validated

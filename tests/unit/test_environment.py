@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.environment import environment
+from muster.core.launch.environment import environment
 from muster.core.model.session import Session
 from tests.strategies import make_session, placed_on, specs
 

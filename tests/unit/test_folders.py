@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.manifest_folders import folders_to_make, groups, mounts
+from muster.core.launch.folders import folders_to_make, groups, mounts
 from muster.core.model.folders import (
     Folder,
     FolderUser,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.manifest import LaunchPolicy, manifest
+from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import Allocation, Session, SessionState
 from tests.modules.agent_code import agent_manifest
 from tests.strategies import fake_key_pair, make_agent, make_session, placed_on

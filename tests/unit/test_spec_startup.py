@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.core.launch.startup_files import startup_files
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.spec.startup import MAX_BOOTSTRAP_BYTES, MAX_INPUT_BYTES
-from muster.core.startup_files import startup_files
 from muster.core.values.errors import SpecError
 from tests.strategies import make_session
 

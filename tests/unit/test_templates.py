@@ -6,7 +6,7 @@ import jinja2
 import pytest
 
 from muster.ansible_gateway.templates import Templates
-from muster.core.manifest import LaunchPolicy, manifest
+from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.keys import make_key_pair
 from tests.strategies import make_agent, make_session, placed_on

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from muster.core.app_files import app_files, manifest_apps
-from muster.core.environment import environment
 from muster.core.gpu_access import gpu_access
-from muster.core.manifest_folders import folders_to_make, groups, mounts
+from muster.core.launch.app_files import app_files, manifest_apps
+from muster.core.launch.environment import environment
+from muster.core.launch.folders import folders_to_make, groups, mounts
+from muster.core.launch.startup_files import startup_files
 from muster.core.model.agent import Agent
 from muster.core.model.numa import cpuset, promised_by_node
 from muster.core.model.session import Kernel, LaunchStep, Session, SessionState
 from muster.core.spec.session_spec import HOME
-from muster.core.startup_files import startup_files
 
 Render = Callable[[str, Mapping[str, Any]], str]
 _TEMPLATES = {
