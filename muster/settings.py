@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from muster.core.callback_hosts import CallbackHosts
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.apps import KINDS, AppKind
 from muster.core.model.policy import Limit, Limits
+from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
 from muster.core.spec.errors import validated
 from muster.core.spec.values import Bytes, Milli, invalid

@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any
 
 from muster.ansible_gateway.gateway import Answer
-from muster.core.image_names import familiar
+from muster.core.images.names import familiar
 from muster.core.model.agent import Agent
 from muster.core.values.errors import AnsibleFailedError, ImageError
 

@@ -8,7 +8,7 @@ import click
 from muster.cli.context import asks_server, backend, complete_session, current_user, json_option, sessions, split_kernel
 from muster.cli.output import print_json
 from muster.cli.sync_progress import SyncProgress, outcome_json
-from muster.core.committed_image import CommittedImage
+from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes
 from muster.service.known_images import committed_json

@@ -12,7 +12,7 @@ import click
 
 from muster.cli.context import json_option
 from muster.cli.output import print_json
-from muster.core.image_names import familiar
+from muster.core.images.names import familiar
 from muster.core.model.agent import agent_from_report
 from muster.core.values.errors import MusterError, PassInProgressError
 from muster.core.values.slots import format_slot

@@ -9,7 +9,7 @@ import click
 from muster.cli.context import backend, current_user, json_option, sessions
 from muster.cli.output import print_json, print_table
 from muster.cli.sync_progress import SyncProgress, outcome_json
-from muster.core.image_catalog import ImageVersion
+from muster.core.images.catalog import ImageVersion
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes, format_slots
 from muster.service.catalog import reference_of

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from muster.core.committed_image import CommittedImage
+from muster.core.images.committed import CommittedImage
 from muster.core.model.session import FINAL, Session
 from muster.core.values.errors import MusterError, NotFoundError
 from muster.remote.client import Client, ServerError

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from muster.core.image_names import familiar
+from muster.core.images.names import familiar
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot

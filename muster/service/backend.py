@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from muster.core.committed_image import CommittedImage
+from muster.core.images.committed import CommittedImage
 from muster.core.model.apps import AppView
 from muster.core.model.folders import Folder, FolderUser
 from muster.core.model.plan import Wait

@@ -9,7 +9,7 @@ import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
-from muster.core.callback_hosts import CallbackHosts
+from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.values.errors import MusterError
 
 _CONNECT_TIMEOUT_S = 5.0

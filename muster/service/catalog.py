@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from muster.core.image_catalog import Catalog, ImageVersion
-from muster.core.image_choice import Choosing, with_images
+from muster.core.images.catalog import Catalog, ImageVersion
+from muster.core.images.choice import Choosing, with_images
 from muster.core.model.agent import Agent
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec

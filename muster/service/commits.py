@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from muster.core.committed_image import CommittedImage, parse_name
+from muster.core.images.committed import CommittedImage, parse_name
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from muster.core.committed_image import CommittedImage
+from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import MusterError, NotPossibleInStateError
 
 _log = logging.getLogger(__name__)

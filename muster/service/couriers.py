@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from muster.core.callback_hosts import CallbackHosts
-from muster.core.telling import Delivery
+from muster.core.notify.callback_hosts import CallbackHosts
+from muster.core.notify.deliveries import Delivery
 from muster.core.values.errors import PassInProgressError, StoreUnavailableError
 from muster.service.callbacks import NotToldError, post
 from muster.settings import Settings

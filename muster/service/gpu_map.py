@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from muster.core.gpu_access import KernelGpu, kernel_gpus
+from muster.core.gpus.access import KernelGpu, kernel_gpus
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.session import GpuShare, Kernel, Session
 from muster.service.agents import AgentUse

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from muster.core.committed_image import CommittedImage
-from muster.core.image_names import familiar
+from muster.core.images.committed import CommittedImage
+from muster.core.images.names import familiar
 from muster.core.model.agent import Agent, AgentState
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.images import copy, image_id, pull

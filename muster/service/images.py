@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from muster.core.image_names import familiar
+from muster.core.images.names import familiar
 from muster.core.model.agent import Agent, AgentState
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError
 from muster.engine.images import copy, image_id

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.committed_image import CommittedImage
-from muster.core.image_catalog import ImageVersion, as_shown
+from muster.core.images.catalog import ImageVersion, as_shown
+from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import NotFoundError
 from muster.service.administrators import is_administrator
 from muster.service.agents import holders

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from muster.core.committed_image import CommittedImage
+from muster.core.images.committed import CommittedImage
 from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.model.token import Token

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from muster.core.image_names import familiar
+from muster.core.images.names import familiar
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session
 from muster.core.values.errors import ImageError

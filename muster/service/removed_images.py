@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from muster.core.committed_image import CommittedImage, parse_name
+from muster.core.images.committed import CommittedImage, parse_name
 from muster.core.model.session import FINAL
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError, NotPossibleInStateError
 from muster.engine.commit import remove

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from muster.core.callback_hosts import check_callback
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.apps import with_kinds
@@ -13,6 +12,7 @@ from muster.core.model.plan import Wait
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Kernel, LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.notify.callback_hosts import check_callback
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.scheduling.schedule import schedule
 from muster.core.spec.errors import validated

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from muster.core.telling import CALLBACK, Delivery, hook_target, retry_at
+from muster.core.notify.deliveries import CALLBACK, Delivery, hook_target, retry_at
 from muster.store.connection import reading, writing
 from muster.store.counters import raised, value_of
 from muster.store.known_sessions import SESSION_REVISION

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.committed_image import CommittedImage
+from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import NameTakenError
 from muster.store.connection import reading, writing
 from muster.store.tables import images

@@ -6,7 +6,7 @@ import pytest
 
 from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
-from muster.core.telling import MAX_ATTEMPTS
+from muster.core.notify.deliveries import MAX_ATTEMPTS
 from muster.core.values.errors import NameTakenError, NotFoundError, NotPossibleInStateError, SettingsError
 from muster.seal import make_key
 from muster.service.secrets import Secrets

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.committed_image import CommittedImage, parse_name
+from muster.core.images.committed import CommittedImage, parse_name
 from muster.core.values.errors import NameTakenError
 from tests.strategies import NOW
 

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from muster.core.callback_hosts import CallbackHosts, check_callback
+from muster.core.notify.callback_hosts import CallbackHosts, check_callback
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SettingsError, SpecError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.gpu_access import GpuAccess, gpu_access, kernel_gpus
+from muster.core.gpus.access import GpuAccess, gpu_access, kernel_gpus
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.agent import Agent, agent_from_report
 from muster.core.model.agent_attributes import FgpuChoice

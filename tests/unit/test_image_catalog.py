@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.image_catalog import Catalog, shortages
-from muster.core.image_choice import Choosing, with_images
+from muster.core.images.catalog import Catalog, shortages
+from muster.core.images.choice import Choosing, with_images
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SpecError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.layer_changes import Entry, kept
+from muster.core.images.layer_changes import Entry, kept
 
 HOME = "/home/ada"
 MOUNTS = ("/home/ada/data", "/mnt/deep/data")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.gpu_check import TOLERANCE_BYTES
+from muster.core.gpus.check import TOLERANCE_BYTES
 from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import SimulatedAgent
 from tests.simulated_control_node import an_agent

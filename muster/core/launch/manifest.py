@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from muster.core.gpu_access import gpu_access
+from muster.core.gpus.access import gpu_access
 from muster.core.launch.app_files import app_files, manifest_apps
 from muster.core.launch.environment import environment
 from muster.core.launch.folders import folders_to_make, groups, mounts

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.gpu_check import GpuFinding, gpu_findings
+from muster.core.gpus.check import GpuFinding, gpu_findings
 from muster.core.lifecycle.transitions import Event, all_run, all_started, changed_facts, transition
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot

@@ -1,6 +1,6 @@
 """By what means kernels get shares of GPUs: what each needs of a host, and what it adds to a container.
 
-All take plain facts of a report and give plain values; `muster/core/gpu_access.py` makes a manifest's entries of them.
+All take plain facts of a report and give plain values; `muster/core/gpus/access.py` makes a manifest's entries of them.
 """
 
 from collections.abc import Mapping

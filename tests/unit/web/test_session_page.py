@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.committed_image import CommittedImage
+from muster.core.images.committed import CommittedImage
 from muster.core.model.session import Allocation, GpuShare, LaunchStep, Result, SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import NameTakenError

@@ -3,8 +3,8 @@
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from muster.core.image_catalog import ImageVersion, shortages
-from muster.core.image_names import familiar
+from muster.core.images.catalog import ImageVersion, shortages
+from muster.core.images.names import familiar
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.architecture import LABEL
 from muster.core.values.errors import FieldError, SpecError

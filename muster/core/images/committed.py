@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from muster.core.image_catalog import ImageVersion
+from muster.core.images.catalog import ImageVersion
 
 _NAME = re.compile(r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
