@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from muster.ansible_gateway.gateway import Answer
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
-from muster.core.lifecycle import transitions
+from muster.core.lifecycle import observation, transitions
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.outcomes import record
 from muster.core.lifecycle.touch import kept_for_gangs, leftovers, touches
-from muster.core.lifecycle.transitions import Event, observation
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent, AgentState, agent_from_report
 from muster.core.model.plan import Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
