@@ -37,7 +37,7 @@ from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PlacementPolicy
 from muster.core.scheduling.placement import Constraint, Gang, Rooms, Typical, typical_requests
 from muster.core.values.slots import Slots
-from muster.service.scheduler_plugins import load_placement
+from muster.service.scheduler.plugins import load_placement
 
 MIB = 1 << 20
 GPU = 1000

@@ -40,8 +40,8 @@ from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
 from muster.core.model.session import Allocation
 from muster.keys import make_key_pair
-from muster.service.queue_worker import News, QueueWorker, WorkerDependencies
-from muster.service.secrets import Secrets
+from muster.service.queue.worker import News, QueueWorker, WorkerDependencies
+from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
 from tests.strategies import make_agent, make_session
 

@@ -43,7 +43,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.spec.session_spec import SessionSpec
-from muster.service.scheduler_plugins import load_placement
+from muster.service.scheduler.plugins import load_placement
 from tests.simulated_agents import report_of
 
 NOW = 1_763_724_000.0

@@ -43,7 +43,7 @@ from bench.web_load import Heard, listen, write
 from muster.core.model.plan import Wait, WaitCode
 from muster.core.model.session import Session, SessionState
 from muster.core.model.token import Scope
-from muster.service.tokens import create_token
+from muster.service.identity.tokens import create_token
 from muster.store.store import Store
 from tests.strategies import make_session, placed_on
 

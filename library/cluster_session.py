@@ -119,7 +119,7 @@ def main() -> None:
     )
     try:
         from muster.core.values.errors import MusterError  # noqa: PLC0415 - so that its absence gets a clear answer
-        from muster.service.declared_session import DeclaredSession  # noqa: PLC0415
+        from muster.service.sessions.declared import DeclaredSession  # noqa: PLC0415
     except ImportError:
         fail_without_muster(module)
     given = module.params

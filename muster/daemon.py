@@ -18,9 +18,9 @@ from muster.core.values.errors import (
 )
 from muster.engine.agent_engine import watch_deaths
 from muster.service.control_node import opened
-from muster.service.couriers import couriers_at_work
-from muster.service.queue_loop import KernelDied, Nudge, QueueLoop
-from muster.service.queue_worker import WorkerDependencies
+from muster.service.notify.couriers import couriers_at_work
+from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
+from muster.service.queue.worker import WorkerDependencies
 from muster.settings import Settings
 from muster.store.lock import QueueLock, exclusive, queue_lock
 from muster.store.store import Store

@@ -34,9 +34,9 @@ import muster.cli.submit
 import muster.cli.token
 import muster.cli.top
 import muster.cli.why
-import muster.service.commits
 import muster.service.control_node
-import muster.service.images  # noqa: F401 - like the ones above, for the children to find
+import muster.service.images.commits
+import muster.service.images.distribution  # noqa: F401 - like the ones above, for the children to find
 from muster.cli.main import main
 
 

@@ -16,8 +16,8 @@ from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
 from muster.core.model.agent import AgentState
 from muster.core.model.session import Session, SessionState
-from muster.service.queue_worker import News, QueueWorker, Work, WorkerDependencies
-from muster.service.secrets import Secrets
+from muster.service.queue.worker import News, QueueWorker, Work, WorkerDependencies
+from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
 from tests.simulated_agents import Container, SimulatedAgent, SimulatedGateway, report_of
 from tests.strategies import NOW, fake_key_pair, make_session

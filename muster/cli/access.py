@@ -12,9 +12,9 @@ from muster.core.model.session import Kernel, Session
 from muster.core.values.errors import MusterError
 from muster.engine.agent_engine import container_of
 from muster.engine.command import run_in
-from muster.service.access import plain_ssh_command, ssh_config
-from muster.service.session_logs import LogWanted, agent_of
-from muster.service.sessions import Sessions, kernel_named
+from muster.service.reach.logs import LogWanted, agent_of
+from muster.service.reach.ssh_access import plain_ssh_command, ssh_config
+from muster.service.sessions.sessions import Sessions, kernel_named
 
 
 @click.command()

@@ -12,7 +12,7 @@ from muster.cli.resources import agent_state
 from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
-from muster.service.agents import (
+from muster.service.agents.agents import (
     AgentUse,
     agent_use_json,
     agents_in_use,
@@ -22,8 +22,8 @@ from muster.service.agents import (
     sessions_json,
     until_empty,
 )
-from muster.service.sessions import Sessions
-from muster.service.views import timestamp
+from muster.service.sessions.sessions import Sessions
+from muster.service.sessions.views import timestamp
 
 
 def complete_agent(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -160,7 +160,7 @@ def drain_(
         if wait or end_sessions or reason:
             raise BadInputError("--plan: it changes nothing; leave out --wait, --end-sessions and --reason")
         # Here, since importing the scheduler would be most of what the other commands cost.
-        from muster.service.drain_plan import planned_drain  # noqa: PLC0415
+        from muster.service.questions.drain_plan import planned_drain  # noqa: PLC0415
 
         with sessions() as service:
             print_drain_plan(planned_drain(service, names), as_json=as_json)

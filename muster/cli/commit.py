@@ -11,13 +11,13 @@ from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes
-from muster.service.known_images import committed_json
-from muster.service.sessions import Sessions
+from muster.service.images.known import committed_json
+from muster.service.sessions.sessions import Sessions
 from muster.service.wake import AGENTS, wake
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
-    from muster.service.commits import Commit
-    from muster.service.images import Synced
+    from muster.service.images.commits import Commit
+    from muster.service.images.distribution import Synced
 
 
 @click.command()
@@ -51,7 +51,7 @@ def commit(reference: str, name: str, message: str, public: bool, copies: bool, 
         _say(image, as_json=as_json)
     else:
         # The Docker SDK loads slowly.
-        from muster.service.commits import CommitWanted, committed, planned_commit  # noqa: PLC0415
+        from muster.service.images.commits import CommitWanted, committed, planned_commit  # noqa: PLC0415
 
         wanted = CommitWanted(kernel, name, message, public)
         wanted.checked()
@@ -74,7 +74,7 @@ def _say(image: CommittedImage, *, as_json: bool) -> None:
 
 
 def _copied(service: Sessions, planned: "Commit", progress: SyncProgress, *, as_json: bool) -> list["Synced"]:
-    from muster.service.images import image_sync, synced  # noqa: PLC0415 - the Docker SDK loads slowly
+    from muster.service.images.distribution import image_sync, synced  # noqa: PLC0415 - the Docker SDK loads slowly
 
     agents, agent = service.snapshot().agents, planned.agent
     wanted = image_sync(agents, planned.image.reference, source_id=agent.id, group=agent.resource_group)

@@ -13,7 +13,7 @@ from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError
 from muster.service.backend import Backend, Wanted
 from muster.service.local_backend import LocalBackend
-from muster.service.sessions import Sessions
+from muster.service.sessions.sessions import Sessions
 from muster.settings import load_settings
 from muster.store.store import Store
 

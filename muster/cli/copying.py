@@ -18,8 +18,8 @@ from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError, MusterError
 from muster.engine import copying
 from muster.engine.agent_engine import container_of
-from muster.service.session_logs import agent_of
-from muster.service.sessions import kernel_named
+from muster.service.reach.logs import agent_of
+from muster.service.sessions.sessions import kernel_named
 
 _KERNEL = re.compile(r"([a-z][a-z-]*[0-9]+):(.*)", re.DOTALL)
 _FIRST_PROGRESS_S = 1.0

@@ -6,7 +6,7 @@ from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
 from muster.core.model.session import SessionState
-from muster.service.views import session_json
+from muster.service.sessions.views import session_json
 
 
 @click.command()

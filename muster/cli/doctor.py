@@ -16,7 +16,7 @@ from muster.core.images.names import familiar
 from muster.core.model.agent import agent_from_report
 from muster.core.values.errors import MusterError, PassInProgressError
 from muster.core.values.slots import format_slot
-from muster.service.catalog import default_reference, load_catalog, tags_on
+from muster.service.images.catalog import default_reference, load_catalog, tags_on
 from muster.settings import Settings, load_settings, settings_path
 from muster.store.lock import queue_lock
 from muster.store.store import Store

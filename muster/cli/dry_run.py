@@ -9,7 +9,7 @@ from muster.cli.why import print_suggestions, surroundings
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.explain import explain, placed_where
 from muster.service.backend import DryRun
-from muster.service.question_views import answer_json
+from muster.service.questions.views import answer_json
 
 STARTS, WAITS, NEVER = 0, 1, 2
 _MOST_SHOWN = 10

@@ -10,7 +10,7 @@ from muster.cli.progress import follow
 from muster.core.model.session import FINAL, Session
 from muster.core.values.errors import BadInputError
 from muster.service.backend import Wanted
-from muster.service.views import session_json
+from muster.service.sessions.views import session_json
 
 
 @click.command()

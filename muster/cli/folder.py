@@ -11,9 +11,9 @@ from muster.cli.output import print_json, print_table
 from muster.core.model.folders import Folder, named
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_slot, parse_bytes
-from muster.service.folder_views import FoldersTold, FolderTold, FolderUse, folder_json, removed_json
-from muster.service.owned_folders import DEFAULT_PROJECT, FoldersWanted
-from muster.service.views import timestamp
+from muster.service.folders.owned import DEFAULT_PROJECT, FoldersWanted
+from muster.service.folders.views import FoldersTold, FolderTold, FolderUse, folder_json, removed_json
+from muster.service.sessions.views import timestamp
 
 _UNKNOWN = "n/a"
 

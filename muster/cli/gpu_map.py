@@ -6,7 +6,7 @@ from string import ascii_lowercase, ascii_uppercase
 from muster.cli.output import print_table
 from muster.core.model.session import Session
 from muster.core.values.slots import format_bytes, format_milli
-from muster.service.gpu_map import GpuUse, HeldShare
+from muster.service.agents.gpu_map import GpuUse, HeldShare
 
 _CELLS = 20
 _LETTERS = ascii_lowercase + ascii_uppercase

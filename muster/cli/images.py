@@ -12,8 +12,8 @@ from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.images.catalog import ImageVersion
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes, format_slots
-from muster.service.catalog import reference_of
-from muster.service.known_images import KnownImage, known_json, named_images
+from muster.service.images.catalog import reference_of
+from muster.service.images.known import KnownImage, known_json, named_images
 from muster.service.wake import AGENTS, wake
 
 
@@ -131,7 +131,7 @@ def sync(reference: str, source: str | None, targets: tuple[str, ...], group: st
     REFERENCE is a name in the catalog or an image reference. By default it goes to all agents that answer. Exit code 1
     when one of them could not be given it.
     """
-    from muster.service.images import image_sync, synced  # noqa: PLC0415 - the Docker SDK loads slowly
+    from muster.service.images.distribution import image_sync, synced  # noqa: PLC0415 - the Docker SDK loads slowly
 
     names = [name.strip() for value in targets for name in value.split(",") if name.strip()]
     if names and group is not None:
@@ -170,7 +170,7 @@ def rm(reference: str, as_json: bool) -> None:
     Its author may, and whoever keeps the control node. Exit code 1 when an agent could not be reached: the image stays
     in the catalog then, and the same command tries the others again.
     """
-    from muster.service.removed_images import remove_image  # noqa: PLC0415 - the Docker SDK loads slowly
+    from muster.service.images.removal import remove_image  # noqa: PLC0415 - the Docker SDK loads slowly
 
     with sessions() as service:
         removed = remove_image(service, reference, current_user())

@@ -12,8 +12,8 @@ from muster.cli.report import print_uses
 from muster.core.model.session import Session, SessionState
 from muster.core.values.slots import format_slots
 from muster.service.backend import Wanted
-from muster.service.question_views import details_json
-from muster.service.views import session_json, timestamp, why_text
+from muster.service.questions.views import details_json
+from muster.service.sessions.views import session_json, timestamp, why_text
 from muster.store.store import StoryLine
 
 

@@ -8,10 +8,10 @@ from muster.cli.context import complete_session, json_option, sessions
 from muster.cli.output import print_json
 from muster.core.model.apps import AppState
 from muster.core.values.errors import MusterError
-from muster.service.access import ssh_config
-from muster.service.app_tunnel import app_tunnel, free_local_port, plain_tunnel_command, token_of
-from muster.service.apps import app_named, check_openable, session_apps
-from muster.service.session_logs import agent_of
+from muster.service.reach.app_tunnel import app_tunnel, free_local_port, plain_tunnel_command, token_of
+from muster.service.reach.apps import app_named, check_openable, session_apps
+from muster.service.reach.logs import agent_of
+from muster.service.reach.ssh_access import ssh_config
 
 
 @click.command("open")

@@ -50,7 +50,7 @@ def prepare() -> None:
 
     The first decision after an installation or an upgrade would do the same.
     """
-    from muster.service.placement_code import compile_placement  # noqa: PLC0415 - numba loads slowly
+    from muster.service.scheduler.compiled_code import compile_placement  # noqa: PLC0415 - numba loads slowly
 
     seconds = compile_placement()
     click.echo("nothing to do" if seconds is None else f"compiled in {seconds:.0f} s")

@@ -10,7 +10,7 @@ from muster.core.model.session import Session, SessionState
 from muster.core.values.array import format_indexes
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_slots
-from muster.service.views import why_text
+from muster.service.sessions.views import why_text
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

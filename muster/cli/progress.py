@@ -7,8 +7,8 @@ import click
 from muster.core.model.session import Session
 from muster.core.values.errors import MusterError
 from muster.service.backend import Backend
-from muster.service.sessions import Sessions
-from muster.service.views import why_text
+from muster.service.sessions.sessions import Sessions
+from muster.service.sessions.views import why_text
 
 
 class WaitedTooLongError(MusterError):

@@ -14,8 +14,8 @@ from muster.core.usage.report import KEYS, Line, Totals
 from muster.core.values.duration import format_duration
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes
-from muster.service.reports import DEFAULT_SPAN_S, point_or_ago, report_json, report_keys
-from muster.service.use_views import AMOUNTS, line_json
+from muster.service.usage.reports import DEFAULT_SPAN_S, point_or_ago, report_json, report_keys
+from muster.service.usage.views import AMOUNTS, line_json
 
 
 @click.command()

@@ -10,8 +10,8 @@ from muster.cli.output import print_json, print_table
 from muster.core.model.reservation import Reservation
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError
-from muster.service.reservations import create_reservation, remove_reservation, reservation_json, window
-from muster.service.views import timestamp
+from muster.service.agents.reservations import create_reservation, remove_reservation, reservation_json, window
+from muster.service.sessions.views import timestamp
 
 
 def complete_reservation(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

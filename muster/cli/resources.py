@@ -11,8 +11,8 @@ from muster.cli.gpu_map import print_gpu_map
 from muster.cli.output import age, print_json, print_table
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_slot
-from muster.service.agents import AgentUse
-from muster.service.gpu_map import gpu_use_json
+from muster.service.agents.agents import AgentUse
+from muster.service.agents.gpu_map import gpu_use_json
 
 
 @click.command()

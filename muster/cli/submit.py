@@ -18,7 +18,7 @@ from muster.core.model.plan import Wait
 from muster.core.model.session import FINAL, Result, Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
-from muster.service.views import session_json
+from muster.service.sessions.views import session_json
 
 _MARK = "#MUSTER"
 _ASSIGNMENTS = ("env", "labels")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
-    from muster.service.images import Synced
+    from muster.service.images.distribution import Synced
 
 
 class SyncProgress:

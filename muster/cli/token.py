@@ -7,8 +7,8 @@ import click
 from muster.cli.context import json_option, sessions
 from muster.cli.output import age, print_json, print_table
 from muster.core.model.token import Scope, Token
-from muster.service.tokens import create_token, token_json
-from muster.service.views import timestamp
+from muster.service.identity.tokens import create_token, token_json
+from muster.service.sessions.views import timestamp
 
 
 @click.group("token")

@@ -8,7 +8,7 @@ import click
 from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_table
 from muster.core.values.slots import format_bytes, format_milli
-from muster.service.live_use import KernelNow, kernel_now_json
+from muster.service.usage.live import KernelNow, kernel_now_json
 
 _WHERE = ("SESSION", "KERNEL", "AGENT", "OWNER")
 _HEADERS = (*_WHERE, "CPU", "MEMORY", "NET IN", "NET OUT", "GPU", "GPU MEM", "PROCESSES", "PROBLEM")

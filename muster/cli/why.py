@@ -10,9 +10,9 @@ from muster.cli.output import print_json, print_table
 from muster.core.values.slots import format_slots
 from muster.core.whatif.explain import Surroundings, code_text, explain, moment_text, start_text
 from muster.core.whatif.hypothesis import Suggestion
-from muster.service.question_views import queued_json, why_json
-from muster.service.views import why_text
-from muster.service.what_if import Queued
+from muster.service.questions.views import queued_json, why_json
+from muster.service.questions.what_if import Queued
+from muster.service.sessions.views import why_text
 
 
 @click.command()

@@ -12,19 +12,19 @@ from muster.core.model.session import FINAL, Session
 from muster.core.values.errors import MusterError, NotFoundError
 from muster.remote.client import Client, ServerError
 from muster.remote.folders import RemoteFolders, RemoteSecrets
+from muster.service.agents.gpu_map import GpuUse
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
-from muster.service.commits_under_way import CommitState, Progressed
-from muster.service.gpu_map import GpuUse
-from muster.service.known_images import KnownImages
-from muster.service.reports import Report
-from muster.service.session_logs import LogWanted
-from muster.service.session_pages import SessionPage
-from muster.service.views import timestamp
-from muster.service.what_if import Queued
+from muster.service.images.commits_under_way import CommitState, Progressed
+from muster.service.images.known import KnownImages
+from muster.service.questions.what_if import Queued
+from muster.service.reach.logs import LogWanted
+from muster.service.sessions.listing import SessionPage
+from muster.service.sessions.views import timestamp
+from muster.service.usage.reports import Report
 from muster.service.wire import unpacked
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
-    from muster.service.live_use import KernelNow
+    from muster.service.usage.live import KernelNow
 
 _PAGE = 1000
 _POLL_S = 0.5
@@ -129,7 +129,7 @@ class RemoteBackend:
         return report
 
     def looks(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[Sequence["KernelNow"]]:
-        from muster.service.live_use import KernelNow  # noqa: PLC0415 - the Docker SDK loads slowly
+        from muster.service.usage.live import KernelNow  # noqa: PLC0415 - the Docker SDK loads slowly
 
         while True:
             began = time.monotonic()

@@ -20,7 +20,7 @@ from muster.core.values.errors import (
     SpecError,
     StoreUnavailableError,
 )
-from muster.service.tokens import NoTokenError, ScopeError
+from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.wire import MEDIA_TYPE
 
 _PATIENCE = httpx.Timeout(60.0, connect=10.0)

@@ -7,9 +7,9 @@ from urllib.parse import quote
 from muster.core.model.folders import Folder, FolderUser
 from muster.core.values.errors import BadInputError
 from muster.remote.client import Client
-from muster.service.folder_views import FolderRemoved, FoldersTold
-from muster.service.owned_folders import FoldersWanted
-from muster.service.owned_secrets import SecretName
+from muster.service.folders.owned import FoldersWanted
+from muster.service.folders.views import FolderRemoved, FoldersTold
+from muster.service.secrets.owned import SecretName
 from muster.service.wire import unpacked
 
 

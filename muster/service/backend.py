@@ -12,19 +12,19 @@ from muster.core.model.plan import Wait
 from muster.core.model.session import Session, SessionState
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.hypothesis import Suggestion
-from muster.service.commits_under_way import Progressed
-from muster.service.folder_views import FolderRemoved, FoldersTold
-from muster.service.gpu_map import GpuUse, HeldShare
-from muster.service.known_images import KnownImages
-from muster.service.owned_folders import FoldersWanted
-from muster.service.owned_secrets import SecretName
-from muster.service.reports import Report
-from muster.service.session_logs import LogWanted
-from muster.service.what_if import Queued
+from muster.service.agents.gpu_map import GpuUse, HeldShare
+from muster.service.folders.owned import FoldersWanted
+from muster.service.folders.views import FolderRemoved, FoldersTold
+from muster.service.images.commits_under_way import Progressed
+from muster.service.images.known import KnownImages
+from muster.service.questions.what_if import Queued
+from muster.service.reach.logs import LogWanted
+from muster.service.secrets.owned import SecretName
+from muster.service.usage.reports import Report
 from muster.store.store import StoryLine
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
-    from muster.service.live_use import KernelNow
+    from muster.service.usage.live import KernelNow
 
 
 @dataclass(frozen=True, slots=True)

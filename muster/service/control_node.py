@@ -13,13 +13,13 @@ from muster.ansible_gateway.templates import Templates
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import PassInProgressError
 from muster.keys import make_key_pair
-from muster.service.couriers import deliver_once
-from muster.service.image_source import ImageSource
-from muster.service.queue_loop import QueueLoop
-from muster.service.queue_worker import Work, WorkerDependencies
-from muster.service.secrets import Secrets
-from muster.service.session_ends import idle_rules
-from muster.service.site_scheduling import SiteScheduling
+from muster.service.images.source import ImageSource
+from muster.service.notify.couriers import deliver_once
+from muster.service.queue.loop import QueueLoop
+from muster.service.queue.session_ends import idle_rules
+from muster.service.queue.worker import Work, WorkerDependencies
+from muster.service.scheduler.site_policy import SiteScheduling
+from muster.service.secrets.secrets import Secrets
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings, load_settings
 from muster.store.lock import queue_lock

@@ -17,33 +17,33 @@ from muster.core.model.session import Session
 from muster.core.model.token import Token
 from muster.core.usage.report import use_report
 from muster.core.values.errors import BadInputError, NotFoundError
-from muster.service.agent_resources import ClusterResources, seen_gpus
-from muster.service.agents import AgentUse, agent_use_json, agents_in_use, drain, named_agents, resume
-from muster.service.app_gateway import openable_app
-from muster.service.apps import session_apps
+from muster.service.agents.agents import AgentUse, agent_use_json, agents_in_use, drain, named_agents, resume
+from muster.service.agents.gpu_map import GpuUse, session_shares
+from muster.service.agents.resources import ClusterResources, seen_gpus
 from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
-from muster.service.commits_under_way import CommitState, Progressed
-from muster.service.gpu_map import GpuUse, session_shares
-from muster.service.known_images import KnownImages, known_images, known_json
-from muster.service.launch_choices import LaunchChoices, launch_choices, spec_again
-from muster.service.owned_folders import OwnedFolders
-from muster.service.owned_secrets import OwnedSecrets
-from muster.service.reports import DEFAULT_SPAN_S, Report, report_keys
-from muster.service.scope import check_admin, check_may_change, owner_of_new
-from muster.service.seen_dry_run import seen_answers
-from muster.service.seen_queue import SeenQueue, seen_queue
-from muster.service.seen_why import seen_sessions, seen_why
-from muster.service.session_logs import LogWanted, opened_log
-from muster.service.session_pages import PageWanted, SessionFilter, SessionPage, session_page
-from muster.service.sessions import Sessions, kernel_named
-from muster.service.terminal import Terminal, open_terminal
-from muster.service.use_views import session_uses_json
-from muster.service.what_if import Queued, WhatIf
+from muster.service.folders.owned import OwnedFolders
+from muster.service.identity.scope import check_admin, check_may_change, owner_of_new
+from muster.service.images.commits_under_way import CommitState, Progressed
+from muster.service.images.known import KnownImages, known_images, known_json
+from muster.service.questions.dry_run import seen_answers
+from muster.service.questions.queue import SeenQueue, seen_queue
+from muster.service.questions.what_if import Queued, WhatIf
+from muster.service.questions.why import seen_sessions, seen_why
+from muster.service.reach.app_gateway import openable_app
+from muster.service.reach.apps import session_apps
+from muster.service.reach.logs import LogWanted, opened_log
+from muster.service.reach.terminal import Terminal, open_terminal
+from muster.service.secrets.owned import OwnedSecrets
+from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
+from muster.service.sessions.listing import PageWanted, SessionFilter, SessionPage, session_page
+from muster.service.sessions.sessions import Sessions, kernel_named
+from muster.service.usage.reports import DEFAULT_SPAN_S, Report, report_keys
+from muster.service.usage.views import session_uses_json
 from muster.store.submissions import Submission, SubmittedBeforeError
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
-    from muster.service.commits import Commit
-    from muster.service.live_use import KernelNow
+    from muster.service.images.commits import Commit
+    from muster.service.usage.live import KernelNow
 
 _MOST_DEPENDENCIES = 10
 
@@ -218,7 +218,7 @@ class LocalBackend:
 
         `begin_commit` does not wait for that. Raises as `begin_commit`, ImageError and AgentUnreachableError.
         """
-        from muster.service.commits import committed  # noqa: PLC0415 - the Docker SDK loads slowly
+        from muster.service.images.commits import committed  # noqa: PLC0415 - the Docker SDK loads slowly
 
         planned = self._planned_commit(reference, kernel, name, message=message, public=public)
         return committed(self.service, planned, progressed or (lambda _done, _total: None))
@@ -231,7 +231,7 @@ class LocalBackend:
         Raises ScopeError, NotFoundError, BadInputError and NameTakenError for the name, and NotPossibleInStateError for
         a session that does not run.
         """
-        from muster.service.commits import made_of_claim  # noqa: PLC0415 - the Docker SDK loads slowly
+        from muster.service.images.commits import made_of_claim  # noqa: PLC0415 - the Docker SDK loads slowly
 
         planned = self._planned_commit(reference, kernel, name, message=message, public=public)
         self.service.commits.check_room(self.user)
@@ -283,7 +283,7 @@ class LocalBackend:
 
     def looks(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[Sequence["KernelNow"]]:
         """What running sessions use: the named ones, or all that he sees. Raises as `looks.looks`."""
-        from muster.service.looks import looks  # noqa: PLC0415 - the Docker SDK loads slowly
+        from muster.service.usage.looks import looks  # noqa: PLC0415 - the Docker SDK loads slowly
 
         return looks(self.service, references, self._token.owner_filter, interval_s, once=once)
 
@@ -318,7 +318,7 @@ class LocalBackend:
         check_may_change(self._token)
 
     def _planned_commit(self, reference: str, kernel: str | None, name: str, *, message: str, public: bool) -> "Commit":
-        from muster.service.commits import CommitWanted, planned_commit  # noqa: PLC0415 - the Docker SDK loads slowly
+        from muster.service.images.commits import CommitWanted, planned_commit  # noqa: PLC0415 - the Docker SDK loads slowly
 
         self.check_may_change()
         wanted = CommitWanted(kernel, name, message, public)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from muster.core.model.agent import AgentState
 from muster.core.model.session import FINAL, SessionState
 from muster.core.values.slots import Slots, total
-from muster.service.agents import agents_in_use
-from muster.service.pass_durations import PassDurations, pass_durations
-from muster.service.sessions import Sessions
+from muster.service.agents.agents import agents_in_use
+from muster.service.queue.pass_durations import PassDurations, pass_durations
+from muster.service.sessions.sessions import Sessions
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from muster.core.values.errors import BadInputError
-from muster.service.agent_use import use_over_time_json
+from muster.service.usage.over_time import use_over_time_json
 from muster.web.caller import Asked
 from muster.web.models import View
 from muster.web.problems import answers

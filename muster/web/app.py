@@ -13,10 +13,10 @@ from fastapi.responses import JSONResponse
 
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import MusterError
-from muster.service.live import LiveChanges
 from muster.service.metrics import Meter
-from muster.service.sessions import Sessions
-from muster.service.watched_use import WatchedUses
+from muster.service.sessions.live import LiveChanges
+from muster.service.sessions.sessions import Sessions
+from muster.service.usage.watched import WatchedUses
 from muster.web import (
     agent_use_routes,
     cluster_routes,

@@ -17,11 +17,11 @@ from fastapi.concurrency import run_in_threadpool
 from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.values.errors import MusterError
-from muster.service.app_gateway import AppWay, way_to_app
-from muster.service.live import LiveChange, LiveChanges
+from muster.service.identity.tokens import signed_in
 from muster.service.local_backend import LocalBackend
-from muster.service.sessions import Sessions
-from muster.service.tokens import signed_in
+from muster.service.reach.app_gateway import AppWay, way_to_app
+from muster.service.sessions.live import LiveChange, LiveChanges
+from muster.service.sessions.sessions import Sessions
 from muster.web.app_listener import AppListener, AppListening
 from muster.web.problems import TooManyError
 

@@ -11,7 +11,7 @@ import uvicorn
 from websockets.exceptions import InvalidState
 
 from muster.core.values.errors import MusterError
-from muster.service.app_gateway import AppWay, app_address
+from muster.service.reach.app_gateway import AppWay, app_address
 from muster.web.app_door import TICKET, Door
 from muster.web.app_headers import Between
 from muster.web.app_proxy import AppProxy

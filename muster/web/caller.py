@@ -10,9 +10,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection
 
 from muster.core.model.token import Token
+from muster.service.identity.tokens import NoTokenError, token_of
 from muster.service.local_backend import LocalBackend
-from muster.service.sessions import Sessions
-from muster.service.tokens import NoTokenError, token_of
+from muster.service.sessions.sessions import Sessions
 from muster.web.problems import TooManyError
 
 MOST_FAILURES = 10

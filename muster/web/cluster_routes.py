@@ -6,10 +6,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from muster.core.values.errors import BadInputError
-from muster.service.gpu_map import GpuUse, gpu_use_json
-from muster.service.known_images import KnownImages, known_json, named_images
-from muster.service.question_views import queued_json
-from muster.service.what_if import Queued
+from muster.service.agents.gpu_map import GpuUse, gpu_use_json
+from muster.service.images.known import KnownImages, known_json, named_images
+from muster.service.questions.views import queued_json
+from muster.service.questions.what_if import Queued
 from muster.web import models
 from muster.web.caller import Asked
 from muster.web.problems import answers

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from muster.service.commits_under_way import CommitState
-from muster.service.known_images import committed_json
+from muster.service.images.commits_under_way import CommitState
+from muster.service.images.known import committed_json
 from muster.web import models
 from muster.web.caller import Asked
 from muster.web.problems import answers

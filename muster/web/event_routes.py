@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 
 from muster.core.model.session import Session
-from muster.service.live import LiveChange
-from muster.service.views import session_json, timestamp
+from muster.service.sessions.live import LiveChange
+from muster.service.sessions.views import session_json, timestamp
 from muster.web.caller import Asked, still_valid
 from muster.web.listeners import listen
 from muster.web.problems import answers

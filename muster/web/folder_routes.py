@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from muster.core.model.folders import Folder, FolderUser
-from muster.service.folder_views import FolderRemoved, FoldersTold, FolderTold, folder_json, removed_json
-from muster.service.owned_folders import DEFAULT_PROJECT, FoldersWanted
+from muster.service.folders.owned import DEFAULT_PROJECT, FoldersWanted
+from muster.service.folders.views import FolderRemoved, FoldersTold, FolderTold, folder_json, removed_json
 from muster.web import models
 from muster.web.caller import Asked
 from muster.web.problems import answers

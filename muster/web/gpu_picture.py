@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from muster.core.model.agent import UNIT
 from muster.core.values.slots import format_bytes, format_milli
-from muster.service.gpu_map import GpuUse, HeldShare
+from muster.service.agents.gpu_map import GpuUse, HeldShare
 
 _WIDTH, _HEIGHT, _STRIP = 480, 36, 6
 _LEAST_LABEL, _LETTER = 24.0, 7.2

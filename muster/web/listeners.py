@@ -11,8 +11,8 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from muster.core.values.errors import MusterError
-from muster.service.live import LiveChange, LiveChanges
 from muster.service.local_backend import LocalBackend
+from muster.service.sessions.live import LiveChange, LiveChanges
 from muster.web.problems import TooManyError
 
 HEARTBEAT_S = 15.0

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from muster.service.session_logs import LogWanted
+from muster.service.reach.logs import LogWanted
 from muster.web.caller import Asked, still_valid
 from muster.web.log_stream import log_answer
 from muster.web.problems import answers

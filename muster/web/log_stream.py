@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
-from muster.service.session_logs import LogWanted
+from muster.service.reach.logs import LogWanted
 from muster.web.problems import TooManyError
 
 MOST_STREAMS = 200

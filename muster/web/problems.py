@@ -22,8 +22,8 @@ from muster.core.values.errors import (
     SpecError,
     StoreUnavailableError,
 )
+from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import KeyUsedError
-from muster.service.tokens import NoTokenError, ScopeError
 
 MEDIA_TYPE = "application/problem+json"
 PAGELESS = ("/api/", "/metrics", "/healthz", "/readyz")

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from fastapi.responses import JSONResponse
 
-from muster.service.owned_secrets import SecretName, secret_json
+from muster.service.secrets.owned import SecretName, secret_json
 from muster.web import models
 from muster.web.caller import Asked
 from muster.web.problems import answers

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from muster.core.values.errors import BadInputError
-from muster.service.sessions import Sessions
+from muster.service.sessions.sessions import Sessions
 from muster.web.app import make_app
 from muster.web.app_listener import AppListening
 

@@ -9,9 +9,9 @@ from muster.core.model.session import Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.backend import Details, DryRun, Submitted, Why
 from muster.service.local_backend import LocalBackend
-from muster.service.question_views import answer_json, details_json, why_json
-from muster.service.session_pages import PageWanted, SessionFilter, SessionPage
-from muster.service.views import session_json, story_json
+from muster.service.questions.views import answer_json, details_json, why_json
+from muster.service.sessions.listing import PageWanted, SessionFilter, SessionPage
+from muster.service.sessions.views import session_json, story_json
 from muster.web import models
 from muster.web.caller import Asked
 from muster.web.problems import answers

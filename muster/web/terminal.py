@@ -16,8 +16,8 @@ from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
 
 from muster.core.values.errors import BadInputError, MusterError, StoreUnavailableError
-from muster.service.terminal import Terminal, still_runs
-from muster.service.tokens import NoTokenError, signed_in
+from muster.service.identity.tokens import NoTokenError, signed_in
+from muster.service.reach.terminal import Terminal, still_runs
 from muster.web.pages.visitor import Visitor, cookie_name, websocket_visitor
 from muster.web.problems import TooManyError, problem
 

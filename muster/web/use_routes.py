@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from muster.service.reports import Report, point_or_ago, report_json, report_keys
+from muster.service.usage.reports import Report, point_or_ago, report_json, report_keys
 from muster.web import models
 from muster.web.caller import Asked
 from muster.web.problems import answers
@@ -47,7 +47,7 @@ def use(
     session: Named = [],  # noqa: B006
 ) -> Response:
     """One look as of `muster top`: what each kernel of the caller's running sessions uses at this moment."""
-    from muster.service.live_use import KernelNow, kernel_now_json  # noqa: PLC0415 - the Docker SDK loads slowly
+    from muster.service.usage.live import KernelNow, kernel_now_json  # noqa: PLC0415 - the Docker SDK loads slowly
 
     looked = next(iter(asked.looks(session, _INTERVAL_S, once=True)))
     return reply(list[KernelNow], list(looked), lambda found: {"items": [kernel_now_json(now) for now in found]})

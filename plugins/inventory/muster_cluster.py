@@ -69,7 +69,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 try:
     from muster.core.model.session import SessionState
     from muster.core.values.errors import MusterError
-    from muster.service.access import ssh_config, ssh_host_alias
+    from muster.service.reach.ssh_access import ssh_config, ssh_host_alias
     from muster.settings import load_settings
     from muster.store.store import Store
 

@@ -7,7 +7,7 @@ import pytest
 from muster.core.model.agent_sample import AgentSample, Amount
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.over_time import SPANS, added
-from muster.service.agent_sampling import AgentSampling
+from muster.service.queue.agent_sampling import AgentSampling
 from muster.store.agent_samples import AgentSamples
 from tests.strategies import NOW, make_agent, make_session, placed_on
 

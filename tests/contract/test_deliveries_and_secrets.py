@@ -9,7 +9,7 @@ from muster.core.model.session import SessionState
 from muster.core.notify.deliveries import MAX_ATTEMPTS
 from muster.core.values.errors import NameTakenError, NotFoundError, NotPossibleInStateError, SettingsError
 from muster.seal import make_key
-from muster.service.secrets import Secrets
+from muster.service.secrets.secrets import Secrets
 from muster.store.secrets import SealedSecret
 from tests.strategies import NOW, make_session, placed_on
 

@@ -8,7 +8,7 @@ from muster.core.lifecycle.idle import IdleRules
 from muster.core.model.session import SessionState
 from muster.core.usage.kernel import KernelUse
 from muster.core.values.slots import Slots
-from muster.service.session_ends import SessionEnds
+from muster.service.queue.session_ends import SessionEnds
 from tests.strategies import NOW, make_session, placed_on
 
 RULES = IdleRules(timeout_s=100, grace_s=0, warn_before_s=20, gap_s=60)

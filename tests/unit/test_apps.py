@@ -14,7 +14,7 @@ from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, NotFoundError, SettingsError, SpecError
-from muster.service.apps import app_named, session_apps
+from muster.service.reach.apps import app_named, session_apps
 from muster.settings import Settings, load_settings
 from tests.reports import reports_of
 from tests.strategies import make_agent, make_session, placed_on

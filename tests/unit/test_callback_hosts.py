@@ -19,7 +19,7 @@ from muster.core.notify.callback_hosts import CallbackHosts, check_callback
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SettingsError, SpecError
-from muster.service.callbacks import NotToldError, post
+from muster.service.notify.callbacks import NotToldError, post
 from muster.settings import load_settings
 
 EVERYWHERE = CallbackHosts()

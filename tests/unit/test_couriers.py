@@ -13,7 +13,7 @@ from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.notify.deliveries import MAX_ATTEMPTS, retry_at
-from muster.service.couriers import Couriers, hooks_in
+from muster.service.notify.couriers import Couriers, hooks_in
 from muster.store.store import Store
 from tests.strategies import NOW, make_session
 

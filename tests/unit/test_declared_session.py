@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from muster.core.values.errors import BadInputError
-from muster.service.declared_session import DeclaredSession, Outcome
-from muster.service.sessions import Sessions
+from muster.service.sessions.declared import DeclaredSession, Outcome
+from muster.service.sessions.sessions import Sessions
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies import NOW

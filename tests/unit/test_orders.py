@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.model.policy import QueueView
 from muster.core.model.session import Session
 from muster.core.values.slots import Slots
-from muster.service.scheduler_plugins import load_order
+from muster.service.scheduler.plugins import load_order
 from tests.strategies import NOW, make_session
 
 CAPACITY = Slots(cpu=9000, mem=18 << 30)

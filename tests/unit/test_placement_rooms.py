@@ -13,7 +13,7 @@ from muster.core.model.policy import PACK
 from muster.core.model.session import Allocation, Kernel, Session
 from muster.core.scheduling.placement import Constraint, Gang, Rooms, Typical, gang_of
 from muster.core.values.slots import SLOT_NAMES, Slots
-from muster.service.scheduler_plugins import load_placement
+from muster.service.scheduler.plugins import load_placement
 from tests.strategies import Ledger, M, agents, gang_specs, make_agent, make_session, some_arrangement_exists
 
 POLICIES = tuple(load_placement(name) for name in ("pack", "spread", "round_robin", "fragmentation"))

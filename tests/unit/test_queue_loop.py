@@ -10,7 +10,7 @@ import pytest
 
 from muster.core.model.session import SessionState
 from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
-from muster.service.queue_loop import KernelDied, Nudge, QueueLoop
+from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.settings import Settings
 from tests.simulated_control_node import ControlNode
 from tests.strategies import make_session

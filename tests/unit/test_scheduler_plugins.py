@@ -8,7 +8,7 @@ import pytest
 from muster.core.model.policy import Limit, PlacementPolicy, QueueView, by_arrival
 from muster.core.values.errors import SettingsError
 from muster.core.values.slots import Slots
-from muster.service.scheduler_plugins import load_order, load_placement, needs_usage, scheduling_policy
+from muster.service.scheduler.plugins import load_order, load_placement, needs_usage, scheduling_policy
 from muster.settings import Settings, load_settings
 from tests.command_line import write_settings
 from tests.strategies import NOW, make_session

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from muster.core.model.session import Result, Session, SessionState
-from muster.service.site_scheduling import SiteScheduling
+from muster.service.scheduler.site_policy import SiteScheduling
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies import NOW, make_agent, make_session, placed_on

@@ -7,9 +7,9 @@ import pytest
 
 from muster.core.model.session import SessionState
 from muster.engine.container_usage import LiveUse
-from muster.service import live_use
-from muster.service.live_use import KernelNow, LiveUses
-from muster.service.watched_use import LINGER_S, MOST_OF_ONE_OWNER, MOST_SESSIONS, WatchedUses
+from muster.service.usage import live as live_use
+from muster.service.usage.live import KernelNow, LiveUses
+from muster.service.usage.watched import LINGER_S, MOST_OF_ONE_OWNER, MOST_SESSIONS, WatchedUses
 from tests.strategies import make_agent, make_session, new_id, placed_on
 
 WAIT_S = 20
@@ -73,7 +73,7 @@ def clock():
 
 @pytest.fixture
 def hub(clock, monkeypatch):
-    monkeypatch.setattr("muster.service.watched_use.INTERVAL_S", 0.001)
+    monkeypatch.setattr("muster.service.usage.watched.INTERVAL_S", 0.001)
     FakeUses.made = ()
     made = WatchedUses(Service(), FakeUses, clock)
     yield made

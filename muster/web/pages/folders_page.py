@@ -10,8 +10,8 @@ from muster.core.model.folders import Folder, named
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes, parse_bytes
-from muster.service.folder_views import FolderTold
-from muster.service.owned_folders import DEFAULT_PROJECT, FoldersWanted
+from muster.service.folders.owned import DEFAULT_PROJECT, FoldersWanted
+from muster.service.folders.views import FolderTold
 from muster.web.pages.visitor import Visiting, Visitor
 
 router = APIRouter(prefix="/folders", include_in_schema=False)

@@ -17,7 +17,7 @@ from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where
 from muster.core.whatif.hypothesis import SpecChange, Suggestion
 from muster.service.backend import DryRun
-from muster.service.launch_choices import LaunchChoices
+from muster.service.sessions.launch_choices import LaunchChoices
 from muster.web.pages.launch_fields import FIELDS, OTHERS, Kind
 from muster.web.pages.launch_form import LaunchForm, shown_text, values_of
 from muster.web.pages.launch_picture import Picture, picture_of

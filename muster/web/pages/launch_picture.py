@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from muster.core.model.session import kernel_count
 from muster.core.spec.session_spec import KernelRole, SessionSpec
 from muster.core.values.slots import SLOT_NAMES, Slots, format_bytes, format_slot, total
-from muster.service.launch_choices import GroupRoom
+from muster.service.sessions.launch_choices import GroupRoom
 
 WIDTH = 360
 MOST_BOXES = 12

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from muster.core.model.session import FINAL
-from muster.service.live import LiveChange
+from muster.service.sessions.live import LiveChange
 from muster.web.event_routes import LastEventId
 from muster.web.listeners import listen
 from muster.web.pages.visitor import Visiting

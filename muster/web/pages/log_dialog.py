@@ -9,8 +9,8 @@ from fastapi.responses import PlainTextResponse, Response
 from muster.core.model.apps import apps_of
 from muster.core.model.session import FINAL, SessionState
 from muster.core.values.errors import MusterError
-from muster.service.session_logs import LogWanted
-from muster.service.sessions import kernel_named
+from muster.service.reach.logs import LogWanted
+from muster.service.sessions.sessions import kernel_named
 from muster.web.log_stream import log_answer
 from muster.web.pages.visitor import Visiting, Visitor
 from muster.web.problems import problem

@@ -8,8 +8,8 @@ from muster.core.model.plan import Wait, WaitCode
 from muster.core.model.session import Session
 from muster.core.whatif.explain import HOPELESS, Surroundings, code_text, explain
 from muster.core.whatif.start_estimate import start_told
-from muster.service.seen_queue import SeenQueue
-from muster.service.what_if import Queued
+from muster.service.questions.queue import SeenQueue
+from muster.service.questions.what_if import Queued
 
 MOST_ROWS = 200
 """Of one resource group; a page of more is of no use to anybody."""

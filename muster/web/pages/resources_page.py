@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Path, Query, Response
 from muster.core.model.agent import AgentState
 from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots, total
-from muster.service.agent_resources import AgentResources
+from muster.service.agents.resources import AgentResources
 from muster.web.gpu_picture import GpuCard, gpu_cards
 from muster.web.pages.use_plots import SPAN_NAMES, UsePlots, use_plots
 from muster.web.pages.visitor import Visiting

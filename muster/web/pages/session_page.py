@@ -8,9 +8,9 @@ from fastapi.responses import RedirectResponse, Response
 
 from muster.core.model.session import Session, SessionState
 from muster.core.spec.command_line import submit_command
+from muster.service.agents.gpu_map import session_shares
 from muster.service.backend import Details
-from muster.service.gpu_map import session_shares
-from muster.service.watched_use import WatchedUses
+from muster.service.usage.watched import WatchedUses
 from muster.web.pages import session_view
 from muster.web.pages.visitor import Visiting, Visitor
 

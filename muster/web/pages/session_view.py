@@ -12,10 +12,10 @@ from muster.core.model.session import FINAL, Kernel, Session, SessionState
 from muster.core.values.slots import format_bytes, format_milli
 from muster.core.whatif.explain import Surroundings, explain
 from muster.core.whatif.start_estimate import start_told
+from muster.service.agents.gpu_map import HeldShare
 from muster.service.backend import Details, Why
-from muster.service.gpu_map import HeldShare
-from muster.service.live_use import KernelNow
-from muster.service.watched_use import KernelWatched, UseNow
+from muster.service.usage.live import KernelNow
+from muster.service.usage.watched import KernelWatched, UseNow
 from muster.web.pages.rendering import moment
 from muster.web.pages.sparkline import sparkline
 

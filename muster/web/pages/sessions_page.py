@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
-from muster.service.session_pages import SORTS, PageWanted, SessionFilter
+from muster.service.sessions.listing import SORTS, PageWanted, SessionFilter
 from muster.web.pages.visitor import Visiting
 from muster.web.requests import note_sessions
 

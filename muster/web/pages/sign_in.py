@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from muster.service.tokens import NoTokenError, sign_in, sign_out, token_of
+from muster.service.identity.tokens import NoTokenError, sign_in, sign_out, token_of
 from muster.web.caller import FailureLimit, service_of
 from muster.web.pages.visitor import (
     ForeignPageError,

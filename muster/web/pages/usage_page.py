@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from muster.core.values.errors import BadInputError
-from muster.service.reports import Report
+from muster.service.usage.reports import Report
 from muster.web.pages.usage_query import COLUMNS, KEYS, SPANS, UsageQuery, completed, queried, time_of
 from muster.web.pages.usage_table import bars_of, csv_of, most_bars, table_of
 from muster.web.pages.visitor import Visiting, Visitor

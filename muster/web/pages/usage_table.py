@@ -11,7 +11,7 @@ from markupsafe import Markup
 from muster.core.usage.report import Line, Totals
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_bytes
-from muster.service.use_views import AMOUNTS, line_json
+from muster.service.usage.views import AMOUNTS, line_json
 from muster.web.pages.usage_query import COLUMNS, UsageQuery
 from muster.web.plots import HOURS, Bar, bar_plot
 

@@ -16,8 +16,8 @@ from starlette.requests import HTTPConnection
 
 from muster.core.model.token import Token
 from muster.core.values.errors import MusterError
+from muster.service.identity.tokens import NoTokenError, ScopeError, signed_in
 from muster.service.local_backend import LocalBackend
-from muster.service.tokens import NoTokenError, ScopeError, signed_in
 from muster.web.caller import service_of
 from muster.web.pages.rendering import rendered
 

@@ -13,8 +13,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
-from muster.service.sessions import Sessions
-from muster.service.tokens import create_token
+from muster.service.identity.tokens import create_token
+from muster.service.sessions.sessions import Sessions
 from muster.settings import load_settings
 from muster.store.store import Store
 from muster.web.app import make_app

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import BadInputError, MusterError
-from muster.service.tokens import create_token
+from muster.service.identity.tokens import create_token
 from muster.web import app_gateway
 from muster.web.app import make_app
 from muster.web.app_listener import AppListening

@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from muster.core.model.apps import App
 from muster.core.values.errors import BadInputError
-from muster.service.app_gateway import app_address
+from muster.service.reach.app_gateway import app_address
 from muster.web import app_door
 from muster.web.app_headers import Between, app_cookies, from_app
 from muster.web.app_listener import AppListener, AppListening

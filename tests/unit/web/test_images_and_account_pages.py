@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from muster.core.model.token import Scope
-from muster.service.tokens import create_token
+from muster.service.identity.tokens import create_token
 from tests.strategies import make_agent
 
 OLD, NEW = ("sha256:" + digit * 64 for digit in "12")

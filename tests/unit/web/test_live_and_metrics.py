@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from muster.core.values.errors import BadInputError
-from muster.service.live import LiveChanges
+from muster.service.sessions.live import LiveChanges
 from muster.web.server import Listening
 from tests.strategies import make_agent
 from tests.unit.web.test_api import SESSIONS, SMALL

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from muster.service.live import LiveChanges
+from muster.service.sessions.live import LiveChanges
 from muster.web import event_routes
 from muster.web.pages import live as pages_live
 from tests.unit.web.test_api import SMALL

@@ -12,8 +12,8 @@ from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.spec.apps import AppSpec
 from muster.core.values.errors import AgentUnreachableError
+from muster.service.identity.tokens import sign_out
 from muster.service.local_backend import LocalBackend
-from muster.service.tokens import sign_out
 from muster.web import log_stream
 from tests.strategies import make_session, placed_on
 

@@ -3,7 +3,7 @@
 import pytest
 
 from muster.core.model.token import Scope
-from muster.service.live import LiveChanges
+from muster.service.sessions.live import LiveChanges
 from tests.strategies import make_agent, placed_on
 from tests.unit.web.test_api import SESSIONS, SMALL, submitted
 

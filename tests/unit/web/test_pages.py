@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
-from muster.service.tokens import create_token
+from muster.service.identity.tokens import create_token
 from muster.web import listeners
 from muster.web.pages.rendering import STATIC
 from tests.unit.web.test_api import SESSIONS, SMALL

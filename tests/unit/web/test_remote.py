@@ -13,7 +13,7 @@ from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import ImageError
 from muster.engine.commit import Made
-from muster.service import commits
+from muster.service.images import commits
 from tests.command_line import muster
 from tests.strategies import make_agent, make_session, placed_on
 

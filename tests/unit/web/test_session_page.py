@@ -11,10 +11,10 @@ from muster.core.model.session import Allocation, GpuShare, LaunchStep, Result, 
 from muster.core.model.token import Scope
 from muster.core.values.errors import NameTakenError
 from muster.engine.container_usage import LiveUse
-from muster.service.commits_under_way import CommitState
-from muster.service.live_use import KernelNow
+from muster.service.images.commits_under_way import CommitState
 from muster.service.local_backend import LocalBackend
-from muster.service.watched_use import KernelWatched, Sample, UseNow
+from muster.service.usage.live import KernelNow
+from muster.service.usage.watched import KernelWatched, Sample, UseNow
 from tests.strategies import make_agent, make_session, new_id, placed_on
 from tests.unit.web.test_api import SESSIONS, SMALL, submitted
 

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocketDisconnect
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import MusterError
-from muster.service.terminal import Terminal
+from muster.service.reach.terminal import Terminal
 from muster.web import terminal
 from muster.web.terminal import WINDOW_BYTES
 from tests.strategies import make_agent, make_session, placed_on

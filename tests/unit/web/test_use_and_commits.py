@@ -10,9 +10,10 @@ from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import ImageError
 from muster.engine.commit import Made
-from muster.service import commits, looks
-from muster.service.commits_under_way import CommitsUnderWay
-from muster.service.live_use import KernelNow
+from muster.service.images import commits
+from muster.service.images.commits_under_way import CommitsUnderWay
+from muster.service.usage import looks
+from muster.service.usage.live import KernelNow
 from muster.web import models
 from tests.strategies import make_agent, make_session, placed_on
 

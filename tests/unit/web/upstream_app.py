@@ -14,7 +14,7 @@ import uvicorn
 
 from muster.core.model.apps import App
 from muster.core.model.session import Session
-from muster.service.app_gateway import AppWay
+from muster.service.reach.app_gateway import AppWay
 
 COOKIES = (
     "login=secret; Path=/; HttpOnly",

@@ -1,0 +1,144 @@
+"""Who has which part of which GPU, and how much of its memory is used, as last observed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from muster.core.gpus.access import KernelGpu, kernel_gpus
+from muster.core.model.agent import Agent, Gpu
+from muster.core.model.session import GpuShare, Kernel, Session
+from muster.service.agents.agents import AgentUse
+from muster.service.sessions.views import session_json
+
+
+@dataclass(frozen=True, slots=True)
+class HeldShare:
+    """What one kernel has of one GPU; `used_bytes` is None where nobody knows.
+
+    `gpu` is None for one that the host has lost; `limit` too, where no container is there to tell it.
+    """
+
+    session: Session
+    kernel: Kernel
+    share: GpuShare
+    gpu: Gpu | None
+    limit: KernelGpu | None
+    used_bytes: int | None
+
+    @property
+    def amount(self) -> int:
+        """In thousandths of a unit."""
+        return self.gpu.capacity if self.gpu and self.is_device else self.share.amount
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is a whole GPU or a MIG instance."""
+        return self.share.whole or (self.gpu is not None and self.gpu.exclusive)
+
+    @property
+    def compute(self) -> int | None:
+        """In thousandths of the GPU; None for a device."""
+        return self.limit.compute if self.limit else None
+
+    @property
+    def mem_bytes(self) -> int | None:
+        """None for a device."""
+        return self.limit.mem_bytes if self.limit else None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """A GPU of an agent, or a MIG instance of one, with the kernels that share it."""
+
+    agent_id: str
+    gpu: Gpu
+    held: tuple[HeldShare, ...]
+    mem_used_bytes: int | None
+
+    @property
+    def free(self) -> int:
+        """In thousandths of a unit."""
+        return max(0, self.gpu.capacity - sum(share.amount for share in self.held))
+
+
+def gpu_uses(uses: Iterable[AgentUse]) -> list[GpuUse]:
+    """Every GPU of these agents."""
+    found = []
+    for use in uses:
+        held = [share for session, kernel in use.kernels for share in held_shares(session, kernel, use.agent)]
+        used = {gpu["uuid"]: gpu.get("mem_used_bytes") for gpu in use.agent.report["gpus"]}
+        for gpu in use.agent.gpus:
+            on_it = tuple(share for share in held if share.share.uuid == gpu.uuid)
+            found.append(GpuUse(use.agent.id, gpu, on_it, used.get(gpu.uuid)))
+    return found
+
+
+def session_shares(session: Session, agents: Sequence[Agent]) -> dict[str, list[HeldShare]]:
+    """By kernel id, of kernels that have GPUs on one of these agents."""
+    known = {agent.id: agent for agent in agents}
+    placed = [
+        (k, known[k.allocation.agent_id]) for k in session.kernels if k.allocation and k.allocation.agent_id in known
+    ]
+    shares = {kernel.id: held_shares(session, kernel, agent) for kernel, agent in placed}
+    return {kernel_id: held for kernel_id, held in shares.items() if held}
+
+
+def held_shares(session: Session, kernel: Kernel, agent: Agent) -> list[HeldShare]:
+    """What its container says that it was made with counts; before there is one, what it would be made with."""
+    gpus = {gpu.uuid: gpu for gpu in agent.gpus}
+    made_with = _made_with(session, kernel, agent)
+    limits = {limit.uuid: limit for limit in kernel_gpus(agent, kernel) if limit.uuid in gpus}
+    limits.update({uuid: KernelGpu(uuid, seen["mem_bytes"], seen["compute"]) for uuid, seen in made_with.items()})
+    used = {uuid: seen["used_bytes"] for uuid, seen in made_with.items()}
+    return [
+        HeldShare(session, kernel, share, gpus.get(share.uuid), limits.get(share.uuid), used.get(share.uuid))
+        for share in (kernel.allocation.gpus if kernel.allocation else ())
+    ]
+
+
+def held_json(held: HeldShare) -> dict[str, Any]:
+    return {
+        **asdict(held.share),
+        "mem_bytes": held.mem_bytes,
+        "compute": held.compute,
+        "used_bytes": held.used_bytes,
+    }
+
+
+def session_with_shares_json(session: Session, shares: Mapping[str, Sequence[HeldShare]]) -> dict[str, Any]:
+    """The session, with what each share is in bytes and thousandths of the GPU."""
+    shown = session_json(session)
+    for kernel in shown["kernels"]:
+        if kernel["id"] in shares:
+            kernel["gpus"] = [held_json(held) for held in shares[kernel["id"]]]
+    return shown
+
+
+def gpu_use_json(use: GpuUse) -> dict[str, Any]:
+    return {
+        "agent": use.agent_id,
+        **asdict(use.gpu),
+        "capacity": use.gpu.capacity,
+        "free": use.free,
+        "mem_used": use.mem_used_bytes,
+        "shares": [
+            {
+                "session_id": held.session.id,
+                "session": held.session.name,
+                "kernel_id": held.kernel.id,
+                "kernel": held.kernel.name,
+                "problem": held.kernel.gpu_problem,
+                **held_json(held),
+            }
+            for held in use.held
+        ],
+    }
+
+
+def _made_with(session: Session, kernel: Kernel, agent: Agent) -> dict[str, Mapping[str, Any]]:
+    return {
+        gpu["uuid"]: gpu
+        for entry in agent.report.get("kernels", ())
+        if entry["kernel_id"] == kernel.id and entry["generation"] == session.generation
+        for gpu in entry.get("gpus", ())
+    }

@@ -1,0 +1,88 @@
+"""Agents set aside for a time: made, listed, taken back."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from muster.core.model.reservation import Reservation
+from muster.core.model.session import Session
+from muster.core.model.snapshot import Snapshot
+from muster.core.spec.session_spec import NAME_PATTERN
+from muster.core.values.errors import BadInputError
+from muster.core.values.moment import parse_moment
+from muster.service.agents.agents import named_agents
+from muster.service.sessions.sessions import Sessions
+from muster.service.sessions.views import timestamp
+from muster.service.wake import wake
+
+
+def window(begin: str, end: str, now: datetime) -> tuple[float, float]:
+    """Both as seconds since the epoch; `end` is understood as if it were said at the beginning.
+
+    Raises BadInputError.
+    """
+    begins_at = _moment("--begin", begin, now)
+    return begins_at, _moment("--end", end, datetime.fromtimestamp(begins_at, UTC).astimezone(now.tzinfo))
+
+
+def _moment(option: str, text: str, now: datetime) -> float:
+    try:
+        return parse_moment(text, now)
+    except ValueError as error:
+        raise BadInputError(f"{option}: {error}; write 2026-11-22T08:00, 08:00 or +2h") from None
+
+
+def create_reservation(service: Sessions, reservation: Reservation) -> list[Session]:
+    """The sessions that run now and may run into it. Raises BadInputError before anything is changed."""
+    snapshot = service.snapshot()
+    _check(reservation, snapshot)
+    service.store.reservations.add(reservation)
+    wake(service.settings, service.store)
+    return _running_into(reservation, snapshot)
+
+
+def remove_reservation(service: Sessions, name: str) -> Reservation:
+    """What it was. Raises NotFoundError."""
+    removed = service.store.reservations.remove(name)
+    wake(service.settings, service.store)
+    return removed
+
+
+def _check(reservation: Reservation, snapshot: Snapshot) -> None:
+    if not NAME_PATTERN.fullmatch(reservation.name):
+        raise BadInputError(
+            f"NAME: {reservation.name!r} is no name; write up to 63 letters, digits and _.-, a letter or digit first"
+        )
+    named_agents(snapshot, sorted(reservation.agents))
+    groups = {agent.resource_group for agent in snapshot.agents}
+    if reservation.resource_group is not None and reservation.resource_group not in groups:
+        raise BadInputError(f"--group: there is no resource group {reservation.resource_group}; see `muster agents`")
+    if reservation.ends_at <= max(reservation.begins_at, snapshot.now):
+        raise BadInputError(f"--end: {timestamp(reservation.ends_at)} is over before it begins; write a later time")
+
+
+def _running_into(reservation: Reservation, snapshot: Snapshot) -> list[Session]:
+    # Here, since importing the scheduler would be most of what listing reservations costs.
+    from muster.core.scheduling.future import end_of  # noqa: PLC0415
+
+    covered = {agent.id for agent in snapshot.agents if reservation.covers(agent.id, agent.resource_group)}
+    return [
+        session
+        for session in snapshot.placed
+        if covered.intersection(session.agents)
+        and not reservation.admits(session.owner, session.spec.project)
+        and end_of(session, snapshot.now) > reservation.begins_at
+    ]
+
+
+def reservation_json(reservation: Reservation) -> dict[str, Any]:
+    return {
+        "name": reservation.name,
+        "begins_at": timestamp(reservation.begins_at),
+        "ends_at": timestamp(reservation.ends_at),
+        "maintenance": reservation.is_maintenance,
+        "resource_group": reservation.resource_group,
+        "agents": sorted(reservation.agents),
+        "users": sorted(reservation.users),
+        "projects": sorted(reservation.projects),
+        "reason": reservation.reason or None,
+    }

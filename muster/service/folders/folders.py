@@ -1,0 +1,157 @@
+"""Folders with an owner: made, shared, measured, removed."""
+
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.playbook import HostAnswer
+from muster.core.launch.folders import folder_to_make
+from muster.core.model.agent import AgentState
+from muster.core.model.folders import (
+    Folder,
+    FolderUser,
+    Share,
+    check_grantee,
+    check_name,
+    check_owner,
+    check_quota,
+)
+from muster.core.values.errors import AnsibleFailedError
+from muster.service.folders.views import FolderUse
+from muster.service.sessions.sessions import Sessions
+
+Told = Callable[[str], None]
+_ENFORCED = "enforced"
+
+
+@dataclass(slots=True)
+class Visited:
+    """What agents answered, by agent id, in the order of the folders; and why others did not."""
+
+    answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def use_of(self, folder: Folder) -> FolderUse | None:
+        """None where no agent answered."""
+        if not self.answers:
+            return None
+        found = {
+            agent_id: next(entry for entry in entries if entry["path"] == folder.path)
+            for agent_id, entries in self.answers.items()
+        }
+        # What several agents have from one place is counted once.
+        places = {entry["shared_from"] or agent_id: entry for agent_id, entry in found.items() if entry["exists"]}
+        return FolderUse(
+            used_bytes=_sum(entry["used_bytes"] for entry in places.values()),
+            files=_sum(entry["files"] for entry in places.values()),
+            unenforced={key: e["quota"] for key, e in found.items() if e["quota"] not in {None, _ENFORCED}},
+        )
+
+
+class FolderService:
+    """What `muster folder` does: in the store at once, and on the agents that answer."""
+
+    def __init__(self, service: Sessions, clock: Callable[[], float] = time.time) -> None:
+        self._store = service.store
+        self._settings = service.settings
+        self._policy = service.settings.launch_policy()
+        self._clock = clock
+
+    def create(self, name: str, owner: str, quota_bytes: int | None) -> tuple[Folder, Visited]:
+        """A new folder; agents that do not answer make it when a session of theirs mounts it.
+
+        Raises BadInputError, and NameTakenError.
+        """
+        check_name(name)
+        check_owner(owner)
+        if quota_bytes is not None:
+            check_quota(quota_bytes)
+        folder = Folder(str(uuid.uuid4()), owner, name, self._clock(), quota_bytes)
+        self._store.folders.add(folder)
+        return folder, self._visited("present", [folder])
+
+    def set_quota(self, name: str, owner: str, quota_bytes: int | None) -> tuple[Folder, Visited]:
+        """Raises NotFoundError and BadInputError."""
+        if quota_bytes is not None:
+            check_quota(quota_bytes)
+        folder = replace(self._store.folders.find(owner, name), quota_bytes=quota_bytes)
+        self._store.folders.set_quota(folder, quota_bytes)
+        return folder, self._visited("present", [folder])
+
+    def share(self, name: str, owner: str, grantee: str, *, read_only: bool) -> Folder:
+        """Raises NotFoundError, and BadInputError for whom it cannot be shared with."""
+        folder = self._store.folders.find(owner, name)
+        check_grantee(grantee, owner)
+        self._store.folders.share(folder, Share(grantee, read_only))
+        return self._store.folders.find(owner, name)
+
+    def unshare(self, name: str, owner: str, grantee: str) -> list[FolderUser]:
+        """The sessions of others that have not ended and keep it until they do. Raises NotFoundError."""
+        folder = self._store.folders.find(owner, name)
+        self._store.folders.unshare(folder, grantee)
+        return [user for user in self._store.folders.users().get(folder.id, ()) if user.owner != owner]
+
+    def measured(self, folders: Sequence[Folder]) -> Visited:
+        return self._visited("measured", folders)
+
+    def remove(self, name: str, owner: str, told: Told) -> tuple[Folder | None, Visited]:
+        """Removes a folder and its data; `told` is called with each agent where that is done.
+
+        What it still is where an agent did not answer: to be removed again then, and mounted by nobody. Raises
+        NotFoundError, and NotPossibleInStateError while a session mounts it.
+        """
+        known = {agent.id for agent in self._store.agents()}
+        found = self._store.folders.find(owner, name)
+        folder = self._store.folders.remove(found, self._clock(), known)
+        visited = self._visited("absent", [folder], folder.left_on, told)
+        # Agents that are no longer known took its data with them.
+        gone = {*visited.answers, *(set(folder.left_on) - known)}
+        return self._store.folders.removed_from(folder, gone), visited
+
+    def _visited(
+        self, state: str, folders: Sequence[Folder], only: Collection[str] | None = None, told: Told | None = None
+    ) -> Visited:
+        visited = Visited()
+        asked: list[str] = []
+        for agent in self._store.agents():
+            if only is not None and agent.id not in only:
+                continue
+            if agent.state is AgentState.ALIVE:
+                asked.append(agent.id)
+            else:
+                visited.problems[agent.id] = agent.problem or f"it is {agent.state}"
+        if not asked or not folders:
+            return visited
+
+        def answered(answer: HostAnswer) -> None:
+            if problem := answer.unreachable or answer.failed:
+                visited.problems[answer.host] = problem
+                return
+            visited.answers[answer.host] = answer.result["folders"]
+            if told:
+                told(answer.host)
+
+        variables = {
+            "folders_root": str(self._settings.folders_root),
+            "folders_state": state,
+            "folders_entries": [folder_to_make(f, self._policy.uid_of(f.owner)) for f in folders],
+        }
+        try:
+            AnsibleGateway(self._settings.inventory, self._settings.cluster).folders(asked, variables, answered)
+        except AnsibleFailedError as error:
+            visited.problems |= {agent_id: str(error) for agent_id in asked if agent_id not in visited.answers}
+        silent = [agent_id for agent_id in asked if agent_id not in {*visited.answers, *visited.problems}]
+        visited.problems |= dict.fromkeys(silent, "Ansible brought no answer of it")
+        return visited
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

@@ -1,0 +1,133 @@
+"""Data folders as a token's user sees and changes them: his own, and what others share with him."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, no_such_folder
+from muster.core.model.token import Token
+from muster.service.folders.views import FolderRemoved, FoldersTold, FolderTold
+from muster.service.identity.scope import check_may_change, owner_of_new
+from muster.service.identity.tokens import ScopeError
+from muster.service.sessions.sessions import Sessions
+
+if TYPE_CHECKING:  # Ansible's libraries load slowly
+    from muster.service.folders.folders import FolderService, Visited
+
+DEFAULT_PROJECT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldersWanted:
+    """`everything`: all that may be seen; else what `owner`, the asking user by default, may mount in `project`.
+
+    With `sizes` the agents are asked, which takes seconds.
+    """
+
+    everything: bool = False
+    project: str = DEFAULT_PROJECT
+    owner: str | None = None
+    sizes: bool = False
+
+
+class OwnedFolders:
+    """An administrator sees and changes all; anybody else changes his own, and sees what is shared with him.
+
+    `owner` is whose folder it is, the user's own by default. A folder that a user does not see is answered as if it
+    were not there, with NotFoundError; for one that he sees and does not own there is ScopeError.
+    """
+
+    def __init__(self, service: Sessions, token: Token) -> None:
+        self._service = service
+        self._token = token
+
+    def search(self, wanted: FoldersWanted) -> FoldersTold:
+        """By owner and name. Raises ScopeError where others' view is asked for."""
+        user = wanted.owner or self._token.user
+        if user != self._token.user and not self._token.sees_all:
+            raise ScopeError(
+                f"token {self._token.name} is {self._token.user}'s; only one of scope admin asks as others"
+            )
+        everything = wanted.everything and self._token.sees_all
+        found = [
+            folder
+            for folder in self._service.store.folders.all()
+            if everything or folder.read_only_for(user, wanted.project) is not None
+        ]
+        visited = self._agents().measured(found) if wanted.sizes and found else None
+        return self._told(found, visited, wanted.project)
+
+    def show(
+        self, name: str, owner: str | None = None, *, project: str = DEFAULT_PROJECT, sizes: bool = True
+    ) -> FoldersTold:
+        """Only this one. Raises NotFoundError."""
+        folder = self._seen(name, owner or self._token.user, project)
+        return self._told([folder], self._agents().measured([folder]) if sizes else None, project)
+
+    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FoldersTold:
+        """Raises ScopeError, BadInputError and NameTakenError."""
+        whose = owner_of_new(self._token, owner, "makes folders")
+        folder, visited = self._agents().create(name, whose, quota_bytes)
+        return self._told([folder], visited)
+
+    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FoldersTold:
+        """Raises ScopeError, NotFoundError and BadInputError."""
+        folder, visited = self._agents().set_quota(name, self._changed(name, owner).owner, quota_bytes)
+        return self._told([folder], visited)
+
+    def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> Folder:
+        """Raises ScopeError, NotFoundError, and BadInputError for whom it cannot be shared with."""
+        return self._agents().share(name, self._changed(name, owner).owner, grantee, read_only=read_only)
+
+    def unshare(self, name: str, owner: str | None, grantee: str) -> list[FolderUser]:
+        """The sessions of others that keep it until they end. Raises ScopeError and NotFoundError."""
+        return self._agents().unshare(name, self._changed(name, owner).owner, grantee)
+
+    def remove(self, name: str, owner: str | None, told: Callable[[str], None]) -> FolderRemoved:
+        """Removes a folder and its data; `told` is called with each agent where that is done.
+
+        Raises ScopeError, NotFoundError, and NotPossibleInStateError while a session mounts it.
+        """
+        left, visited = self._agents().remove(name, self._changed(name, owner).owner, told)
+        return FolderRemoved(name, list(visited.answers), left, visited.problems)
+
+    def _agents(self) -> "FolderService":
+        from muster.service.folders.folders import FolderService  # noqa: PLC0415 - Ansible's libraries load slowly
+
+        return FolderService(self._service)
+
+    def _seen(self, name: str, owner: str, project: str) -> Folder:
+        folder = self._service.store.folders.find(owner, name)
+        if not self._token.sees_all and folder.read_only_for(self._token.user, project) is None:
+            raise no_such_folder(owner, name)
+        return folder
+
+    def _changed(self, name: str, owner: str | None) -> Folder:
+        """To be changed."""
+        check_may_change(self._token)
+        folder = self._seen(name, owner or self._token.user, DEFAULT_PROJECT)
+        if not self._changes(folder):
+            raise ScopeError(f"folder {folder.owner}/{name} is {folder.owner}'s; only its owner can change it")
+        return folder
+
+    def _changes(self, folder: Folder) -> bool:
+        return self._token.owner_filter in {None, folder.owner}
+
+    def _told(self, folders: list[Folder], visited: "Visited | None", project: str = DEFAULT_PROJECT) -> FoldersTold:
+        users = self._service.store.folders.users()
+        items = [
+            self._discreet(
+                FolderTold(folder, users.get(folder.id, ()), visited.use_of(folder) if visited else None), project
+            )
+            for folder in folders
+        ]
+        return FoldersTold(items, visited.problems if visited else {})
+
+    def _discreet(self, told: FolderTold, project: str) -> FolderTold:
+        """Whoever a folder is shared with is not told with whom else, nor what others do with it."""
+        if self._changes(told.folder):
+            return told
+        grantees = {self._token.user, f"{PROJECT_MARK}{project}"}
+        shares = tuple(share for share in told.folder.shares if share.grantee in grantees)
+        users = [user for user in told.users if user.owner == self._token.user]
+        return replace(told, folder=replace(told.folder, shares=shares), users=users)

@@ -1,0 +1,24 @@
+"""What a token's scope lets its user do."""
+
+from muster.core.model.token import Token
+from muster.service.identity.tokens import ScopeError
+
+
+def check_may_change(token: Token) -> None:
+    """Raises ScopeError."""
+    if not token.may_change:
+        raise ScopeError(f"token {token.name} may only read; use one of scope user or admin")
+
+
+def check_admin(token: Token) -> None:
+    """Raises ScopeError."""
+    if not token.sees_all:
+        raise ScopeError(f"token {token.name} is not an administrator's; use one of scope admin")
+
+
+def owner_of_new(token: Token, owner: str | None, what: str) -> str:
+    """Whose something new shall be: his own by default. `what` he does for others. Raises ScopeError."""
+    check_may_change(token)
+    if owner not in {None, token.user} and not token.sees_all:
+        raise ScopeError(f"token {token.name} is {token.user}'s; only one of scope admin {what} for others")
+    return owner or token.user

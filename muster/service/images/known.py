@@ -1,0 +1,89 @@
+"""The catalog's images with which agents hold them, and what is known of how they were made."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from muster.core.images.catalog import ImageVersion, as_shown
+from muster.core.images.committed import CommittedImage
+from muster.core.values.errors import NotFoundError
+from muster.service.agents.agents import holders
+from muster.service.identity.administrators import is_administrator
+from muster.service.images.catalog import load_catalog, size_on
+from muster.service.sessions.sessions import Sessions
+from muster.service.sessions.views import timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class KnownImage:
+    """`held_by` is the image's id by agent id, `size_bytes` that of the largest; None where no agent holds it."""
+
+    version: ImageVersion
+    held_by: Mapping[str, str]
+    size_bytes: int | None
+    is_site_default: bool
+    committed: CommittedImage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownImages:
+    """`agents` counts all that there are."""
+
+    images: Sequence[KnownImage]
+    agents: int
+
+
+def known_images(service: Sessions, user: str) -> list[KnownImage]:
+    """Those that `user` may know of; whoever keeps the control node sees all. Raises SettingsError."""
+    agents = service.store.agents()
+    default = service.settings.default_image
+    made = service.store.images.all()
+    listed: list[tuple[ImageVersion, CommittedImage | None]] = [
+        *((version, None) for version in load_catalog(service.settings.catalog).versions),
+        *((image.version, image) for image in made),
+    ]
+    sees_all = is_administrator(service.settings, user)
+    known = []
+    for version, committed in listed:
+        if not (sees_all or version.may_be_seen_by(user)):
+            continue
+        held = holders(agents, version.reference)
+        size = committed.size_bytes if committed else size_on(agents, set(held.values()))
+        known.append(KnownImage(version, held, size, default in {*version.words, version.reference}, committed))
+    return known
+
+
+def named_images(known: Sequence[KnownImage], name: str) -> list[KnownImage]:
+    """All versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""
+    found = [image for image in known if name in {*image.version.words, image.version.name, image.version.reference}]
+    if not found:
+        raise NotFoundError(f"NAME: there is no image {name!r} in the catalog; see `muster images`")
+    return found
+
+
+def known_json(image: KnownImage) -> dict[str, Any]:
+    return {
+        **as_shown(image.version),
+        "default": image.is_site_default,
+        "agents": list(image.held_by),
+        "image_ids": sorted(set(image.held_by.values())),
+        "size_bytes": image.size_bytes,
+        "committed": committed_json(image.committed) if image.committed else None,
+    }
+
+
+def committed_json(image: CommittedImage) -> dict[str, Any]:
+    return {
+        "reference": image.reference,
+        "image_id": image.image_id,
+        "author": image.owner,
+        "public": image.public,
+        "message": image.message,
+        "parent": image.parent,
+        "parent_id": image.parent_id,
+        "session": {"id": image.session_id, "name": image.session_name, "kernel": image.kernel_name},
+        "agent": image.agent_id,
+        "architecture": image.architecture,
+        "size_bytes": image.size_bytes,
+        "created_at": timestamp(image.created_at),
+    }

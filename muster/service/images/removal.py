@@ -1,0 +1,63 @@
+"""Removing an image that was made of a session."""
+
+from dataclasses import dataclass
+
+from muster.core.images.committed import CommittedImage, parse_name
+from muster.core.model.session import FINAL
+from muster.core.values.errors import BadInputError, MusterError, NotFoundError, NotPossibleInStateError
+from muster.engine.commit import remove
+from muster.service.identity.administrators import is_administrator
+from muster.service.sessions.sessions import Sessions
+from muster.service.wake import AGENTS, wake
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedImage:
+    """Agents that have it no more, and by agent id why one could not remove it."""
+
+    agent_ids: list[str]
+    failures: dict[str, str]
+
+
+def remove_image(service: Sessions, reference: str, by: str) -> RemovedImage:
+    """From all agents, then from the catalog; it stays there while an agent cannot remove it.
+
+    Raises NotFoundError, and NotPossibleInStateError where it is another's or sessions need it.
+    """
+    image = _found(service, reference)
+    if by != image.owner and not is_administrator(service.settings, by):
+        raise NotPossibleInStateError(f"image {reference} is {image.owner}'s; only its author can remove it")
+    users = sorted(
+        session.name
+        for session in service.snapshot().sessions
+        if session.state not in FINAL and any(kernel.image == image.reference for kernel in session.kernels)
+    )
+    if users:
+        raise NotPossibleInStateError(f"image {reference} is used by session {', '.join(users[:5])}; end it first")
+    removed, failures = [], {}
+    for agent in service.store.agents():
+        # Where it was made it may be although no report has shown it yet.
+        if image.reference not in agent.images and agent.id != image.agent_id:
+            continue
+        try:
+            remove(agent, image.reference)
+            removed.append(agent.id)
+        except MusterError as error:
+            failures[agent.id] = str(error)
+    if not failures:
+        service.store.images.forget(image.name, image.tag)
+    wake(service.settings, service.store, AGENTS)
+    return RemovedImage(removed, failures)
+
+
+def _found(service: Sessions, reference: str) -> CommittedImage:
+    try:
+        name, tag = parse_name(reference)
+    except ValueError as error:
+        raise BadInputError(f"NAME:TAG: {error}") from None
+    image = service.store.images.find(name, tag)
+    if image is None:
+        raise NotFoundError(
+            f"NAME:TAG: no image {reference} was made by `muster commit`; what its file lists is removed there"
+        )
+    return image

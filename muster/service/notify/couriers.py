@@ -1,0 +1,172 @@
+"""Telling the world of changes: callbacks by HTTP, hooks as programs; beside the passes, never in one.
+
+Whoever works the queue does this too. A target is told of a session's changes in their order and at least once; one
+that is slow or fails delays no other.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from muster.core.notify.callback_hosts import CallbackHosts
+from muster.core.notify.deliveries import Delivery
+from muster.core.values.errors import PassInProgressError, StoreUnavailableError
+from muster.service.notify.callbacks import NotToldError, post
+from muster.settings import Settings
+from muster.store.deliveries import Deliveries
+from muster.store.lock import exclusive
+from muster.store.store import Store
+
+log = logging.getLogger("muster.couriers")
+_POLL_S = 1.0
+_RETRY_S = 5.0
+_MOST_AT_ONCE = 16
+_MOST_AT_ONE_PLACE = 2
+_HOOK_TIMEOUT_S = 30.0
+_ONE_PASS_S = 15.0
+
+
+@contextmanager
+def couriers_at_work(settings: Settings, store: Store) -> Iterator[None]:
+    """In a thread of their own, until the block ends."""
+    stop = threading.Event()
+    couriers = Couriers(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
+
+    def work() -> None:
+        with exclusive(_lock(settings), wait=True):
+            while not stop.is_set():
+                try:
+                    couriers.send_out()
+                except StoreUnavailableError as error:
+                    log.error("%s; trying again", error)  # noqa: TRY400 - one line, no traceback
+                    stop.wait(_RETRY_S)
+                couriers.wait_for_news(_POLL_S)
+
+    threading.Thread(target=work, name="couriers", daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
+
+
+def deliver_once(settings: Settings, store: Store) -> None:
+    """What is due, and what follows from that, for a while at the most: what is late then, the next pass delivers."""
+    couriers = Couriers(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
+    give_up_at = time.monotonic() + _ONE_PASS_S
+    try:
+        with exclusive(_lock(settings), wait=False):
+            while couriers.send_out() and time.monotonic() < give_up_at:
+                couriers.wait_for_news(_POLL_S)
+    except PassInProgressError:
+        return
+
+
+def hooks_in(directory: Path) -> list[str]:
+    """Names of the executable files there, in their order."""
+    try:
+        found = sorted(path for path in directory.iterdir() if path.is_file() and os.access(path, os.X_OK))
+    except OSError:
+        return []
+    return [path.name for path in found if not path.name.startswith(".")]
+
+
+class Couriers:
+    """`send_out` is called by one thread; each delivery has a thread of its own."""
+
+    def __init__(self, deliveries: Deliveries, hooks_dir: Path, callback_hosts: CallbackHosts) -> None:
+        self._deliveries = deliveries
+        self._hooks_dir = hooks_dir
+        self._callback_hosts = callback_hosts
+        self._lock = threading.Lock()
+        self._under_way: dict[tuple[str, str], str] = {}
+        self._news = threading.Event()
+
+    def send_out(self) -> bool:
+        """Begins what is due. Whether anything is under way. Raises StoreUnavailableError."""
+        now = time.time()
+        self._news.clear()
+        self._deliveries.gather(hooks_in(self._hooks_dir), now)
+        with self._lock:
+            busy = dict(self._under_way)
+        # Read after that: what ended in between is not due any more.
+        for delivery in self._deliveries.due(now):
+            place = _place(delivery)
+            at_place = Counter(busy.values())[place]
+            if delivery.queue in busy or at_place >= _MOST_AT_ONE_PLACE or len(busy) >= _MOST_AT_ONCE:
+                continue
+            busy[delivery.queue] = place
+            with self._lock:
+                self._under_way[delivery.queue] = place
+            threading.Thread(target=self._carry, args=(delivery,), name="courier", daemon=True).start()
+        return bool(busy)
+
+    def wait_for_news(self, timeout_s: float) -> None:
+        """Until a delivery has ended."""
+        self._news.wait(timeout_s)
+
+    def _carry(self, delivery: Delivery) -> None:
+        try:
+            try:
+                self._tell(delivery)
+            except NotToldError as error:
+                log.warning("session %s: %s failed: %s", delivery.session_name, delivery.target, error)
+                self._deliveries.failed(delivery, str(error), time.time())
+            else:
+                self._deliveries.done(delivery)
+        except StoreUnavailableError as error:
+            log.warning("%s; %s is told again", error, delivery.target)
+        finally:
+            with self._lock:
+                del self._under_way[delivery.queue]
+            self._news.set()
+
+    def _tell(self, delivery: Delivery) -> None:
+        """Raises NotToldError. A hook that was removed, and a callback that nobody wants, count as told."""
+        message = json.dumps(delivery.message())
+        if delivery.hook is not None:
+            path = self._hooks_dir / delivery.hook
+            if path.exists():
+                _run(path, message)
+        elif delivery.url is not None:
+            post(delivery.url, message, self._callback_hosts)
+
+
+def _lock(settings: Settings) -> Path:
+    return settings.state_dir / "couriers.lock"
+
+
+def _place(delivery: Delivery) -> str:
+    """Deliveries to one place may delay each other."""
+    return delivery.target if delivery.url is None or delivery.hook else str(urlsplit(delivery.url).netloc)
+
+
+def _run(path: Path, message: str) -> None:
+    with tempfile.TemporaryFile() as said:
+        try:
+            done = subprocess.run(
+                [path],
+                input=message.encode(),
+                stdout=said,
+                stderr=said,
+                cwd="/",
+                timeout=_HOOK_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise NotToldError(f"it was killed after {_HOOK_TIMEOUT_S:.0f} s") from None
+        except OSError as error:
+            raise NotToldError(f"it cannot be run: {error.strerror or error}") from None
+        if done.returncode:
+            said.seek(0)
+            lines = said.read(65536).decode(errors="replace").split("\n")
+            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            raise NotToldError(f"it ended with exit code {done.returncode}{': ' if last else ''}{last[:200]}")

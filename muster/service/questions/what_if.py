@@ -1,0 +1,162 @@
+"""Questions about the queue that change nothing: the scheduler's own decision, replayed on what the store holds."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.plan import Wait
+from muster.core.model.policy import SchedulingPolicy
+from muster.core.model.session import FINAL, Session, SessionState
+from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.limits import pending_refusal
+from muster.core.scheduling.schedule import schedule
+from muster.core.simulation.simulation import Cluster, Job, Progress, Simulated, simulate
+from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
+from muster.core.whatif.counterfactual import Answer, what_would_help, would_start
+from muster.core.whatif.hypothesis import Suggestion
+from muster.service.questions.imagined_cluster import imagined_agents
+from muster.service.questions.workload import history, workload
+from muster.service.scheduler.plugins import load_order, load_placement, scheduling_policy
+from muster.service.scheduler.site_policy import SiteScheduling
+from muster.service.sessions.sessions import Sessions
+from muster.settings import Settings
+
+LIVE = "live"
+HISTORY = "history"
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A pending session as the next decision sees it; without a wait it is about to start."""
+
+    session: Session
+    wait: Wait | None
+
+
+class WhatIf:
+    """Of the site's own queue."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._site = SiteScheduling(sessions.settings, sessions.store)
+
+    def snapshot(self) -> Snapshot:
+        return self._site.complete(self._sessions.snapshot())
+
+    def queue(self) -> list[Queued]:
+        """The pending sessions, group by group, in the order in which the next decision tries them."""
+        snapshot = self.snapshot()
+        plan = schedule(snapshot)
+        pending = {session.id: session for session in snapshot.pending}
+        starting = [Queued(pending[placement.session_id], None) for placement in plan.placements]
+        waiting = [Queued(pending[session_id], wait) for session_id, wait in plan.waits.items()]
+        return sorted(starting + waiting, key=_place)
+
+    def position(self, session: Session) -> int:
+        """Its place among those of its group that wait; 0 when it is about to start, or does not wait any more."""
+        wait = schedule(self.snapshot()).waits.get(session.id)
+        return wait.position if wait else 0
+
+    def would_start(self, new: Sequence[Session]) -> tuple[Answer, ...]:
+        """What would become of sessions that are not queued.
+
+        Raises NameTakenError and BadInputError as `Sessions.submit` would.
+        """
+        snapshot = self.snapshot()
+        known = {name for session in snapshot.sessions for name in (session.name, session.array_name)}
+        for name in (name for session in new for name in (session.name, session.array_name) if name is not None):
+            if name in known:
+                raise NameTakenError(
+                    f"name: a session that has not ended is already called {name}; choose another name"
+                )
+        refusal = pending_refusal(snapshot.policy.limits, snapshot.pending, new)
+        if refusal is not None:
+            raise BadInputError(refusal)
+        needed = self._sessions.store.get(sorted({key for session in new for key in session.spec.dependencies}))
+        ended = {key: session for key, session in needed.items() if session.state in FINAL}
+        return would_start(replace(snapshot, ended={**snapshot.ended, **ended}), new)
+
+    def what_would_help(self, session: Session) -> tuple[Suggestion, ...]:
+        """Raises NotPossibleInStateError for a session that does not wait."""
+        if session.state is not SessionState.PENDING:
+            raise NotPossibleInStateError(f"session {session.name} is {session.state}, no longer pending")
+        return what_would_help(self.snapshot(), session)
+
+    def agents(self) -> tuple[Agent, ...]:
+        """As if every one answered and none were drained."""
+        return tuple(replace(a, state=AgentState.ALIVE, drain_reason=None) for a in self.snapshot().agents)
+
+    def history(self, days: float) -> list[Job]:
+        """The sessions that were submitted in the last days. Raises BadInputError when none of them ran."""
+        now = time.time()
+        since = now - days * 86400
+        jobs = history((s for s in self._sessions.store.search(ended=True) if s.submitted_at >= since), now)
+        if not jobs:
+            raise BadInputError(f"--workload: no session of the last {days:g} days has run; write a larger --days")
+        return jobs
+
+
+def _place(queued: Queued) -> tuple[str, int, float, str]:
+    position = queued.wait.position if queued.wait else 0
+    return queued.session.spec.resource_group, position, queued.session.submitted_at, queued.session.id
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A cluster and a workload to be tried, in one way or in several."""
+
+    agents: tuple[Agent, ...]
+    jobs: Sequence[Job]
+    launch_s: float
+    interval_s: float
+    until: float | None
+
+    def run(self, policy: SchedulingPolicy, half_life_s: float, progressed: Callable[[Progress], None]) -> Simulated:
+        cluster = Cluster(self.agents, policy, self.launch_s, self.interval_s, half_life_s)
+        return simulate(self.jobs, cluster, self.until, progressed)
+
+
+def agents_of(cluster: str, what_if: Callable[[], WhatIf]) -> tuple[Agent, ...]:
+    """Of a file, or the site's own for `live`."""
+    return what_if().agents() if cluster == LIVE else imagined_agents(Path(cluster))
+
+
+def jobs_of(source: str, days: float, what_if: Callable[[], WhatIf]) -> list[Job]:
+    """Of a file, or the site's own for `history`."""
+    return what_if().history(days) if source == HISTORY else workload(Path(source))
+
+
+def policies(
+    settings: Settings, order: str | None, placement: str | None, compared: Iterable[str], changes: Mapping[str, bool]
+) -> dict[str, SchedulingPolicy]:
+    """By name, the ways in which a workload is to be scheduled: as the settings say, but for what is given.
+
+    `compared` names orders or placement policies, each of which makes one. Raises SettingsError.
+    """
+    site = settings.scheduler_plugins
+    base = _everywhere(scheduling_policy(settings), changes)
+    if order is not None:
+        base = _everywhere(base, {"order": load_order(order, site)})
+    if placement is not None:
+        base = _everywhere(base, {"placement": load_placement(placement, site)})
+    names = list(dict.fromkeys(compared))
+    if not names:
+        return {", ".join(name for name in (order, placement) if name) or "as set": base}
+    return {name: _everywhere(base, _named(name, site)) for name in names}
+
+
+def _named(name: str, site: Path) -> dict[str, Any]:
+    """The order or the placement policy of that name."""
+    try:
+        return {"order": load_order(name, site)}
+    except SettingsError:
+        return {"placement": load_placement(name, site)}
+
+
+def _everywhere(policy: SchedulingPolicy, changes: Mapping[str, Any]) -> SchedulingPolicy:
+    """The policy with these fields in every resource group."""
+    groups = {name: replace(group, **changes) for name, group in policy.groups.items()}
+    return replace(policy, default=replace(policy.default, **changes), groups=groups)

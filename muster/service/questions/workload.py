@@ -1,0 +1,230 @@
+"""What arrives in a simulation: a workload file, a trace, or the site's own history."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from muster.core.model.session import Session, SessionState, kernel_count, kernels_of
+from muster.core.simulation.simulation import Job
+from muster.core.spec.base import SpecModel
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.values import invalid
+from muster.core.values.array import array_indexes
+from muster.core.values.duration import parse_duration
+from muster.core.values.errors import BadInputError, FieldError, SpecError
+from muster.service.questions.imagined_cluster import read_list, read_rows
+
+MOST_JOBS = 1_000_000
+_START = datetime.fromtimestamp(0, UTC)
+_DEPENDENCIES = ("after", "after_ok", "after_any")
+_COLUMNS = {"arrival": "at", "creation_time": "at", "kernels": "cluster_size", "group": "resource_group",
+            "gpu_spec": "gpu_models"}  # fmt: skip
+_UNUSED_COLUMNS = {"qos", "pod_phase", "scheduled_time", "deletion_time"}
+_LEAST_MIB = 32
+
+
+def _span(value: object) -> float:
+    """A span of time that may be zero."""
+    text = str(value).strip().lower()
+    if text in {"0", "0s", "0m", "0h", "0d"}:
+        return 0.0
+    try:
+        return float(parse_duration(text))
+    except ValueError as error:
+        raise invalid(str(error), "write 0s, 90s, 30m, 2h, 1d; a bare number is minutes") from None
+
+
+Span = Annotated[float, BeforeValidator(_span)]
+
+
+class Arrival(SpecModel):
+    """When and how often an entry's session comes, whose it is, and how long it runs; the rest is its spec."""
+
+    at: Span = Field(default=0.0, description="when the first comes, from the beginning")
+    duration: Span = Field(description="how long each runs when nothing ends it before")
+    count: int = Field(default=1, ge=1, le=MOST_JOBS, description="how many come")
+    every: Span = Field(default=0.0, description="time between two of them")
+    owner: str = Field(default="somebody", min_length=1, description="whose they are")
+
+
+def workload(path: Path) -> list[Job]:
+    """The jobs of a YAML file (`sessions:`, a list) or of a CSV trace, whose times are in seconds.
+
+    Raises BadInputError with one line for each thing that is wrong, with its place in the file.
+    """
+    jobs = _Jobs()
+    problems: list[str] = []
+    for where, entry in _rows(path) if path.suffix == ".csv" else _entries(path):
+        try:
+            jobs.add(entry)
+        except SpecError as error:
+            problems += [f"{path}: {where}{item}" for item in error.errors]
+    try:
+        found = [] if problems else jobs.resolved()
+    except SpecError as error:
+        problems = [f"{path}: {item}" for item in error.errors]
+    if problems:
+        raise BadInputError("\n".join(problems))
+    if not found:
+        raise BadInputError(f"{path} names no session; write sessions: and lines such as - {{at: 0s, duration: 30m}}")
+    return found
+
+
+def history(sessions: Iterable[Session], now: float) -> list[Job]:
+    """The sessions as they came, each as long as it really ran; one that still runs, as long as it has so far.
+
+    Those that never ran are left out: nobody knows how long they would have.
+    """
+    jobs = [
+        Job(_as_submitted(session), max(0.0, (session.ended_at or now) - session.started_at))
+        for session in sessions
+        if session.started_at is not None
+    ]
+    known = {job.session.id for job in jobs}
+    return [replace(job, session=_depending_on(job.session, known.__contains__)) for job in jobs]
+
+
+def _as_submitted(session: Session) -> Session:
+    spec = session.spec.model_copy(update={"hold": False})
+    kernels = kernels_of(spec, tuple(kernel.id for kernel in session.kernels), session.main.image)
+    fresh = Session(session.id, session.name, session.owner, spec, kernels, session.submitted_at)
+    return replace(fresh, array_id=session.array_id, array_index=session.array_index)
+
+
+def _depending_on(session: Session, exists: Callable[[str], bool]) -> Session:
+    spec = session.spec
+    kept = {name: tuple(i for i in getattr(spec, name) if exists(i)) for name in _DEPENDENCIES}
+    return replace(session, spec=spec.model_copy(update=kept))
+
+
+class _Jobs:
+    """Sessions made from entries. Ids are numbers, so that equal files give equal results."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Job] = []
+        self._by_name: dict[str, list[str]] = {}
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Raises SpecError."""
+        arrival, spec = _validated(entry)
+        indexes: Sequence[int | None] = array_indexes(spec.array) if spec.array else [None]
+        if len(self._jobs) + arrival.count * len(indexes) > MOST_JOBS:
+            raise SpecError([FieldError("count", "that is too many sessions", f"ask for {MOST_JOBS} at the most")])
+        for number in range(arrival.count):
+            at = arrival.at + number * arrival.every
+            name = spec.name if arrival.count == 1 or not spec.name else f"{spec.name}-{number + 1}"
+            array_id = _id(len(self._jobs)) if spec.array else None
+            for index in indexes:
+                self._add_one(arrival, spec, name, at, array_id, index)
+
+    def _add_one(
+        self, arrival: Arrival, spec: SessionSpec, name: str, at: float, array_id: str | None, index: int | None
+    ) -> None:
+        number = len(self._jobs)
+        base, name = name, name if index is None or not name else f"{name}-{index}"
+        ids = (_id(number), *(f"{_id(number)}.{rank}" for rank in range(1, kernel_count(spec))))
+        session = Session(
+            id=ids[0],
+            name=name or f"session-{number + 1}",
+            owner=arrival.owner,
+            spec=spec,
+            kernels=kernels_of(spec, ids, spec.image),
+            submitted_at=at,
+            state=SessionState.PENDING,
+            held_by=arrival.owner if spec.hold else None,
+            array_id=array_id,
+            array_index=index,
+        )
+        for known_as in {spec.name, base, name} - {""}:
+            self._by_name.setdefault(known_as, []).append(session.id)
+        self._jobs.append(Job(session, arrival.duration))
+
+    def resolved(self) -> list[Job]:
+        """With ids for the names of dependencies. Raises SpecError."""
+        return [replace(job, session=self._resolved(job.session)) for job in self._jobs]
+
+    def _resolved(self, session: Session) -> Session:
+        changes: dict[str, tuple[str, ...]] = {}
+        for field in _DEPENDENCIES:
+            names = getattr(session.spec, field)
+            for name in names:
+                if name not in self._by_name:
+                    problem, remedy = f"no session of the workload is called {name!r}", "name one of its sessions"
+                    raise SpecError([FieldError(f"{session.name}.{field}", problem, remedy)])
+            if names:
+                changes[field] = tuple(session_id for name in names for session_id in self._by_name[name])
+        return replace(session, spec=session.spec.model_copy(update=changes)) if changes else session
+
+
+def _id(number: int) -> str:
+    return f"{number:08d}"
+
+
+def _validated(entry: Mapping[str, Any]) -> tuple[Arrival, SessionSpec]:
+    """Raises SpecError with the errors of both."""
+    errors: list[FieldError] = []
+    arrival, spec = None, None
+    try:
+        arrival = validated(Arrival, {name: value for name, value in entry.items() if name in Arrival.model_fields})
+    except SpecError as error:
+        errors += error.errors
+    try:
+        fields = {name: value for name, value in entry.items() if name not in Arrival.model_fields}
+        spec = validated(SessionSpec, {"shm": 0, **fields}, _START)
+    except SpecError as error:
+        errors += error.errors
+    if arrival is None or spec is None:
+        raise SpecError(errors)
+    return arrival, spec
+
+
+def _entries(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, entry in enumerate(read_list(path, "sessions")):
+        yield f"sessions[{number}].", {str(name): value for name, value in entry.items()}
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Lines of a trace, also of Alibaba's openb pod lists."""
+    for line, row in read_rows(path):
+        entry: dict[str, Any] = {_COLUMNS.get(name, name): cell for name, cell in row.items()}
+        if "deletion_time" in entry and "duration" not in entry:
+            began = entry.get("scheduled_time", entry.get("at", "0"))
+            entry["duration"] = _difference(entry["deletion_time"], began)
+        for name in ("at", "duration"):
+            if name in entry:
+                entry[name] = _in_seconds(entry[name])
+        if "cpu_milli" in entry:
+            entry["cpu"] = f"{entry.pop('cpu_milli')}m"
+        if "memory_mib" in entry:
+            mib = str(entry.pop("memory_mib"))
+            entry["mem"] = f"{max(_LEAST_MIB, int(mib)) if mib.isdecimal() else mib}M"
+        if "num_gpu" in entry:
+            entry |= _gpus(str(entry.pop("num_gpu")), str(entry.pop("gpu_milli", "1000")))
+        if "gpu_models" in entry:
+            entry["gpu_models"] = str(entry["gpu_models"]).split("|")
+        yield f"line {line}: ", {name: cell for name, cell in entry.items() if name not in _UNUSED_COLUMNS}
+
+
+def _gpus(count: str, milli: str) -> dict[str, str]:
+    """Less than a thousand thousandths is a share of one GPU."""
+    return {"fgpu": f"{milli}m"} if count == "1" and milli.isdecimal() and int(milli) < 1000 else {"gpu": count}
+
+
+def _in_seconds(cell: str) -> str:
+    """A bare number of a trace is seconds; they are rounded down."""
+    try:
+        return f"{int(float(cell))}s"
+    except ValueError:
+        return cell
+
+
+def _difference(end: str, begin: str) -> str:
+    try:
+        return str(max(0.0, float(end) - float(begin)))
+    except ValueError:
+        return end

@@ -1,0 +1,196 @@
+"""The loop around the queue's worker: one code path for the daemon, `muster pass` and the playbook.
+
+It turns when an agent answered, when somebody nudged it, and when the clock brings something: an observation of all
+agents on an interval, a launch to be repeated, a time limit.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from queue import Empty, SimpleQueue
+
+from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.session import SessionState
+from muster.core.scheduling.admission import moments
+from muster.service.queue.pass_durations import PassTimer
+from muster.service.queue.visits import Arrival
+from muster.service.queue.worker import PROMPT_S, News, QueueWorker, Work, WorkerDependencies
+from muster.settings import Settings
+from muster.store.lock import QueueLock
+
+log = logging.getLogger("muster.queue")
+_STOP_PATIENCE_S = 30.0
+_POLL_S = 2.0
+# Answers of one run come close together: one decision for them all.
+_GATHER_S = 0.02
+
+
+class Nudge(StrEnum):
+    """What the loop can be told from outside."""
+
+    QUEUE = "queue"
+    AGENTS = "agents"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDied:
+    """A kernel on this agent has ended."""
+
+    agent_id: str
+
+
+@dataclass(slots=True)
+class _RequestedPass:
+    """A pass that somebody waits for: over when all agents have answered, and the visits that followed are over."""
+
+    number: int
+    until_visit: int
+    looked: bool = False
+
+
+class QueueLoop:
+    """Holds the queue's lock for as long as it runs. `seen` is told of each agent that gave a report."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        shell: WorkerDependencies,
+        lock: QueueLock,
+        seen: Callable[[Agent], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._shell = shell
+        self._lock = lock
+        self._seen = seen
+        self._inbox: SimpleQueue[News | Nudge | KernelDied] = SimpleQueue()
+        self._worker = QueueWorker(shell, self._inbox.put)
+        self._timer = PassTimer(shell.store)
+        self._next_look = 0.0
+        self._requested: _RequestedPass | None = None
+
+    def tell(self, message: Nudge | KernelDied) -> None:
+        """From any thread, and from signal handlers."""
+        self._inbox.put(message)
+
+    def run_until_idle(self) -> Work:
+        """One pass, with all that follows from it. Raises what kept Ansible from asking any agent."""
+        self._worker.look_everywhere()
+        while True:
+            self._decide()
+            if self._worker.failure is not None:
+                raise self._worker.failure
+            if self._worker.idle:
+                self._timer.write()
+                return self._worker.work
+            self._turn(_POLL_S)
+
+    def run(self) -> None:
+        """Until it is told to stop."""
+        while True:
+            if time.monotonic() >= self._next_look:
+                self._look_everywhere()
+            self._decide()
+            self._report()
+            if self._turn(min(self._due_in(), self._next_look - time.monotonic())):
+                self._finish_visits()
+                self._timer.write()
+                return
+
+    def _decide(self) -> None:
+        self._lock.check()
+        with self._timer.timed():
+            self._worker.decide()
+        self._finish_requested()
+
+    def _turn(self, timeout_s: float) -> bool:
+        """Takes what has come; whether to stop."""
+        messages = self._received(timeout_s)
+        news: list[News] = []
+        for message in messages:
+            match message:
+                case Nudge.AGENTS:
+                    self._look_everywhere()
+                case KernelDied():
+                    self._worker.look([message.agent_id])
+                case Nudge():
+                    continue
+                case _:
+                    news.append(message)
+                    self._tell_seen(message)
+        self._worker.take(news)
+        return Nudge.STOP in messages
+
+    def _received(self, timeout_s: float) -> list[News | Nudge | KernelDied]:
+        messages: list[News | Nudge | KernelDied] = []
+        try:
+            messages.append(self._inbox.get(timeout=max(0.01, timeout_s)))
+            time.sleep(_GATHER_S)
+            while True:
+                messages.append(self._inbox.get_nowait())
+        except Empty:
+            return messages
+
+    def _tell_seen(self, news: News) -> None:
+        if self._seen is not None and isinstance(news, Arrival) and news.answer.report is not None:
+            self._seen(agent_from_report(news.answer.agent_id, news.answer.report, self._shell.clock()))
+
+    def _look_everywhere(self) -> None:
+        self._next_look = time.monotonic() + self._settings.observe_interval_s
+        number = self._shell.store.requested_pass()
+        self._worker.look_everywhere()
+        if number > self._shell.store.finished_pass():
+            self._requested = _RequestedPass(number, self._worker.visits.last_number + 1)
+
+    def _finish_requested(self) -> None:
+        requested = self._requested
+        if requested is None or self._worker.is_to_look or self._is_open(requested):
+            return
+        if not requested.looked:
+            requested.looked, requested.until_visit = True, self._worker.visits.last_number
+        if not self._is_open(requested):
+            self._shell.store.finish_pass(requested.number)
+            self._requested = None
+
+    def _is_open(self, requested: _RequestedPass) -> bool:
+        return any(
+            number <= requested.until_visit for number in self._worker.visits.prompt(self._settings.slow_after_s)
+        )
+
+    def _report(self) -> None:
+        work, self._worker.work = self._worker.work, Work()
+        if self._worker.failure is not None:
+            # The queue outlives a run that failed: the next one reads everything again.
+            log.error("%s", self._worker.failure)
+            self._worker.failure = None
+        for agent_id, problem in work.problems.items():
+            log.warning("agent %s: %s", agent_id, problem)
+        if work.changed:
+            counts = (len(work.scheduled), len(work.started), len(work.ended), len(work.failed), work.waiting)
+            log.info("scheduled %d, started %d, ended %d, failed %d; %d wait", *counts)
+
+    def _due_in(self) -> float:
+        """Seconds until the next thing that the clock alone brings. What is overdue waits for the next observation."""
+        snapshot = self._shell.store.snapshot(self._shell.clock())
+        limits = [
+            session.started_at + session.spec.time_limit
+            for session in snapshot.placed
+            if session.state is SessionState.RUNNING and session.started_at and session.spec.time_limit
+        ]
+        coming = [
+            at - snapshot.now for at in (*moments(snapshot), *limits, self._worker.paused_until) if at > snapshot.now
+        ]
+        # A visit that is not prompt any more makes room for another; one that is slow, for other agents.
+        slow = [min(PROMPT_S, self._settings.slow_after_s)] if self._worker.visits.numbers else []
+        # A moment later: a decision that comes too early would see nothing to do.
+        return min((*coming, *slow), default=self._settings.observe_interval_s) + 0.05
+
+    def _finish_visits(self) -> None:
+        """What agents have been told is recorded, as far as they answer soon; the rest is read from them later."""
+        give_up_at = time.monotonic() + _STOP_PATIENCE_S
+        self._worker.conclude()
+        while self._worker.visits.prompt(self._settings.slow_after_s) and time.monotonic() < give_up_at:
+            self._turn(0.5)
+            self._worker.conclude()

@@ -1,0 +1,86 @@
+"""An app of a session as a browser is led to it: a socket of this machine, and what to ask for there."""
+
+import base64
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+from muster.core.model.apps import App
+from muster.core.model.session import Session
+from muster.core.values.errors import BadInputError
+from muster.service.reach.apps import app_named, check_openable, session_apps
+from muster.service.reach.logs import agent_of
+from muster.service.reach.ssh_access import ssh_config
+from muster.service.sessions.sessions import Sessions
+
+_SAFE_IN_URLS = "/%:@!$&'()*+,;=~?#"
+
+
+@dataclass(frozen=True, slots=True)
+class AppAddress:
+    """`target`: path, query and fragment where it begins; `authorization`: how it wants to be asked, if it does."""
+
+    target: str
+    authorization: str | None
+
+
+def app_address(app: App, port: int, token: str) -> AppAddress:
+    """Where an app begins that is found at `port` of a machine's loopback. Raises BadInputError."""
+    try:
+        parts = urlsplit(app.address(port, token))
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    except ValueError as error:
+        raise BadInputError(f"url of app {app.name}: {error}; write a path such as /lab") from None
+    # Only the path of a whole URL counts: the app is nowhere else.
+    local = SplitResult("", "", "/" + parts.path.lstrip("/"), parts.query, parts.fragment).geturl()
+    authorization = None
+    if user or password:
+        authorization = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+    return AppAddress(quote(local, safe=_SAFE_IN_URLS), authorization)
+
+
+class AppWay:
+    """The way to a session's app, until it is closed."""
+
+    def __init__(
+        self, session: Session, app: App, token: str, socket: Path, tunnel: subprocess.Popen[bytes], ending: ExitStack
+    ) -> None:
+        self.session = session
+        self.app = app
+        self.token = token
+        self.socket = socket
+        self._tunnel = tunnel
+        self._ending = ending
+
+    def is_open(self) -> bool:
+        """It ends with its session's main1, and where that agent does not answer for long."""
+        return self._tunnel.poll() is None
+
+    def close(self) -> None:
+        self._ending.close()
+
+
+def openable_app(service: Sessions, session: Session, name: str) -> App:
+    """Raises NotFoundError, and NotPossibleInStateError where nobody would answer."""
+    app = app_named(session, name)
+    views = session_apps(session, service.store.agents(), time.time())
+    check_openable(session, next(view for view in views if view.app == app))
+    return app
+
+
+def way_to_app(service: Sessions, session: Session, app: App) -> AppWay:
+    """By ssh, to a socket that only this process' user reaches. Raises MusterError."""
+    from muster.service.reach.app_tunnel import app_tunnel, token_of  # noqa: PLC0415 - the Docker SDK loads slowly
+
+    agent = agent_of(service, session, session.main)
+    token = token_of(session, agent, app, service.settings.launch_policy().runtime_path)
+    config = ssh_config(service.settings, session, agent)
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-app-")))
+        socket = directory / "app"
+        tunnel = stack.enter_context(app_tunnel(config, session, app, socket))
+        return AppWay(session, app, token, socket, tunnel, stack.pop_all())

@@ -1,0 +1,127 @@
+"""The way from a user's machine to an app of a session: its token, and a tunnel through main1's sshd."""
+
+import os
+import select
+import shlex
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from muster.core.model.agent import Agent
+from muster.core.model.apps import App
+from muster.core.model.session import Session
+from muster.core.values.errors import BadInputError, MusterError
+from muster.engine.agent_engine import container_of
+from muster.service.reach.ssh_access import plain_ssh_command
+from muster.settings import Settings
+
+_READY = b"muster:ready"
+_READY_TIMEOUT_S = 30
+_LOOPBACK = "127.0.0.1"
+# It says that we are in, then lasts as long as our end of its input: who is killed leaves no tunnel behind.
+_REMOTE = f"echo {_READY.decode()}; exec cat >/dev/null"
+_OPTIONS = ("ExitOnForwardFailure=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3", "BatchMode=yes")
+
+
+def token_of(session: Session, agent: Agent, app: App, runtime_path: str) -> str:
+    """Read from main1, the only place that has it; empty where the app takes none."""
+    if not app.token:
+        return ""
+    busybox = f"{runtime_path}/bin/busybox"
+    with container_of(agent, session.main) as container:
+        done = container.exec_run([busybox, "cat", f"/run/muster/app-{app.name}.token"])
+    if done.exit_code != 0:
+        raise MusterError(f"the token of app {app.name} cannot be read in {session.main.name} of {session.name}")
+    return cast("bytes", done.output).decode("ascii").strip()
+
+
+def free_local_port(wanted: int | None, app: App) -> int:
+    """The wanted port of this machine, else the app's own number, else any. Raises BadInputError for a taken one."""
+    if wanted is not None:
+        if not _is_free(wanted):
+            raise BadInputError(f"--port: port {wanted} is in use on this machine; choose another, or leave it out")
+        return wanted
+    if _is_free(app.port):
+        return app.port
+    with socket.socket() as any_port:
+        any_port.bind((_LOOPBACK, 0))
+        return int(any_port.getsockname()[1])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As ssh does: what a closed connection left behind keeps nobody out.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def plain_tunnel_command(settings: Settings, session: Session, agent: Agent, app: App, local_port: int) -> str:
+    """What a user types on a machine without Muster."""
+    program, *rest = plain_ssh_command(settings, session, session.main, agent)
+    return shlex.join([program, "-N", "-L", f"{_LOOPBACK}:{local_port}:{_LOOPBACK}:{app.port}", *rest])
+
+
+@contextmanager
+def app_tunnel(config: Path, session: Session, app: App, local: int | Path) -> Iterator[subprocess.Popen[bytes]]:
+    """From `local` to the app, while it is open; what it yields ends with the tunnel.
+
+    `local` is a port of this machine, or a socket to be made in a directory of ours; `config` is the session's ssh
+    configuration. Raises MusterError.
+    """
+    options = [word for option in _OPTIONS for word in ("-o", option)]
+    listening = str(local) if isinstance(local, Path) else f"{_LOOPBACK}:{local}"
+    forwarding = f"{listening}:{_LOOPBACK}:{app.port}"
+    command = ["ssh", "-F", str(config), "-T", *options, "-L", forwarding, session.main.name, _REMOTE]
+    with tempfile.TemporaryFile() as complaints:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                # The terminal's Ctrl-C is for us to handle.
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise MusterError("there is no ssh on this machine; install openssh-client") from None
+        with process:
+            try:
+                if not _is_ready(process):
+                    complaints.seek(0)
+                    said = complaints.read().decode(errors="replace").strip().splitlines() or ["no answer"]
+                    raise MusterError(f"session {session.name} cannot be reached by ssh: {said[-1].strip()}")
+                yield process
+            finally:
+                _end(process)
+
+
+def _is_ready(process: subprocess.Popen[bytes]) -> bool:
+    if process.stdout is None:
+        raise ValueError("ssh was started without a pipe")
+    deadline = time.monotonic() + _READY_TIMEOUT_S
+    said = b""
+    while select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        chunk = os.read(process.stdout.fileno(), 4096)
+        if not chunk:
+            return False
+        said += chunk
+        if _READY in said:
+            return True
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -1,0 +1,149 @@
+"""A shell in a kernel, for somebody who sits elsewhere: ssh as `muster ssh` has it, on a terminal of this machine."""
+
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+from contextlib import suppress
+
+from muster.core.model.session import Kernel, Session, SessionState
+from muster.core.values.errors import BadInputError, MusterError, NotPossibleInStateError
+from muster.service.reach.logs import agent_of
+from muster.service.reach.ssh_access import ssh_config
+from muster.service.sessions.sessions import Sessions, kernel_named
+
+MOST_COLUMNS = 1000
+MOST_ROWS = 1000
+_PIECE_BYTES = 16 << 10
+_END_PATIENCE_S = 1.0
+_END_POLL_S = 0.02
+# Without an escape character what is typed reaches the kernel only, never ssh's own command line on this machine.
+_OPTIONS = (
+    "BatchMode=yes",
+    "ClearAllForwardings=yes",
+    "ConnectTimeout=15",
+    "EscapeChar=none",
+    "ForwardAgent=no",
+    "PermitLocalCommand=no",
+    "ServerAliveCountMax=3",
+    "ServerAliveInterval=15",
+)
+
+
+class Terminal:
+    """Reads and writes never wait: `fileno` is what tells when they can go on."""
+
+    def __init__(self, session: Session, command: list[str]) -> None:
+        """Raises MusterError."""
+        self.session = session
+        self._master, inner = os.openpty()
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=inner,
+                stdout=inner,
+                stderr=inner,
+                env={**os.environ, "TERM": "xterm-256color"},
+                # With its jump hosts it is a group of its own, which ends as one.
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            os.close(self._master)
+            raise MusterError("there is no ssh on the control node; install openssh-client there") from None
+        finally:
+            os.close(inner)
+        os.set_blocking(self._master, False)
+        self.resize(80, 24)
+
+    def fileno(self) -> int:
+        return self._master
+
+    @property
+    def takes_input(self) -> bool:
+        """Whether ssh has logged in: what is typed before that would be shown twice."""
+        local_modes: int = termios.tcgetattr(self._master)[3]
+        return not local_modes & termios.ICANON
+
+    def read(self) -> bytes:
+        """What was written since; empty at the end. Raises BlockingIOError where nothing was."""
+        try:
+            return os.read(self._master, _PIECE_BYTES)
+        except BlockingIOError:
+            raise
+        except OSError:
+            return b""
+
+    def write(self, data: bytes) -> int:
+        """How much of it was taken; all where nobody reads any more. Raises BlockingIOError where there is no room."""
+        try:
+            return os.write(self._master, data)
+        except BlockingIOError:
+            raise
+        except OSError:
+            return len(data)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Raises BadInputError."""
+        for field, number, most in (("columns", columns, MOST_COLUMNS), ("rows", rows, MOST_ROWS)):
+            if not 1 <= number <= most:
+                raise BadInputError(f"{field}: {number} is no size of a terminal; give 1 to {most}")
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+        # It is not ssh's controlling terminal, so the kernel does not tell it.
+        self._signal(signal.SIGWINCH)
+
+    def end(self) -> None:
+        """At once; a thread sees to it that no process is left."""
+        if self._master < 0:
+            return
+        os.close(self._master)
+        self._master = -1
+        self._signal(signal.SIGHUP)
+        threading.Thread(target=self._reap, name="terminal-end").start()
+
+    def _reap(self) -> None:
+        deadline = time.monotonic() + _END_PATIENCE_S
+        while not self._has_ended() and time.monotonic() < deadline:
+            time.sleep(_END_POLL_S)
+        # Its jump hosts may outlive it.
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _has_ended(self) -> bool:
+        """It is not waited for yet, which keeps its number from being another process's."""
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+def open_terminal(service: Sessions, session: Session, kernel_name: str | None) -> Terminal:
+    """A login shell in a kernel.
+
+    Raises NotFoundError, as `check_has_terminal`, and MusterError where there is no ssh.
+    """
+    kernel = kernel_named(session, kernel_name)
+    check_has_terminal(session, kernel)
+    config = ssh_config(service.settings, session, agent_of(service, session, session.main))
+    options = [word for option in _OPTIONS for word in ("-o", option)]
+    return Terminal(session, ["ssh", "-F", str(config), *options, kernel.name])
+
+
+def check_has_terminal(session: Session, kernel: Kernel) -> None:
+    """Raises NotPossibleInStateError."""
+    if session.state is not SessionState.RUNNING:
+        raise NotPossibleInStateError(
+            f"session {session.name} is {session.state}; terminals are for sessions that are RUNNING"
+        )
+    if kernel.exited:
+        raise NotPossibleInStateError(f"kernel {kernel.name} of session {session.name} has ended; choose another")
+
+
+def still_runs(service: Sessions, session: Session) -> bool:
+    """Whether it is as it was when a terminal was opened; launched again, it is other containers."""
+    now = service.store.get([session.id]).get(session.id)
+    return now is not None and now.state is SessionState.RUNNING and now.generation == session.generation

@@ -1,0 +1,55 @@
+"""What the site adds to a snapshot before it is decided on: its policy, and what its users have used."""
+
+from dataclasses import replace
+
+from muster.core.model.snapshot import Snapshot
+from muster.core.usage.by_owner import decay, decayed_usage, group_capacity, runs_so_far
+from muster.service.scheduler.plugins import needs_usage, scheduling_policy
+from muster.settings import Settings
+from muster.store.store import Store
+
+# What is older counts for less than a thousandth.
+_HALF_LIVES = 10
+# An end is written some time after the moment that it tells.
+_LATE_S = 300.0
+
+
+class SiteScheduling:
+    """Remembers what ended sessions have used, so that a pass reads only those that ended since the last one."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
+        self._used: dict[str, float] = {}
+        self._as_of: float | None = None
+        self._counted: set[str] = set()
+
+    def complete(self, snapshot: Snapshot) -> Snapshot:
+        """Raises SettingsError when a scheduler plugin cannot be used."""
+        policy = scheduling_policy(self._settings)
+        return replace(snapshot, policy=policy, usage=self._usage(snapshot) if self._needs_usage else {})
+
+    @property
+    def _needs_usage(self) -> bool:
+        settings = self._settings
+        groups = (settings.scheduling.of(group) for group in settings.resource_groups.values())
+        return any(needs_usage(chosen.order, settings.scheduler_plugins) for chosen in (settings.scheduling, *groups))
+
+    def _usage(self, snapshot: Snapshot) -> dict[str, float]:
+        now, half_life_s = snapshot.now, self._settings.usage_half_life_s
+        capacity = group_capacity(snapshot)
+        since = now - _HALF_LIVES * half_life_s if self._as_of is None else self._as_of - _LATE_S
+        ended = self._store.ended_runs(since)
+        new = [run for session_id, run in ended.items() if session_id not in self._counted]
+        left = 1.0 if self._as_of is None else decay(max(0.0, now - self._as_of), half_life_s)
+        self._used = _sum(
+            {owner: used * left for owner, used in self._used.items()},
+            decayed_usage(new, now, half_life_s, capacity),
+        )
+        self._counted = {session_id for session_id, run in ended.items() if run.ended_at > now - 2 * _LATE_S}
+        self._as_of = now
+        return _sum(self._used, decayed_usage(runs_so_far(snapshot), now, half_life_s, capacity))
+
+
+def _sum(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return {owner: one.get(owner, 0.0) + other.get(owner, 0.0) for owner in one | other}

@@ -1,0 +1,120 @@
+"""A session as a resource that is to be present or absent: the work behind `library/cluster_session.py`."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from muster.core.model.session import FINAL, Result, Session, SessionState
+from muster.core.values.errors import BadInputError, NotFoundError
+from muster.service.sessions.sessions import Sessions
+from muster.service.sessions.views import session_json
+from muster.settings import load_settings
+from muster.store.store import Store
+
+# What the control node adds, and what therefore is no difference between two specs.
+_ADDED = {"ssh_keys"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was done: to one session, or to all of an array.
+
+    `failure` is one line when waiting ended in something else than was asked for.
+    """
+
+    changed: bool
+    sessions: tuple[Session, ...]
+    diff: dict[str, Any]
+    failure: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the module returns, but for the diff."""
+        shown = [session_json(session) for session in self.sessions]
+        first = {"session": shown[0], "kernels": shown[0]["kernels"]} if shown else {"session": None}
+        return {"changed": self.changed, "sessions": shown, **first}
+
+
+class DeclaredSession:
+    """Makes what is asked for true, and says whether that took a change."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    @classmethod
+    @contextmanager
+    def opened(cls, config: str) -> Iterator[Self]:
+        settings = load_settings(Path(config))
+        store = Store(settings.database_url)
+        try:
+            yield cls(Sessions(store, settings))
+        finally:
+            store.close()
+
+    def present(self, name: str, spec: Mapping[str, Any], owner: str, *, check: bool) -> Outcome:
+        """Raises SpecError, and BadInputError when a session of that name has another spec."""
+        existing = self._active(name)
+        # Seen from when it was submitted, a begin such as now+1h is what it was.
+        since = existing[0].submitted_at if existing else time.time()
+        wanted = self._sessions.resolved({**spec, "name": name}, since, owner)
+        after = wanted.model_dump(mode="json", exclude=_ADDED)
+        if existing:
+            before = existing[0].spec.model_dump(mode="json", exclude=_ADDED)
+            differing = sorted(key for key in after if before[key] != after[key])
+            if differing:
+                changes = "; ".join(f"{key} is {before[key]}, asked for is {after[key]}" for key in differing)
+                raise BadInputError(
+                    f"session {name} has not ended and differs: {changes}; end it first, or ask for what it is"
+                )
+            return Outcome(False, existing, _diff(before, after))
+        if check:
+            return Outcome(True, (), _diff(None, after))
+        submitted = self._sessions.submit({**spec, "name": name}, owner)
+        return Outcome(True, tuple(submitted), _diff(None, after))
+
+    def absent(self, name: str, by: str, *, check: bool) -> Outcome:
+        existing = self._active(name)
+        if all(session.state in FINAL or session.ends_for_good for session in existing):
+            return Outcome(False, existing, _diff(None, None))
+        diff = _diff(existing[0].spec.model_dump(mode="json", exclude=_ADDED), None)
+        if not check:
+            existing = tuple(self._sessions.terminate([session.id for session in existing], by))
+        return Outcome(True, existing, diff)
+
+    def waited(self, outcome: Outcome, timeout_s: float) -> Outcome:
+        """The outcome when all have got where they were to go, or with a failure that says what became of one."""
+        if not outcome.sessions:
+            return outcome
+        now = list(self._sessions.store.get([session.id for session in outcome.sessions]).values())
+        ending = all(session.state in FINAL or session.ends_for_good for session in now)
+        failure = None
+        try:
+            for changed in self._sessions.wait_for(now, lambda s: not ending and _arrived(s), timeout_s):
+                now = changed
+        except TimeoutError:
+            late = next(session for session in now if session.state not in FINAL and not _arrived(session))
+            failure = f"session {late.name} is still {late.state} after {timeout_s} s: see `muster why`"
+        failed = [s for s in now if s.state is SessionState.ERROR or s.result is Result.FAILURE]
+        if failed and not ending and failure is None:
+            failure = f"session {failed[0].name} is {failed[0].state}: {failed[0].reason}"
+        return replace(outcome, sessions=tuple(now), failure=failure)
+
+    def _active(self, name: str) -> tuple[Session, ...]:
+        """The session of that name or all of the array, unless all of it has ended."""
+        try:
+            found = self._sessions.store.find_all(name)
+        except NotFoundError:
+            return ()
+        named = all(name in {session.name, session.array_name} for session in found)
+        ended = all(session.state in FINAL for session in found)
+        return tuple(found) if named and not ended else ()
+
+
+def _arrived(session: Session) -> bool:
+    return session.state is SessionState.RUNNING and not session.spec.is_batch
+
+
+def _diff(before: object, after: object) -> dict[str, Any]:
+    return {"before": before or {}, "after": after or {}}

@@ -1,0 +1,115 @@
+"""What a person chooses from who fills in a session's spec, and the spec of an earlier session to begin from."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from muster.core.model.agent import Agent
+from muster.core.model.apps import AppKind, with_kinds
+from muster.core.model.session import FINAL, Session
+from muster.core.spec.apps import AppSpec
+from muster.core.spec.session_spec import MountSpec, SessionSpec
+from muster.core.spec.written import written
+from muster.core.values.errors import SpecError
+from muster.core.values.slots import Slots
+from muster.service.images.known import known_images
+from muster.service.reach.ssh_access import control_public_key
+from muster.service.sessions.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRoom:
+    """A resource group: what its agents have together, and the most that one of them has."""
+
+    agents: int
+    total: Slots
+    largest: Slots
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchChoices:
+    """`images` are words of the catalog, each with its description; `folders` such as `data` or `ada/data`."""
+
+    images: Mapping[str, str]
+    default_image: str
+    folders: tuple[str, ...]
+    secrets: tuple[str, ...]
+    apps: tuple[str, ...]
+    groups: Mapping[str, GroupRoom]
+    gpu_models: tuple[str, ...]
+    units_per_gpu: int
+    agents: tuple[str, ...]
+
+
+def launch_choices(service: Sessions, user: str) -> LaunchChoices:
+    """Those that this user has."""
+    agents = service.store.agents()
+    gpus = [gpu for agent in agents for gpu in agent.gpus]
+    images = {}
+    for image in known_images(service, user):
+        version = image.version
+        held = f"on {len(image.held_by)} agents" if image.held_by else "pulled when it is first used"
+        images[version.words[0]] = ", ".join(part for part in (version.description, held) if part)
+    return LaunchChoices(
+        images=images,
+        default_image=service.settings.default_image,
+        folders=tuple(
+            folder.name if folder.owner == user else f"{folder.owner}/{folder.name}"
+            for folder in service.store.folders.mountable(user, SessionSpec().project)
+            if not (folder.in_every_session and folder.owner == user)
+        ),
+        secrets=tuple(secret.name for secret in service.secrets.of(user)),
+        apps=tuple(service.settings.app_kinds()),
+        groups=_groups(agents),
+        gpu_models=tuple(sorted({gpu.model for gpu in gpus})),
+        units_per_gpu=max((gpu.units for gpu in gpus), default=0),
+        agents=tuple(sorted(agent.id for agent in agents)),
+    )
+
+
+def spec_again(service: Sessions, session: Session) -> dict[str, Any]:
+    """What to submit for another session like this one: without what the queue added, and what was of its time."""
+    spec = session.spec
+    own_key = control_public_key(service.settings)
+    kinds = service.settings.app_kinds()
+    sshd_port = service.settings.launch_policy().sshd_port
+    changes: dict[str, Any] = {
+        "begin": None,
+        "ssh_keys": tuple(key for key in spec.ssh_keys if key != own_key),
+        "apps": tuple(_short_app(app, kinds, sshd_port) for app in spec.apps),
+        "mounts": tuple(_as_allowed(mount) for mount in spec.mounts),
+    }
+    if session.state not in FINAL:
+        changes["name"] = SessionSpec.NAMELESS
+    return written(spec.model_copy(update=changes))
+
+
+def _groups(agents: Iterable[Agent]) -> dict[str, GroupRoom]:
+    groups: dict[str, GroupRoom] = {}
+    for agent in sorted(agents, key=lambda agent: agent.resource_group):
+        before = groups.get(agent.resource_group, GroupRoom(0, Slots(), Slots()))
+        has, most = agent.capacity, before.largest
+        largest = Slots(
+            max(has.cpu, most.cpu), max(has.mem, most.mem), max(has.fgpu, most.fgpu), max(has.gpu, most.gpu)
+        )
+        groups[agent.resource_group] = GroupRoom(before.agents + 1, before.total + has, largest)
+    return groups
+
+
+def _short_app(app: AppSpec, kinds: Mapping[str, AppKind], sshd_port: int) -> AppSpec:
+    """By its name and port alone, where that means the same on this site."""
+    for short in (AppSpec(name=app.name), AppSpec(name=app.name, port=app.port)):
+        try:
+            complete = with_kinds(SessionSpec(apps=(short,)), kinds, sshd_port)
+        except SpecError:
+            continue
+        if complete.apps == (app,):
+            return short
+    return app
+
+
+def _as_allowed(mount: MountSpec) -> MountSpec:
+    """Stored mounts all name a mode; to be written to is what a folder's owner allows anyway, or is refused."""
+    if mount.read_only:
+        return mount
+    return MountSpec(folder=mount.folder, target=mount.target)

@@ -1,0 +1,56 @@
+"""What was used over a time: asked for as people write it, and told as plain data."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from muster.core.usage.report import KEYS, Line
+from muster.core.values.duration import parse_duration
+from muster.core.values.errors import BadInputError
+from muster.core.values.moment import parse_moment
+from muster.service.sessions.views import timestamp
+from muster.service.usage.views import line_json
+
+DEFAULT_SPAN_S = 30 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Lines by the keys `by`, over a time in seconds since the epoch."""
+
+    since: float
+    until: float
+    by: tuple[str, ...]
+    lines: Sequence[Line]
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    return {
+        "since": timestamp(report.since),
+        "until": timestamp(report.until),
+        "by": list(report.by),
+        "lines": [line_json(line, report.by) for line in report.lines],
+    }
+
+
+def report_keys(given: Iterable[str], field: str = "by") -> tuple[str, ...]:
+    """Each item may hold several keys, between commas; by user where there is none. Raises BadInputError."""
+    words = [word.strip() for item in given for word in item.split(",")]
+    for word in words:
+        if word not in KEYS:
+            raise BadInputError(f"{field}: there is no key {word!r}; use {', '.join(KEYS)}")
+    return tuple(dict.fromkeys(words)) or ("user",)
+
+
+def point_or_ago(text: str, now: float, field: str) -> float:
+    """A point in time such as 2026-11-22, or how long ago, such as 7d. Raises BadInputError."""
+    try:
+        return now - parse_duration(text) if text[-1:] in set("smhd") else _point(text, now)
+    except ValueError as error:
+        remedy = "write 2026-11-22, 2026-11-22T08:00, or 7d for seven days ago"
+        raise BadInputError(f"{field}: {error}; {remedy}") from None
+
+
+def _point(text: str, now: float) -> float:
+    return parse_moment(text, datetime.fromtimestamp(now, UTC).astimezone())

@@ -1,0 +1,172 @@
+"""What sessions use at this moment: a session's agents are asked once, however many watch it."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from muster.core.model.agent import Agent
+from muster.core.model.session import Session, SessionState
+from muster.core.values.errors import StoreUnavailableError
+from muster.service.sessions.sessions import Sessions
+from muster.service.usage.live import KernelNow, LiveUses
+
+log = logging.getLogger("muster.live")
+INTERVAL_S = 2.0
+LINGER_S = 15.0
+MOST_SESSIONS = 64
+MOST_OF_ONE_OWNER = 16
+_FIRST_ANSWER_S = 15.0
+_SAMPLES = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """`at` is in seconds since the epoch; what could not be measured is None."""
+
+    at: float
+    cpu_cores: float | None
+    mem_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWatched:
+    """A kernel's use now, and that of the last minutes, the oldest first."""
+
+    now: KernelNow
+    samples: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class UseNow:
+    """By kernel id; empty until the agents have answered first. `problem` says why a session is not watched."""
+
+    kernels: Mapping[str, KernelWatched] = field(default_factory=dict)
+    problem: str = ""
+
+
+NOT_WATCHED = UseNow()
+StartUses = Callable[[Sequence[Session], Mapping[str, Agent], float], LiveUses]
+
+
+class WatchedUses:
+    """One poller for each session that is watched; it ends some seconds after the last one has asked for it."""
+
+    def __init__(
+        self, service: Sessions, uses: StartUses = LiveUses, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._service = service
+        self._uses = uses
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._watches: dict[str, _Watch] = {}
+
+    def of(self, session: Session) -> UseNow:
+        """What is known at once. To be asked with a session that the watcher may see."""
+        if session.state is not SessionState.RUNNING:
+            return NOT_WATCHED
+        with self._lock:
+            watch = self._watches.get(session.id)
+            if watch is None or watch.containers != _containers(session):
+                if watch is None and (problem := self._refusal(session)):
+                    return UseNow(problem=problem)
+                if watch is not None:
+                    watch.stop()
+                watch = self._begin(session)
+            watch.asked_at = self._clock()
+        return watch.known
+
+    @property
+    def watched(self) -> int:
+        """How many sessions."""
+        with self._lock:
+            return len(self._watches)
+
+    def close(self) -> None:
+        with self._lock:
+            for watch in self._watches.values():
+                watch.stop()
+            self._watches.clear()
+
+    def _refusal(self, session: Session) -> str:
+        own = sum(watch.session.owner == session.owner for watch in self._watches.values())
+        if own >= MOST_OF_ONE_OWNER:
+            return f"{own} sessions of {session.owner} are watched already; close one of their pages to see this one"
+        if len(self._watches) >= MOST_SESSIONS:
+            return f"{MOST_SESSIONS} sessions are watched already; the use of this one shows when another is left"
+        return ""
+
+    def _begin(self, session: Session) -> "_Watch":
+        agents = {agent.id: agent for agent in self._service.store.agents()}
+        watch = _Watch(session, self._uses([session], agents, INTERVAL_S))
+        self._watches[session.id] = watch
+        threading.Thread(target=self._follow, args=[watch], name=f"use of {session.name}", daemon=True).start()
+        return watch
+
+    def _follow(self, watch: "_Watch") -> None:
+        try:
+            while not self._is_left(watch):
+                watch.look(self._agents())
+        finally:
+            watch.stop()
+            self._forget(watch)
+
+    def _is_left(self, watch: "_Watch") -> bool:
+        # Forgotten under the same lock: who asks next begins anew, and gets no watch that is about to end.
+        with self._lock:
+            left = watch.stopped.is_set() or self._clock() - watch.asked_at > LINGER_S
+            if left and self._watches.get(watch.session.id) is watch:
+                del self._watches[watch.session.id]
+            return left
+
+    def _forget(self, watch: "_Watch") -> None:
+        with self._lock:
+            if self._watches.get(watch.session.id) is watch:
+                del self._watches[watch.session.id]
+
+    def _agents(self) -> Mapping[str, Agent]:
+        try:
+            return {agent.id: agent for agent in self._service.store.agents()}
+        except StoreUnavailableError as error:
+            log.warning("%s", error)
+            return {}
+
+
+class _Watch:
+    """A session's poller. `known` is replaced as a whole, so that it can be read without a lock."""
+
+    def __init__(self, session: Session, uses: LiveUses) -> None:
+        self.session = session
+        self.containers = _containers(session)
+        self.known = NOT_WATCHED
+        self.asked_at = 0.0
+        self.stopped = threading.Event()
+        self._uses = uses
+        self._rounds = 0
+        self._samples: dict[str, deque[Sample]] = {}
+        uses.start()
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self._uses.stop()
+
+    def look(self, agents: Mapping[str, Agent]) -> None:
+        """Waits for the agents' next answers, and for the rest of the interval."""
+        began = time.monotonic()
+        self._uses.know(agents)
+        self._rounds += 1
+        kernels = self._uses.all(_FIRST_ANSWER_S if self._rounds == 1 else INTERVAL_S, rounds=self._rounds)
+        at = time.time()
+        for now in kernels:
+            use = now.use
+            sample = Sample(at, use.cpu_cores if use else None, use.mem_bytes if use else None)
+            self._samples.setdefault(now.kernel.id, deque(maxlen=_SAMPLES)).append(sample)
+        self.known = UseNow({now.kernel.id: KernelWatched(now, tuple(self._samples[now.kernel.id])) for now in kernels})
+        self.stopped.wait(max(0.0, INTERVAL_S - (time.monotonic() - began)))
+
+
+def _containers(session: Session) -> tuple[str | None, ...]:
+    """A restart makes others."""
+    return tuple(kernel.container_id for kernel in session.kernels)
