@@ -17,45 +17,26 @@ from muster.service.metrics import Meter
 from muster.service.sessions.live import LiveChanges
 from muster.service.sessions.sessions import Sessions
 from muster.service.usage.watched import WatchedUses
-from muster.web import (
-    agent_use_routes,
-    cluster_routes,
-    commit_routes,
-    event_routes,
-    folder_routes,
-    log_routes,
-    metrics,
-    secret_routes,
-    session_routes,
-    terminal,
-    use_routes,
-)
-from muster.web.app_gateway import AppGateway
-from muster.web.app_listener import AppListening
+from muster.web.api import agent_usage_routes as agent_use_routes
+from muster.web.api import cluster_routes, commit_routes, folder_routes, metrics, secret_routes, session_routes
+from muster.web.api import usage_routes as use_routes
+from muster.web.api.models import Health
 from muster.web.caller import FailureLimit
-from muster.web.models import Health
-from muster.web.pages import (
-    account_page,
-    app_page,
-    folders_page,
-    images_page,
-    launch_page,
-    live,
-    log_dialog,
-    queue_page,
-    resources_page,
-    session_actions,
-    session_page,
-    sessions_page,
-    sign_in,
-    terminal_page,
-    usage_page,
-)
+from muster.web.opened_apps.gateway import AppGateway
+from muster.web.opened_apps.listener import AppListening
+from muster.web.pages import account_page, folders_page, images_page, live, queue_page, resources_page, sign_in
 from muster.web.pages.errors import error_page, to_sign_in
+from muster.web.pages.launch import page as launch_page
 from muster.web.pages.rendering import STATIC, KeptFiles
+from muster.web.pages.sessions import actions as session_actions
+from muster.web.pages.sessions import app_page, log_dialog, terminal_page
+from muster.web.pages.sessions import list_page as sessions_page
+from muster.web.pages.sessions import page as session_page
+from muster.web.pages.usage import page as usage_page
 from muster.web.pages.visitor import NotSignedInError
 from muster.web.problems import Problem, install
 from muster.web.protection import Audit, RequestSize, SecurityHeaders, audit_log
+from muster.web.streams import event_routes, log_routes, terminal
 
 PREFIX = "/api/v1"
 _API = (

@@ -8,9 +8,9 @@ from fastapi.responses import Response
 
 from muster.core.model.session import FINAL
 from muster.service.sessions.live import LiveChange
-from muster.web.event_routes import LastEventId
-from muster.web.listeners import listen
 from muster.web.pages.visitor import Visiting
+from muster.web.streams.event_routes import LastEventId
+from muster.web.streams.listeners import listen
 
 router = APIRouter(include_in_schema=False)
 

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
+from muster.web.api.requests import note_sessions
 from muster.web.pages.queue_rows import MOST_ROWS, groups_of
 from muster.web.pages.visitor import Visiting
-from muster.web.requests import note_sessions
 
 router = APIRouter(include_in_schema=False)
 Selected = Annotated[list[str], Query(max_length=10_000)]

@@ -10,8 +10,8 @@ from muster.core.model.agent import AgentState
 from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots, total
 from muster.service.agents.resources import AgentResources
-from muster.web.gpu_picture import GpuCard, gpu_cards
-from muster.web.pages.use_plots import SPAN_NAMES, UsePlots, use_plots
+from muster.web.drawing.gpu_picture import GpuCard, gpu_cards
+from muster.web.pages.usage.plots import SPAN_NAMES, UsePlots, use_plots
 from muster.web.pages.visitor import Visiting
 
 router = APIRouter(include_in_schema=False)

@@ -1,4 +1,4 @@
-// The terminal page: xterm.js on one side, the server's WebSocket on the other. The protocol stands in muster/web/terminal.py.
+// The terminal page: xterm.js on one side, the server's WebSocket on the other. The protocol stands in muster/web/streams/terminal.py.
 
 const WINDOW_BYTES = 64 * 1024;
 const FRAME_BYTES = 16 * 1024;

@@ -17,9 +17,9 @@ from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import BadInputError, MusterError
 from muster.service.identity.tokens import create_token
-from muster.web import app_gateway
 from muster.web.app import make_app
-from muster.web.app_listener import AppListening
+from muster.web.opened_apps import gateway as app_gateway
+from muster.web.opened_apps.listener import AppListening
 from muster.web.server import Listening
 from tests.command_line import muster
 from tests.strategies import make_agent, make_session

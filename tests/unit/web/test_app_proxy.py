@@ -16,9 +16,9 @@ from websockets.sync.client import connect
 from muster.core.model.apps import App
 from muster.core.values.errors import BadInputError
 from muster.service.reach.app_gateway import app_address
-from muster.web import app_door
-from muster.web.app_headers import Between, app_cookies, from_app
-from muster.web.app_listener import AppListener, AppListening
+from muster.web.opened_apps import door as app_door
+from muster.web.opened_apps.headers import Between, app_cookies, from_app
+from muster.web.opened_apps.listener import AppListener, AppListening
 from tests.strategies import make_session
 from tests.unit.web.upstream_app import ENDLESS_BYTES, Loop, Upstream, serving, way
 

@@ -9,7 +9,7 @@ from muster.ansible_gateway.playbook import HostAnswer
 from muster.core.model.folders import MountedFolder
 from muster.core.model.token import Scope
 from muster.service.folders import folders
-from muster.web import models
+from muster.web.api import models
 from tests.strategies import make_agent, make_session
 from tests.unit.web.test_api import submitted
 

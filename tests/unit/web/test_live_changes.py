@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from muster.service.sessions.live import LiveChanges
-from muster.web import event_routes
 from muster.web.pages import live as pages_live
+from muster.web.streams import event_routes
 from tests.unit.web.test_api import SMALL
 
 

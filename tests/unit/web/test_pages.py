@@ -9,8 +9,8 @@ from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
 from muster.service.identity.tokens import create_token
-from muster.web import listeners
 from muster.web.pages.rendering import STATIC
+from muster.web.streams import listeners
 from tests.unit.web.test_api import SESSIONS, SMALL
 
 HERE = "http://testserver"

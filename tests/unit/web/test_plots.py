@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.web.plots import BYTES, CORES, COUNT, Bar, Series, bar_plot, line_plot, numbers, time_ticks, value_ticks
+from muster.web.drawing.plots import (
+    BYTES,
+    CORES,
+    COUNT,
+    Bar,
+    Series,
+    bar_plot,
+    line_plot,
+    numbers,
+    time_ticks,
+    value_ticks,
+)
 
 NOW = 1_763_724_000.0
 NASTY = '"><script>alert("x")</script>&'

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.web.pages.sparkline import HEIGHT, WIDTH, sparkline
+from muster.web.drawing.sparkline import HEIGHT, WIDTH, sparkline
 
 VALUES = st.lists(st.none() | st.floats(0, 1e13), min_size=1, max_size=60)
 

@@ -14,8 +14,8 @@ from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import MusterError
 from muster.service.reach.terminal import Terminal
-from muster.web import terminal
-from muster.web.terminal import WINDOW_BYTES
+from muster.web.streams import terminal
+from muster.web.streams.terminal import WINDOW_BYTES
 from tests.strategies import make_agent, make_session, placed_on
 from tests.unit.web.test_api import submitted
 

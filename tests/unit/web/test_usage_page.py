@@ -14,8 +14,8 @@ import pytest
 from muster.core.model.token import Scope
 from muster.core.usage.report import Line, Totals
 from muster.core.values.errors import BadInputError
-from muster.web.pages.usage_query import COLUMNS, UsageQuery, completed, queried, time_of
-from muster.web.pages.usage_table import csv_of, in_order, table_of
+from muster.web.pages.usage.query import COLUMNS, UsageQuery, completed, queried, time_of
+from muster.web.pages.usage.table import csv_of, in_order, table_of
 from tests.strategies import make_session, placed_on
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()

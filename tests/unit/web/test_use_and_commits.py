@@ -14,7 +14,7 @@ from muster.service.images import commits
 from muster.service.images.commits_under_way import CommitsUnderWay
 from muster.service.usage import looks
 from muster.service.usage.live import KernelNow
-from muster.web import models
+from muster.web.api import models
 from tests.strategies import make_agent, make_session, placed_on
 
 HOUR = 3600.0

@@ -1,0 +1,203 @@
+"""`/api/v1/sessions`: submit, list, show, explain, hold, end."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from muster.core.model.session import Session, SessionState
+from muster.core.spec.session_spec import SessionSpec
+from muster.service.backend import Details, DryRun, Submitted, Why
+from muster.service.local_backend import LocalBackend
+from muster.service.questions.views import answer_json, details_json, why_json
+from muster.service.sessions.listing import PageWanted, SessionFilter, SessionPage
+from muster.service.sessions.views import session_json, story_json
+from muster.web.api import models
+from muster.web.api.requests import Body, Replying, note_owner, note_sessions
+from muster.web.caller import Asked
+from muster.web.problems import answers
+
+router = APIRouter(prefix="/sessions", tags=["sessions"])
+Reference = Annotated[
+    str, Path(description="a session's name, its id, or the start of its id (4 characters or more)", max_length=255)
+]
+Filter = Annotated[str | None, Query(max_length=255, pattern=r"^[^\x00]*$")]
+_SPEC = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{SessionSpec.__name__}"}}},
+    }
+}
+Sort = Literal["submitted", "-submitted", "name", "-name", "owner", "-owner", "state", "-state",
+               "resource_group", "-resource_group"]  # fmt: skip
+
+
+@router.get("", response_model=models.SessionList, responses=answers(422), summary="List sessions")
+def list_sessions(
+    asked: Asked,
+    reply: Replying,
+    *,
+    state: Annotated[list[SessionState], Query(description="any of these; by default what has not ended")] = [],  # noqa: B006
+    ended: Annotated[bool, Query(description="also those that have ended")] = False,
+    mine: Annotated[bool, Query(description="only those of the token's user")] = False,
+    owner: Filter = None,
+    project: Filter = None,
+    resource_group: Filter = None,
+    name_contains: Filter = None,
+    sort: Annotated[Sort, Query(description="the column, a minus before it for descending order")] = "-submitted",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[str | None, Query(max_length=2000)] = None,
+) -> Response:
+    filtered = SessionFilter(
+        owner=asked.user if mine else owner,
+        states=tuple(state),
+        ended=ended,
+        project=project,
+        resource_group=resource_group,
+        name_contains=name_contains,
+    )
+    page = PageWanted(limit, sort.removeprefix("-"), descending=sort.startswith("-"))
+    return reply(SessionPage, asked.page(filtered, page, cursor), _page_json)
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=models.SubmittedView,
+    responses=answers(409, 422) | {200: {"description": "It was done before", "model": models.SubmittedView}},
+    openapi_extra=_SPEC,
+    summary="Submit sessions",
+)
+def submit(
+    request: Request,
+    asked: Asked,
+    reply: Replying,
+    spec: Body,
+    *,
+    count: Annotated[int, Query(description="queue that many sessions: NAME-1, NAME-2, …")] = 1,
+    owner: Annotated[
+        str | None,
+        Query(
+            description="whose they are; only an administrator names others",
+            min_length=1,
+            max_length=255,
+            pattern=r"^[^\x00]*$",
+        ),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            description="the same submit with the same key is done once, within a day",
+            min_length=1,
+            max_length=255,
+            pattern=r"^[!-~]+$",
+        ),
+    ] = None,
+) -> Response:
+    note_owner(request, owner)
+    done = asked.submit(spec, owner, count, idempotency_key)
+    note_sessions(request, list(done.sessions))
+    return reply(Submitted, done, _submitted_json, 200 if done.again else 201)
+
+
+@router.post(
+    "/dry-run",
+    response_model=models.DryRunView,
+    responses=answers(409, 422),
+    openapi_extra=_SPEC,
+    summary="Say what a submit would do",
+)
+def dry_run(
+    asked: Asked,
+    reply: Replying,
+    spec: Body,
+    *,
+    count: Annotated[int, Query()] = 1,
+    owner: Annotated[str | None, Query(min_length=1, max_length=255, pattern=r"^[^\x00]*$")] = None,
+) -> Response:
+    """Changes nothing: whether it would start now and where, or why not and what would let it."""
+    told = asked.dry_run(spec, owner, count)
+    return reply(DryRun, told, lambda dry: {"items": [answer_json(answer) for answer in dry.answers]})
+
+
+@router.get("/{session}", response_model=models.SessionView, responses=answers(404, 409), summary="Show a session")
+def show(asked: Asked, reply: Replying, session: Reference) -> Response:
+    return reply(Details, asked.details(session), details_json)
+
+
+@router.get("/{session}/why", response_model=models.WhyView, responses=answers(404, 409, 422))
+def why(
+    asked: Asked,
+    reply: Replying,
+    session: Reference,
+    *,
+    what_if: Annotated[bool, Query(description="also the least changes that would let it start now")] = False,
+) -> Response:
+    """Why it waits, or why it ended."""
+    return reply(Why, asked.why(session, what_if=what_if), why_json)
+
+
+@router.get("/{session}/events", response_model=models.StoryView, responses=answers(404, 409))
+def events(asked: Asked, session: Reference) -> Response:
+    """Its story, a line for each change."""
+    found = asked.find(session)
+    return JSONResponse({"items": [story_json(line) for line in asked.service.store.story(found.id)]})
+
+
+@router.delete("/{session}", response_model=models.SessionsView, responses=answers(404, 409))
+def end(request: Request, asked: Asked, reply: Replying, session: Reference) -> Response:
+    """The same as terminating it."""
+    return _changed(request, reply, asked.terminate([session]))
+
+
+@router.post("/{action}", response_model=models.SessionsView, responses=answers(404, 409, 422))
+def change(
+    request: Request,
+    asked: Asked,
+    reply: Replying,
+    action: Annotated[Literal["terminate", "cancel", "hold", "release", "restart"], Path()],
+    references: models.References,
+) -> Response:
+    """Several sessions at once: all references are looked up before the first is changed."""
+    return _changed(request, reply, _done(asked, action, references.sessions))
+
+
+@router.post("/{session}/rename", response_model=models.SessionView, responses=answers(404, 409, 422))
+def rename(
+    request: Request, asked: Asked, reply: Replying, session: Reference, wanted: models.RenameRequest
+) -> Response:
+    renamed = asked.rename(session, wanted.name)
+    note_sessions(request, [renamed])
+    return reply(Session, renamed, session_json)
+
+
+def _done(asked: LocalBackend, action: str, references: list[str]) -> list[Session]:
+    match action:
+        case "terminate":
+            return asked.terminate(references)
+        case "cancel":
+            return asked.terminate(references, only_pending=True)
+        case "hold":
+            return asked.hold(references)
+        case "release":
+            return asked.release(references)
+        case _:
+            return asked.restart(references)
+
+
+def _changed(request: Request, reply: Replying, sessions: list[Session]) -> Response:
+    note_sessions(request, sessions)
+    return reply(list[Session], sessions, lambda changed: {"items": [session_json(session) for session in changed]})
+
+
+def _page_json(page: SessionPage) -> dict[str, Any]:
+    items = [session_json(session) for session in page.sessions]
+    return {"items": items, "next_cursor": page.cursor, "total": page.total}
+
+
+def _submitted_json(done: Submitted) -> dict[str, Any]:
+    return {
+        "items": [session_json(session) for session in done.sessions],
+        "impossible": {key: wait.as_dict() for key, wait in done.impossible.items()},
+        "again": done.again,
+    }

@@ -1,0 +1,193 @@
+"""An opened app at a port of its own: what a browser asks there goes to the app, both ways as it comes."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from html import escape
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import httpx
+from starlette.types import Message, Receive, Scope, Send
+
+from muster.web.opened_apps.door import TICKET, Door
+from muster.web.opened_apps.headers import Between, Headers, from_app, to_app
+from muster.web.opened_apps.websocket import carry
+
+_MOST_CONNECTIONS = 200
+_CONNECT_S = 10.0
+_TIMEOUT = {"connect": _CONNECT_S, "pool": _CONNECT_S, "read": None, "write": None}
+_NO_APP_METHODS = {"CONNECT", "TRACE"}
+_PAGE_HEADERS = [
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+]
+_SIGNED_OUT = "This app is not open in this browser. Open it from its session's page in Muster."
+_FOREIGN = "Another site's page asked for this. Open the app from its session's page in Muster."
+_NO_WORKER = "Service workers are refused here: this port is another app's later."
+
+
+class _GoneError(Exception):
+    """The browser waits no more."""
+
+
+class AppProxy:
+    """The ASGI application of one opened app. `socket` leads to it; `target` is the path where it begins."""
+
+    def __init__(self, socket: Path, target: str, name: str, door: Door, between: Between) -> None:
+        self._socket = socket
+        self._target = target
+        self._name = name
+        self._door = door
+        self._between = between
+        self._transport = httpx.AsyncHTTPTransport(
+            uds=str(socket), trust_env=False, limits=httpx.Limits(max_connections=_MOST_CONNECTIONS)
+        )
+        self._closed = False
+        self.used_at = time.monotonic()
+
+    async def close(self) -> None:
+        """Nobody is let in any more."""
+        self._closed = True
+        await self._transport.aclose()
+
+    def note_use(self) -> None:
+        self.used_at = time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: Headers = scope["headers"]
+        if scope["type"] == "http" and scope["path"] == "/" and scope["query_string"].startswith(f"{TICKET}=".encode()):
+            await self._let_in(scope, send)
+        elif self._closed or not self._door.lets_in(headers):
+            await _page(scope, send, 401, _SIGNED_OUT)
+        elif not _is_own(scope, headers):
+            await _page(scope, send, 403, _FOREIGN)
+        elif dict(headers).get(b"service-worker") is not None:
+            await _page(scope, send, 403, _NO_WORKER)
+        elif scope["type"] == "websocket":
+            self.note_use()
+            asked = to_app(headers, self._between, _client(scope))
+            await carry(scope, receive, send, self._socket, asked, self._between, self.note_use)
+        elif scope["method"] in _NO_APP_METHODS:
+            await _page(scope, send, 405, "This method is not for apps.")
+        else:
+            self.note_use()
+            await self._http(scope, receive, send)
+
+    async def _let_in(self, scope: Scope, send: Send) -> None:
+        """To where the app begins, so that the ticket stands in no address line and no history."""
+        (ticket,) = parse_qs(scope["query_string"].decode("latin-1")).get(TICKET, [""])[:1]
+        given = None if self._closed else self._door.redeemed(ticket)
+        if given is None and (self._closed or not self._door.lets_in(scope["headers"])):
+            await _page(scope, send, 401, _SIGNED_OUT)
+            return
+        location = f"{self._between.origin}{self._target}"
+        headers = [*_PAGE_HEADERS, *(given or []), (b"location", location.encode("ascii"))]
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = _Request(receive)
+        started = False
+
+        async def answer(message: Message) -> None:
+            nonlocal started
+            started = True
+            self.note_use()
+            await send(message)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(request.until_gone, tasks.cancel_scope)
+                await self._exchange(scope, request, answer)
+                tasks.cancel_scope.cancel()
+        except* _GoneError:
+            pass
+        except* httpx.HTTPError:
+            # An answer that has begun is cut off, which a browser sees.
+            if not started:
+                await _page(scope, send, 502, f"{self._name} does not answer; it may be starting: load the page again.")
+
+    async def _exchange(self, scope: Scope, request: "_Request", send: Send) -> None:
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        headers = to_app(scope["headers"], self._between, _client(scope))
+        asked = httpx.Request(
+            scope["method"],
+            f"http://{self._between.local}/",
+            headers=headers,
+            content=request.body() if _has_body(scope["headers"]) else None,
+            extensions={"target": target, "timeout": _TIMEOUT},
+        )
+        if not _has_body(scope["headers"]):
+            request.all_read.set()
+        response = await self._transport.handle_async_request(asked)
+        try:
+            told = from_app(response.headers.raw, self._between)
+            await send({"type": "http.response.start", "status": response.status_code, "headers": told})
+            async for chunk in response.aiter_raw():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+        await send({"type": "http.response.body", "body": b""})
+
+
+class _Request:
+    """A request's body as it comes, and then whether its browser still waits."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.all_read = asyncio.Event()
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """Raises _GoneError."""
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise _GoneError
+            more = message.get("more_body", False)
+            yield message.get("body", b"")
+        self.all_read.set()
+
+    async def until_gone(self, exchange: anyio.CancelScope) -> None:
+        """An app that answers for hours is not kept at it by nobody."""
+        await self.all_read.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+        exchange.cancel()
+
+
+def _has_body(headers: Headers) -> bool:
+    names = {name for name, _ in headers}
+    return b"content-length" in names or b"transfer-encoding" in names
+
+
+def _is_own(scope: Scope, headers: Headers) -> bool:
+    """Whether the app's own page asks, or a person goes there: other ports of this host are other people's apps."""
+    named = dict(headers)
+    origin, site = named.get(b"origin"), named.get(b"sec-fetch-site", b"same-origin")
+    if origin is not None and origin != b"null":
+        with suppress(ValueError):
+            return urlsplit(origin.decode("latin-1")).netloc == named.get(b"host", b"").decode("latin-1")
+        return False
+    if scope["type"] == "websocket" or origin is not None:
+        return site == b"same-origin" and b"sec-fetch-site" in named
+    may_be_followed = scope["method"] in {"GET", "HEAD"} and named.get(b"sec-fetch-mode") == b"navigate"
+    return site in {b"same-origin", b"none"} or may_be_followed
+
+
+def _client(scope: Scope) -> str:
+    return str(scope["client"][0]) if scope.get("client") else ""
+
+
+async def _page(scope: Scope, send: Send, status: int, text: str) -> None:
+    body = f"<!doctype html><html lang=en><title>Muster</title><p>{escape(text)}</p></html>".encode()
+    kind = "http" if scope["type"] == "http" else "websocket.http"
+    await send({"type": f"{kind}.response.start", "status": status, "headers": _PAGE_HEADERS})
+    await send({"type": f"{kind}.response.body", "body": body})

@@ -1,0 +1,105 @@
+"""`/sessions/{session}`: one session: how it fares and why, what it uses now, what became of it."""
+
+from typing import Annotated, Any
+
+import yaml
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import RedirectResponse, Response
+
+from muster.core.model.session import Session, SessionState
+from muster.core.spec.command_line import submit_command
+from muster.service.agents.gpu_map import session_shares
+from muster.service.backend import Details
+from muster.service.usage.watched import WatchedUses
+from muster.web.pages.sessions import view as session_view
+from muster.web.pages.visitor import Visiting, Visitor
+
+router = APIRouter(prefix="/sessions", include_in_schema=False)
+Reference = Annotated[str, Path(max_length=255)]
+_TEMPLATE = "session.html"
+
+
+@router.get("/{reference}")
+def session(request: Request, visitor: Visiting, reference: Reference) -> Response:
+    """By its id; a name, or the start of an id, leads there."""
+    found = visitor.backend.find(reference)
+    if reference != found.id:
+        return RedirectResponse(f"/sessions/{found.id}", 303)
+    details = visitor.backend.details(found.id)
+    context = {
+        **_more(details),
+        **_containers(request, visitor, details.session),
+        **_as_submitted(visitor, details.session),
+        # The last: its session's wait names nobody else's.
+        **_head(visitor, details),
+    }
+    return visitor.page(_TEMPLATE, **context)
+
+
+@router.get("/{reference}/use")
+def use(request: Request, visitor: Visiting, reference: Reference) -> Response:
+    """Its containers, with what they use at this moment."""
+    found = visitor.backend.find(reference)
+    return visitor.fragment(_TEMPLATE, "containers", **_containers(request, visitor, found))
+
+
+@router.get("/{reference}/more")
+def more(visitor: Visiting, reference: Reference) -> Response:
+    """What is below its containers."""
+    details = visitor.backend.details(reference)
+    return visitor.fragment(_TEMPLATE, "more", session=details.session, **_more(details))
+
+
+@router.get("/{reference}/what-if")
+def what_if(visitor: Visiting, reference: Reference) -> Response:
+    """The least changes that would let it start now: the scheduler is replayed for them."""
+    why = visitor.backend.why(reference, what_if=True)
+    return visitor.fragment("session_dialogs.html", "what_if", session=why.session, suggestions=why.suggestions)
+
+
+def _head(visitor: Visitor, details: Details) -> dict[str, Any]:
+    shown, waits = details.session, None
+    if shown.state is SessionState.PENDING:
+        why = visitor.backend.why(shown.id, what_if=False)
+        shown, waits = why.session, session_view.waiting(why)
+    return {
+        "session": shown,
+        "waiting": waits,
+        "offered": session_view.offered(shown) if visitor.may_change else frozenset(),
+        "comes_after": session_view.dependencies(details),
+    }
+
+
+def _more(details: Details) -> dict[str, Any]:
+    return {
+        "apps": session_view.app_rows(details.apps),
+        "story": details.story,
+        "uses": details.uses,
+        "lines": session_view.command_lines(details.session),
+    }
+
+
+def _containers(request: Request, visitor: Visitor, shown: Session) -> dict[str, Any]:
+    now = _watched(request).of(shown)
+    has_gpus = any(kernel.allocation and kernel.allocation.gpus for kernel in shown.kernels)
+    shares = session_shares(shown, visitor.backend.service.store.agents()) if has_gpus else {}
+    return {
+        "session": shown,
+        "containers": session_view.rows(shown, now, shares),
+        "use_problem": now.problem,
+        "refreshes_s": session_view.refreshes_s(shown),
+    }
+
+
+def _watched(request: Request) -> WatchedUses:
+    watched: WatchedUses = request.app.state.watched
+    return watched
+
+
+def _as_submitted(visitor: Visitor, shown: Session) -> dict[str, Any]:
+    values = visitor.backend.spec_again(shown.id)
+    command = submit_command(values)
+    return {
+        "spec_yaml": yaml.safe_dump(values, sort_keys=False, allow_unicode=True) if values else "{}\n",
+        "submit_line": "" if command.unflagged else command.text,
+    }

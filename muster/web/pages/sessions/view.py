@@ -1,0 +1,231 @@
+"""What a session's page tells, made of what the service knows."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from markupsafe import Markup
+
+from muster.core.model.apps import AppState, AppView
+from muster.core.model.session import FINAL, Kernel, Session, SessionState
+from muster.core.values.slots import format_bytes, format_milli
+from muster.core.whatif.explain import Surroundings, explain
+from muster.core.whatif.start_estimate import start_told
+from muster.service.agents.gpu_map import HeldShare
+from muster.service.backend import Details, Why
+from muster.service.usage.live import KernelNow
+from muster.service.usage.watched import KernelWatched, UseNow
+from muster.web.drawing.sparkline import sparkline
+from muster.web.pages.rendering import moment
+
+# A picture in each row of a large session would be most of its page, every two seconds.
+_MOST_DRAWN = 32
+_HAS_CONTAINERS = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
+
+
+class Action(StrEnum):
+    TERMINATE = "terminate"
+    CANCEL = "cancel"
+    RESTART = "restart"
+    HOLD = "hold"
+    RELEASE = "release"
+    RENAME = "rename"
+    COMMIT = "commit"
+
+
+def offered(session: Session) -> frozenset[Action]:
+    """What the session's state allows."""
+    allowed: set[Action] = set()
+    if session.state is SessionState.PENDING:
+        allowed |= {Action.CANCEL, Action.RELEASE if session.held_by is not None else Action.HOLD}
+    elif session.state not in FINAL and not session.ends_for_good:
+        allowed.add(Action.TERMINATE)
+    if session.state is SessionState.RUNNING:
+        allowed |= {Action.RESTART, Action.COMMIT}
+    if session.state not in FINAL and session.state is not SessionState.TERMINATING and session.array_id is None:
+        allowed.add(Action.RENAME)
+    return frozenset(allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a session waits beside its one line, and when it starts as far as that is known."""
+
+    lines: Sequence[str]
+    start: str
+
+
+def waiting(why: Why) -> Waiting | None:
+    """None for a session that does not wait, or that no pass has looked at yet."""
+    if why.wait is None:
+        return None
+    around = Surroundings(time.time(), moment, why.names)
+    return Waiting(explain(why.session, why.wait, why.position, around, advice=False), start_told(why.wait, around))
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What is used of what there is; `line` is how it went."""
+
+    value: float
+    most: float
+    text: str
+    line: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A container. What is not known, or not measured, is None or empty."""
+
+    kernel: Kernel
+    agent: str
+    state: str
+    has_log: bool
+    has_terminal: bool
+    cpu: Meter | None
+    mem: Meter | None
+    network: str
+    gpu: str
+    problem: str
+    shares: Sequence[str]
+
+
+def refreshes_s(session: Session) -> int:
+    """How often its containers are shown anew, beside when it changes; 0: not."""
+    if session.state in FINAL:
+        return 0
+    return 2 if len(session.kernels) <= _MOST_DRAWN else 10
+
+
+def rows(session: Session, use: UseNow, shares: Mapping[str, Sequence[HeldShare]]) -> list[Row]:
+    """One for each kernel, in the order of their ranks."""
+    drawn = len(session.kernels) <= _MOST_DRAWN
+    return [_row(session, kernel, use.kernels.get(kernel.id), shares.get(kernel.id, ()), drawn=drawn)
+            for kernel in session.kernels]  # fmt: skip
+
+
+def _row(
+    session: Session, kernel: Kernel, watched: KernelWatched | None, shares: Sequence[HeldShare], *, drawn: bool
+) -> Row:
+    now = watched.now if watched else None
+    problems = (now.problem if now else "", kernel.gpu_problem or "")
+    return Row(
+        kernel=kernel,
+        agent=kernel.allocation.agent_id if kernel.allocation else "",
+        state=_state(kernel),
+        has_log=session.generation > 0 and session.state in {*_HAS_CONTAINERS, *FINAL},
+        has_terminal=session.state is SessionState.RUNNING and not kernel.exited,
+        cpu=_cpu(kernel, watched, drawn=drawn) if watched else None,
+        mem=_mem(kernel, watched, drawn=drawn) if watched else None,
+        network=_network(now) if now else "",
+        gpu=_gpu(now) if now else "",
+        problem="; ".join(problem for problem in problems if problem),
+        shares=[_share(held) for held in shares],
+    )
+
+
+def _state(kernel: Kernel) -> str:
+    parts = [kernel.container_state or "no container"]
+    if kernel.exit_code is not None:
+        parts.append(f"exit code {kernel.exit_code}")
+    if kernel.oom_killed:
+        parts.append("out of memory")
+    return ", ".join(parts)
+
+
+def _cpu(kernel: Kernel, watched: KernelWatched, *, drawn: bool) -> Meter | None:
+    use, most = watched.now.use, kernel.slots.cpu / 1000
+    if use is None or use.cpu_cores is None:
+        return None
+    points = [(sample.at, sample.cpu_cores) for sample in watched.samples] if drawn else []
+    text = f"{use.cpu_cores:.2f} of {format_milli(kernel.slots.cpu)}"
+    line = sparkline(points, most, f"CPU of {kernel.name} over the last minutes; now {text} cores")
+    return Meter(use.cpu_cores, most, text, line)
+
+
+def _mem(kernel: Kernel, watched: KernelWatched, *, drawn: bool) -> Meter | None:
+    use, most = watched.now.use, kernel.slots.mem
+    if use is None or use.mem_bytes is None:
+        return None
+    points = [(s.at, None if s.mem_bytes is None else float(s.mem_bytes)) for s in watched.samples] if drawn else []
+    text = f"{format_bytes(use.mem_bytes)} of {format_bytes(most)}"
+    line = sparkline(points, most, f"Memory of {kernel.name} over the last minutes; now {text}")
+    return Meter(use.mem_bytes, most, text, line)
+
+
+def _network(now: KernelNow) -> str:
+    if now.net_rx_per_s is None or now.net_tx_per_s is None:
+        return ""
+    return f"{format_bytes(int(now.net_rx_per_s))}/s in, {format_bytes(int(now.net_tx_per_s))}/s out"
+
+
+def _gpu(now: KernelNow) -> str:
+    percent = "" if now.gpu_percent is None else f"{now.gpu_percent:.0f} %"
+    memory = "" if now.gpu_mem_bytes is None else f"{format_bytes(now.gpu_mem_bytes)} of memory"
+    return ", ".join(part for part in (percent, memory) if part)
+
+
+def _share(held: HeldShare) -> str:
+    """Such as `GPU 1: 0.5 fGPU, 2G of memory`."""
+    name = f"GPU {held.gpu.index}" if held.gpu else f"GPU {held.share.uuid} (lost)"
+    amount = "whole" if held.is_device else f"{format_milli(held.amount)} fGPU"
+    memory = "" if held.is_device or held.mem_bytes is None else f", {format_bytes(held.mem_bytes)} of memory"
+    return f"{name}: {amount}{memory}"
+
+
+@dataclass(frozen=True, slots=True)
+class AppRow:
+    """An app; `can_open` where somebody may answer."""
+
+    name: str
+    port: int
+    state: str
+    reason: str
+    can_open: bool
+
+
+def app_rows(apps: Sequence[AppView]) -> list[AppRow]:
+    return [
+        AppRow(
+            name=view.app.name,
+            port=view.app.port,
+            state=view.state or "its session does not run",
+            reason=view.reason,
+            can_open=view.state is not None and view.state is not AppState.MISSING,
+        )
+        for view in apps
+    ]
+
+
+def command_lines(session: Session) -> list[tuple[str, str]]:
+    """How to reach it from a shell, each with what it is for."""
+    name = session.name
+    lines = [("All about it", f"muster show {name}")]
+    if session.state is SessionState.PENDING:
+        lines.append(("Why it waits", f"muster why {name}"))
+    elif session.state is SessionState.RUNNING:
+        lines += [
+            ("A shell in main1", f"muster ssh {name}"),
+            ("A command in main1", f"muster exec {name} -- hostname"),
+            ("Its log, as it is written", f"muster logs {name} -f"),
+        ]
+    elif session.generation:
+        lines.append(("Its log", f"muster logs {name}"))
+    return lines
+
+
+def dependencies(details: Details) -> list[tuple[str, list[Session], int]]:
+    """What it comes after: by kind those that the visitor sees, and how many others."""
+    spec = details.session.spec
+    kinds: Mapping[str, Sequence[str]] = {
+        "After": spec.after,
+        "After success of": spec.after_ok,
+        "After the end of": spec.after_any,
+    }
+    found = []
+    for kind, ids in kinds.items():
+        seen = [session for key in ids if (session := details.dependencies.get(key))]
+        if ids:
+            found.append((kind, seen, len(ids) - len(seen)))
+    return found

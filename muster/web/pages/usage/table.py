@@ -1,0 +1,125 @@
+"""The use of a time as a table, as bars and as CSV."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from muster.core.usage.report import Line, Totals
+from muster.core.values.duration import format_duration
+from muster.core.values.slots import format_bytes
+from muster.service.usage.views import AMOUNTS, line_json
+from muster.web.drawing.plots import HOURS, Bar, bar_plot
+from muster.web.pages.usage.query import COLUMNS, UsageQuery
+
+MOST_ROWS = 500
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line's keys and amounts, as they are shown."""
+
+    keys: tuple[str, ...]
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`total` is None where there is nothing to add up, `left_out` how many lines have no row."""
+
+    rows: Sequence[Row]
+    total: Row | None
+    left_out: int
+
+
+def table_of(lines: Sequence[Line], query: UsageQuery) -> Table:
+    ordered = in_order(lines, query)
+    rows = [Row(line.keys, _cells(line.totals)) for line in ordered[:MOST_ROWS]]
+    return Table(rows, _total(lines, query) if len(lines) > 1 else None, max(0, len(ordered) - MOST_ROWS))
+
+
+def in_order(lines: Sequence[Line], query: UsageQuery) -> list[Line]:
+    """By the query's column; those that are equal by their keys."""
+    if query.column in query.by:
+        place = query.by.index(query.column)
+        return sorted(lines, key=lambda line: line.keys[place], reverse=query.descending)
+    if query.column not in {column.name for column in COLUMNS}:
+        return list(lines)
+    return sorted(lines, key=lambda line: _amount(line.totals, query.column), reverse=query.descending)
+
+
+def bars_of(lines: Sequence[Line], query: UsageQuery) -> Markup | None:
+    """CPU and GPU hours, given and used, of the first lines in the query's order."""
+    if not lines:
+        return None
+    has_gpus = any(line.totals.gpu_hours_allocated or line.totals.fgpu_hours_allocated for line in lines)
+    names = ["CPU hours given", "CPU hours used"]
+    names += ["GPU hours given", "fGPU hours given", "GPU hours used"] if has_gpus else []
+    shown = in_order(lines, query)[: most_bars(query)]
+    bars = [Bar(" · ".join(key or "-" for key in line.keys), _hours(line.totals)[: len(names)]) for line in shown]
+    return bar_plot(names, bars, HOURS, "Hours of CPU and GPU")
+
+
+def most_bars(query: UsageQuery) -> int:
+    """A month where a line is a day."""
+    return 31 if query.by == ("day",) else 15
+
+
+def csv_of(lines: Sequence[Line], query: UsageQuery) -> str:
+    """With a line of headers; what a spreadsheet would take for a formula begins with an apostrophe."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*query.by, *AMOUNTS], lineterminator="\r\n")
+    writer.writeheader()
+    for line in in_order(lines, query):
+        writer.writerow({name: _cell(value) for name, value in line_json(line, query.by).items()})
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:  # noqa: ANN401 - numbers stay numbers
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _amount(totals: Totals, column: str) -> float:
+    if column == "mean_wait_s":
+        return totals.wait_s / totals.waits if totals.waits else 0.0
+    return float(getattr(totals, column))
+
+
+def _hours(totals: Totals) -> tuple[float, ...]:
+    return (
+        totals.cpu_hours_allocated,
+        totals.cpu_hours_used,
+        totals.gpu_hours_allocated,
+        totals.fgpu_hours_allocated,
+        totals.gpu_hours_used,
+    )
+
+
+def _cells(totals: Totals) -> tuple[str, ...]:
+    return tuple(_text(column.name, totals) for column in COLUMNS)
+
+
+def _text(column: str, totals: Totals) -> str:
+    amount = _amount(totals, column)
+    if column == "sessions":
+        return str(totals.sessions)
+    if column == "mem_peak_bytes":
+        return format_bytes(totals.mem_peak_bytes) if totals.mem_peak_bytes else "-"
+    if column in {"mean_wait_s", "longest_wait_s"}:
+        return format_duration(amount) if totals.waits else "-"
+    return f"{amount:,.2f}"
+
+
+def _total(lines: Sequence[Line], query: UsageQuery) -> Row:
+    """Over days a session would be counted several times: that sum is left out."""
+    whole = Totals()
+    for line in lines:
+        for name in AMOUNTS:
+            ours, its = getattr(whole, name), getattr(line.totals, name)
+            setattr(whole, name, max(ours, its) if name in {"mem_peak_bytes", "longest_wait_s"} else ours + its)
+    cells = _cells(whole)
+    return Row(("All",), ("", *cells[1:]) if "day" in query.by else cells)
