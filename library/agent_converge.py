@@ -108,14 +108,14 @@ agent_generation:
 
 import json
 
-from ansible.module_utils.account_files import forget_other_images
-from ansible.module_utils.agent_manifest import ManifestError, parse_manifest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.converge import StaleGenerationError, converge, foresee
-from ansible.module_utils.engine_api import EngineApi, EngineError
-from ansible.module_utils.host_report import gather_report
-from ansible.module_utils.host_state import BusyError
-from ansible.module_utils.tmpfs import TmpfsError
+from ansible.module_utils.muster_agent.converge import StaleGenerationError, converge, foresee
+from ansible.module_utils.muster_agent.engine.api import EngineApi, EngineError
+from ansible.module_utils.muster_agent.host_state import BusyError
+from ansible.module_utils.muster_agent.launch.account_files import forget_other_images
+from ansible.module_utils.muster_agent.launch.tmpfs import TmpfsError
+from ansible.module_utils.muster_agent.manifest import ManifestError, parse_manifest
+from ansible.module_utils.muster_agent.report.host_report import gather_report
 
 
 def main() -> None:

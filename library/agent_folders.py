@@ -102,9 +102,9 @@ folders:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.folder_usage import usage
-from ansible.module_utils.made_folders import exists, make, parse_entry, remove
-from ansible.module_utils.mount_folders import FolderError
+from ansible.module_utils.muster_agent.folders.mounted import FolderError
+from ansible.module_utils.muster_agent.folders.owned import exists, make, parse_entry, remove
+from ansible.module_utils.muster_agent.folders.usage import usage
 
 
 def main() -> None:

@@ -57,10 +57,10 @@ report:
     kernels: []
 """
 
-from ansible.module_utils.agent_names import RUNTIME_PATH
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.engine_api import EngineApi, EngineError
-from ansible.module_utils.host_report import gather_report
+from ansible.module_utils.muster_agent.engine.api import EngineApi, EngineError
+from ansible.module_utils.muster_agent.names import RUNTIME_PATH
+from ansible.module_utils.muster_agent.report.host_report import gather_report
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ problems:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.control_node_module import fail_without_muster
+from ansible.module_utils.muster_agent.control_node_module import fail_without_muster
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ version:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.versioned_trees import TreeError, switch_over
+from ansible.module_utils.muster_agent.versioned_trees import TreeError, switch_over
 
 
 def main() -> None:

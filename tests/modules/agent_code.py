@@ -11,38 +11,21 @@ for package, folder in ((ansible.modules, "library"), (ansible.module_utils, "pl
         package.__path__.append(str(ROOT / folder))
 
 # Only now can these be found.
-from ansible.module_utils import (  # noqa: E402
-    account_files,
-    agent_manifest,
-    agent_names,
-    agent_plan,
-    app_health,
-    container_spec,
-    converge,
-    differences,
-    engine_api,
-    folder_quota,
-    folder_usage,
-    gpu_access,
-    gpu_report,
-    host_report,
-    host_state,
-    kernel_cgroup,
-    kernel_usage,
-    key_directory,
-    last_words,
-    made_folders,
-    mount_folders,
-    mounted_where,
-    numa,
-    nvml,
-    nvml_use,
-    overlay_networks,
-    plan_differences,
-    removal,
-    tmpfs,
-    versioned_trees,
-)
+from ansible.module_utils.muster_agent import converge, differences, host_state, plan_differences, versioned_trees
+from ansible.module_utils.muster_agent import manifest as agent_manifest
+from ansible.module_utils.muster_agent import names as agent_names
+from ansible.module_utils.muster_agent import plan as agent_plan
+from ansible.module_utils.muster_agent.engine import api as engine_api
+from ansible.module_utils.muster_agent.engine import container_spec, kernel_cgroup, overlay_networks, removal
+from ansible.module_utils.muster_agent.engine import mount_check as mounted_where
+from ansible.module_utils.muster_agent.folders import mounted as mount_folders
+from ansible.module_utils.muster_agent.folders import owned as made_folders
+from ansible.module_utils.muster_agent.folders import quota as folder_quota
+from ansible.module_utils.muster_agent.folders import usage as folder_usage
+from ansible.module_utils.muster_agent.gpus import access as gpu_access
+from ansible.module_utils.muster_agent.gpus import gpu_report, nvml, nvml_use
+from ansible.module_utils.muster_agent.launch import account_files, key_directory, last_words, tmpfs  # noqa: E402
+from ansible.module_utils.muster_agent.report import app_health, host_report, kernel_usage, numa
 from ansible.modules import agent_converge, agent_folders, agent_report  # noqa: E402
 
 __all__ = [

@@ -5,23 +5,27 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import agent_names, fgpu_state, host_state, kernel_cgroup, key_directory, last_words, notices, overlay_networks
-from .agent_manifest import KEEP, LAUNCH, RELEASE, STOP
-from .agent_plan import Launch, Observed, Plan, Stop, plan_for
+from . import host_state
+from . import names as agent_names
 from .differences import ABSENT
-from .engine_api import EngineApi, EngineError
-from .gang_launch import GangLaunch, Images, check_launch
-from .gang_release import GangRelease
-from .launch_error import LaunchError
+from .engine import kernel_cgroup, overlay_networks
+from .engine.api import EngineApi, EngineError
+from .engine.removal import remove_container, remove_files, remove_network, remove_overlay
+from .gpus import fgpu_state
+from .launch import key_directory, last_words, notices
+from .launch.gang_launch import GangLaunch, Images, check_launch
+from .launch.gang_release import GangRelease
+from .launch.launch_error import LaunchError
+from .manifest import KEEP, LAUNCH, RELEASE, STOP
+from .plan import Launch, Observed, Plan, Stop, plan_for
 from .plan_differences import CONTAINERS, NETWORKS, PRESENT, described, differences_of, retract_launch, retract_release
-from .removal import remove_container, remove_files, remove_network, remove_overlay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .agent_manifest import Manifest, Session
-    from .agent_names import SeenContainer, SeenNetwork
     from .differences import Differences
+    from .manifest import Manifest, Session
+    from .names import SeenContainer, SeenNetwork
 
 _MOST_THREADS = 64
 _LEAST_PATIENCE_S = 60

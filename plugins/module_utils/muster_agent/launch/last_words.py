@@ -8,18 +8,18 @@ import shutil
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from . import host_state
-from .agent_names import ClusterPaths
-from .host_report import session_times
-from .kernel_cgroup import Place
-from .kernel_usage import kernel_use
+from .. import host_state
+from ..engine.kernel_cgroup import Place
+from ..names import ClusterPaths
+from ..report.host_report import session_times
+from ..report.kernel_usage import kernel_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .agent_manifest import Manifest
-    from .agent_names import SeenContainer
-    from .engine_api import EngineApi
+    from ..engine.api import EngineApi
+    from ..manifest import Manifest
+    from ..names import SeenContainer
 
 
 def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> None:

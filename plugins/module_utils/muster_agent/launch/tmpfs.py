@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .agent_names import STATE_ROOT
+from ..names import STATE_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

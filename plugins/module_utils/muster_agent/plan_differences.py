@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .agent_names import OVERLAY, SeenContainer, container_name
 from .differences import ABSENT, Differences
+from .names import OVERLAY, SeenContainer, container_name
 
 if TYPE_CHECKING:
-    from .agent_manifest import Kernel, Session
-    from .agent_plan import Launch, Observed, Plan, Release
+    from .manifest import Kernel, Session
+    from .plan import Launch, Observed, Plan, Release
 
 CONTAINERS, NETWORKS, KEYS, WORDS, GO = "containers", "networks", "key directories", "last words", "go"
 PRESENT = "present"

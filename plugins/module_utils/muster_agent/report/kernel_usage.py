@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .kernel_cgroup import group_of, hierarchies
+from ..engine.kernel_cgroup import group_of, hierarchies
 
 if TYPE_CHECKING:
-    from .kernel_cgroup import Hierarchies, Place
+    from ..engine.kernel_cgroup import Hierarchies, Place
 
 _PROC = Path("/proc")
 _LOOPBACK = "lo"

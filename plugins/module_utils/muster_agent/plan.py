@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .agent_manifest import KEEP, LAUNCH, RELEASE, STOP, Kernel, Manifest, Overlay, Session
-from .agent_names import OVERLAY, SeenContainer, SeenNetwork
+from .manifest import KEEP, LAUNCH, RELEASE, STOP, Kernel, Manifest, Overlay, Session
+from .names import OVERLAY, SeenContainer, SeenNetwork
 
 # In any other state a container never ran, or is on its way out: it is made anew.
 _LIVED = {"running", "paused", "exited"}

@@ -8,18 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from .agent_manifest import KEEP
-from .agent_names import ClusterPaths
-from .differences import ABSENT
-from .engine_api import EngineError
+from ..differences import ABSENT
+from ..engine.api import EngineError
+from ..manifest import KEEP
+from ..names import ClusterPaths
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from .agent_manifest import Manifest
-    from .agent_names import SeenContainer
-    from .differences import Differences
-    from .engine_api import EngineApi
+    from ..differences import Differences
+    from ..engine.api import EngineApi
+    from ..manifest import Manifest
+    from ..names import SeenContainer
 
 NOTICES = "notices"
 _FILE = "notice"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from .engine_api import EngineApi
+    from .api import EngineApi
 
 _MOUNTS = Path("/proc/self/mounts")
 _SYSTEMD = "systemd"

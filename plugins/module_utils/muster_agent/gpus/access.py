@@ -6,11 +6,11 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import agent_names
-from .mount_folders import covers
+from .. import names as agent_names
+from ..folders.mounted import covers
 
 if TYPE_CHECKING:
-    from .agent_manifest import Kernel
+    from ..manifest import Kernel
 
 _NVIDIA = "nvidia"
 _CAPABILITIES = ["gpu", "compute", "utility"]

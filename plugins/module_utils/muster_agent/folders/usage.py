@@ -6,11 +6,12 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import folder_quota, made_folders
-from .mount_folders import FolderError
+from . import owned as made_folders
+from . import quota as folder_quota
+from .mounted import FolderError
 
 if TYPE_CHECKING:
-    from .made_folders import Entry
+    from .owned import Entry
 
 _LOCAL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
 

@@ -6,16 +6,17 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from . import agent_names, key_directory
+from .. import names as agent_names
+from . import key_directory
 from .kernel_sshd import SshdWait, vanished
 from .launch_error import first_failure
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from .agent_manifest import Kernel, Manifest
-    from .agent_plan import Release
-    from .engine_api import EngineApi
+    from ..engine.api import EngineApi
+    from ..manifest import Kernel, Manifest
+    from ..plan import Release
 
 
 class GangRelease:

@@ -6,15 +6,15 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from .agent_names import GATEWAY_BRIDGE, OVERLAY
-from .engine_api import EngineError
+from ..engine.api import EngineError
+from ..names import GATEWAY_BRIDGE, OVERLAY
 from .launch_error import GivenUpError, LaunchError
 
 if TYPE_CHECKING:
     import threading
 
-    from .agent_manifest import Kernel, Manifest, Session
-    from .engine_api import EngineApi
+    from ..engine.api import EngineApi
+    from ..manifest import Kernel, Manifest, Session
 
 _POLL_S = 0.01
 _INSPECT_EVERY = 5

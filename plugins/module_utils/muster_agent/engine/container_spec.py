@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from . import agent_names, gpu_access
-from .gpu_access import Bind
+from .. import names as agent_names
+from ..gpus import access as gpu_access
+from ..gpus.access import Bind
 
 if TYPE_CHECKING:
-    from .agent_manifest import Kernel, Manifest, Overlay, Session
+    from ..manifest import Kernel, Manifest, Overlay, Session
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What last words may hold is only a part of what the engine keeps: this many times as much, in two files.

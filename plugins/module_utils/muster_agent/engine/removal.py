@@ -7,12 +7,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .engine_api import EngineError
+from .api import EngineError
 from .kernel_cgroup import remove_groups
 
 if TYPE_CHECKING:
-    from .agent_names import ClusterPaths
-    from .engine_api import EngineApi
+    from ..names import ClusterPaths
+    from .api import EngineApi
 
 _PATIENCE_S = 30
 # Other agents may have kernels on an overlay for as long as they like; the control node asks again.

@@ -10,16 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import agent_names, app_health, host_state, kernel_usage, key_directory, notices, numa, overlay_networks
-from .agent_names import SeenContainer, SeenNetwork
-from .engine_api import API_VERSION, EngineError
-from .gpu_report import GpuReading, memory_by_container, percent_by_container
-from .kernel_cgroup import Place
+from .. import host_state
+from .. import names as agent_names
+from ..engine import overlay_networks
+from ..engine.api import API_VERSION, EngineError
+from ..engine.kernel_cgroup import Place
+from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_container
+from ..launch import key_directory, notices
+from ..names import SeenContainer, SeenNetwork
+from . import app_health, kernel_usage, numa
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .engine_api import EngineApi
+    from ..engine.api import EngineApi
 
 VERSION = 1
 _NEVER = "0001-01-01T00:00:00Z"

@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .agent_names import ClusterPaths
+from .names import ClusterPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

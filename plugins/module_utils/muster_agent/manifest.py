@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from .made_folders import Entry, parse_entry
+from .folders.owned import Entry, parse_entry
 
 VERSION = 1
 LAUNCH, RELEASE, KEEP, STOP = "launch", "release", "keep", "stop"

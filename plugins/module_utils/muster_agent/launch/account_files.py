@@ -10,10 +10,11 @@ import stat
 import tarfile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import agent_names, host_state
+from .. import host_state
+from .. import names as agent_names
 
 if TYPE_CHECKING:
-    from .engine_api import EngineApi
+    from ..engine.api import EngineApi
 
 # Docker's terminals belong to this group, and sshd, which may not change that, insists on it.
 TTY_GID = 5

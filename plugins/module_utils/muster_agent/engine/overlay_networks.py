@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import agent_names, container_spec
-from .agent_names import GATEWAY_BRIDGE
-from .engine_api import EngineError
-from .launch_error import LaunchError
+from .. import names as agent_names
+from ..launch.launch_error import LaunchError
+from ..names import GATEWAY_BRIDGE
+from . import container_spec
+from .api import EngineError
 
 if TYPE_CHECKING:
-    from .agent_manifest import Overlay
-    from .engine_api import EngineApi
+    from ..manifest import Overlay
+    from .api import EngineApi
 
 _ACTIVE = "active"
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")

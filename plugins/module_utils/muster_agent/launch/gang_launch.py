@@ -8,29 +8,25 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import (
-    account_files,
-    agent_names,
-    container_spec,
-    fgpu_state,
-    gpu_access,
-    kernel_cgroup,
-    key_directory,
-    mounted_where,
-)
-from .engine_api import EngineApi, EngineError
+from .. import names as agent_names
+from ..engine import container_spec, kernel_cgroup
+from ..engine import mount_check as mounted_where
+from ..engine.api import EngineApi, EngineError
+from ..engine.removal import remove_container
+from ..folders.mounted import FolderError, check_target, resolve_folder
+from ..folders.owned import make, place
+from ..gpus import access as gpu_access
+from ..gpus import fgpu_state
+from . import account_files, key_directory
 from .kernel_sshd import SshdWait
 from .launch_error import GivenUpError, LaunchError, first_failure
-from .made_folders import make, place
-from .mount_folders import FolderError, check_target, resolve_folder
-from .removal import remove_container
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from .agent_manifest import Kernel, Manifest, Session
-    from .agent_plan import Launch
+    from ..manifest import Kernel, Manifest, Session
+    from ..plan import Launch
 
 _OWNER_LABELS = (agent_names.LABEL_CLUSTER, agent_names.LABEL_SESSION)
 _POLL_S = 0.01

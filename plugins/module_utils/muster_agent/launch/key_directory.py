@@ -7,14 +7,14 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .agent_names import KEY_ROOT
+from ..names import KEY_ROOT
 from .notices import forget_notice
 from .tmpfs import ensure_in_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .agent_names import ClusterPaths
+    from ..names import ClusterPaths
 
 _GO = "go"
 _SECRETS = "secrets"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .engine_api import EngineError
+from ..engine.api import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,14 +6,14 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .agent_names import FGPU_ROOT, gpu_lease
-from .tmpfs import ensure_own_tmpfs
+from ..launch.tmpfs import ensure_own_tmpfs
+from ..names import FGPU_ROOT, gpu_lease
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .agent_manifest import Kernel
-    from .agent_names import ClusterPaths
+    from ..manifest import Kernel
+    from ..names import ClusterPaths
 
 _DIRECTORY_MODE = 0o755
 # Whatever a container's user is. Each file is bound by itself, so nobody can replace it or put another beside it.

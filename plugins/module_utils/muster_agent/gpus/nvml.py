@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import numa, nvml_use
+from ..report import numa
+from . import nvml_use
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from . import agent_names
+from .. import names as agent_names
 
 PATIENCE_S = 4
 _ANSWER_S = 1.5

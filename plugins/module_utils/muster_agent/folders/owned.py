@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import folder_quota
-from .mount_folders import AREA, FolderError
+from . import quota as folder_quota
+from .mounted import AREA, FolderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
