@@ -22,7 +22,7 @@ from muster.service.notify.couriers import couriers_at_work
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.worker import WorkerDependencies
 from muster.settings import Settings
-from muster.store.lock import QueueLock, exclusive, queue_lock
+from muster.store.database.lock import QueueLock, exclusive, queue_lock
 from muster.store.store import Store
 
 log = logging.getLogger("muster.daemon")

@@ -18,7 +18,7 @@ from muster.core.values.errors import MusterError, PassInProgressError
 from muster.core.values.slots import format_slot
 from muster.service.images.catalog import default_reference, load_catalog, tags_on
 from muster.settings import Settings, load_settings, settings_path
-from muster.store.lock import queue_lock
+from muster.store.database.lock import queue_lock
 from muster.store.store import Store
 
 if TYPE_CHECKING:

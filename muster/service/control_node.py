@@ -22,7 +22,7 @@ from muster.service.scheduler.site_policy import SiteScheduling
 from muster.service.secrets.secrets import Secrets
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings, load_settings
-from muster.store.lock import queue_lock
+from muster.store.database.lock import queue_lock
 from muster.store.store import Store
 
 _POLL_S = 0.1

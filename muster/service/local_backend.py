@@ -39,7 +39,7 @@ from muster.service.sessions.listing import PageWanted, SessionFilter, SessionPa
 from muster.service.sessions.sessions import Sessions, kernel_named
 from muster.service.usage.reports import DEFAULT_SPAN_S, Report, report_keys
 from muster.service.usage.views import session_uses_json
-from muster.store.submissions import Submission, SubmittedBeforeError
+from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
     from muster.service.images.commits import Commit

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from muster.core.model.agent_sample import MEASURES, AgentSample, Amount
 from muster.core.usage.over_time import SPANS, Span
-from muster.store.connection import reading, upsert, writing
-from muster.store.tables import agent_samples
+from muster.store.database.connection import reading, upsert, writing
+from muster.store.database.tables import agent_samples
 
 _PARTS = ("capacity", "allocated", "used")
 _SUMS = ("samples", *(f"{measure}_{part}" for measure in MEASURES for part in (*_PARTS, "known")))

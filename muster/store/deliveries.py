@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from muster.core.notify.deliveries import CALLBACK, Delivery, hook_target, retry_at
-from muster.store.connection import reading, writing
-from muster.store.counters import raised, value_of
-from muster.store.known_sessions import SESSION_REVISION
-from muster.store.tables import deliveries, events, sessions
+from muster.store.database.connection import reading, writing
+from muster.store.database.counters import raised, value_of
+from muster.store.database.tables import deliveries, events, sessions
+from muster.store.sessions.known import SESSION_REVISION
 
 _CURSOR = "couriers"
 _AT_ONCE = 500

@@ -7,10 +7,10 @@ import sqlalchemy as sa
 
 from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, MountedFolder, Share, in_use, no_such_folder
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
-from muster.store.connection import reading, upsert, writing
-from muster.store.counters import raised
-from muster.store.known_sessions import SESSION_REVISION
-from muster.store.tables import NOT_ENDED, folder_shares, folders, sessions
+from muster.store.database.connection import reading, upsert, writing
+from muster.store.database.counters import raised
+from muster.store.database.tables import NOT_ENDED, folder_shares, folders, sessions
+from muster.store.sessions.known import SESSION_REVISION
 
 _CHUNK = 500
 _MOUNTS_SOME = sa.cast(sessions.c.folders, sa.Text) != "[]"

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import NameTakenError
-from muster.store.connection import reading, writing
-from muster.store.tables import images
+from muster.store.database.connection import reading, writing
+from muster.store.database.tables import images
 
 _FIELDS = tuple(field.name for field in fields(CommittedImage))
 

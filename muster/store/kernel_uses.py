@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from muster.core.usage.kernel import KernelUse
 from muster.core.usage.report import UsedRun
 from muster.core.values.slots import Slots, total
-from muster.store.connection import reading, upsert, writing
-from muster.store.tables import kernel_uses, kernels, sessions
+from muster.store.database.connection import reading, upsert, writing
+from muster.store.database.tables import kernel_uses, kernels, sessions
 
 _CHUNK = 500
 _FIELDS = tuple(field.name for field in fields(KernelUse))

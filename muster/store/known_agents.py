@@ -5,8 +5,8 @@ from threading import Lock
 import sqlalchemy as sa
 
 from muster.core.model.agent import Agent
+from muster.store.database.tables import agents, counters
 from muster.store.rows import agent_from
-from muster.store.tables import agents, counters
 
 # Counters: each write of an agent takes the next revision; each agent that is forgotten, the next number.
 REVISION = "agent-revision"

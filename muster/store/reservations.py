@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from muster.core.model.reservation import Reservation
 from muster.core.values.errors import NameTakenError, NotFoundError
-from muster.store.connection import reading, writing
-from muster.store.tables import reservations
+from muster.store.database.connection import reading, writing
+from muster.store.database.tables import reservations
 
 
 class Reservations:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from muster.core.values.errors import NotFoundError
-from muster.store.connection import reading, upsert, writing
-from muster.store.tables import secrets
+from muster.store.database.connection import reading, upsert, writing
+from muster.store.database.tables import secrets
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 
 from muster.core.model.token import Token
-from muster.store.connection import reading, writing
-from muster.store.tables import sign_ins, tokens
+from muster.store.database.connection import reading, writing
+from muster.store.database.tables import sign_ins, tokens
 from muster.store.tokens import token_from_row
 
 

@@ -15,29 +15,29 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.usage.by_owner import Run
 from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.store.agent_samples import AgentSamples
-from muster.store.changes import Changes
-from muster.store.connection import open_engine, reading, upsert, writing
-from muster.store.counters import raised, value_of
+from muster.store.database.connection import open_engine, reading, upsert, writing
+from muster.store.database.counters import raised, value_of
+from muster.store.database.listener import CHANNEL, listening
+from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
-from muster.store.ended_runs import ended_runs
 from muster.store.folders import Folders, check_present
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
-from muster.store.known_sessions import SESSION_REVISION, KnownSessions
-from muster.store.listener import CHANNEL, listening
-from muster.store.names import meant, taken
-from muster.store.pages import PageWanted, Place, SessionFilter, session_ids_of_page
-from muster.store.renaming import rename
 from muster.store.reservations import Reservations, reservations_after
 from muster.store.rows import agent_row, columns, kernel_rows, session_row
 from muster.store.secrets import SecretRows
-from muster.store.session_reader import SELECT, SessionReader
+from muster.store.sessions.changes import Changes
+from muster.store.sessions.ended_runs import ended_runs
+from muster.store.sessions.known import SESSION_REVISION, KnownSessions
+from muster.store.sessions.names import meant, taken
+from muster.store.sessions.pages import PageWanted, Place, SessionFilter, session_ids_of_page
+from muster.store.sessions.reader import SELECT, SessionReader
+from muster.store.sessions.renaming import rename
+from muster.store.sessions.submissions import Submission, Submissions, claim
+from muster.store.sessions.waits import KnownWaits
 from muster.store.sign_ins import SignIns
-from muster.store.submissions import Submission, Submissions, claim
-from muster.store.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.tokens import Tokens
-from muster.store.waits import KnownWaits
 
 _CHUNK = 500
 _GENERATION = "generation"

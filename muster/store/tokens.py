@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import NameTakenError, NotFoundError
-from muster.store.connection import reading, writing
-from muster.store.tables import tokens
+from muster.store.database.connection import reading, writing
+from muster.store.database.tables import tokens
 
 _NOTED_EVERY_S = 60.0
 _SHOWN = [column for column in tokens.c if column is not tokens.c.hash]

@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from muster.core.model.session import SessionState
-from muster.store.connection import new_engine, reading
-from muster.store.pages import PageWanted, SessionFilter, session_ids_of_page
+from muster.store.database.connection import new_engine, reading
+from muster.store.sessions.pages import PageWanted, SessionFilter, session_ids_of_page
 from muster.store.store import Store
 from tests.strategies import make_session
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from muster.core.values.errors import PassInProgressError, QueueLockLostError, StoreUnavailableError
-from muster.store.lock import exclusive, queue_lock
+from muster.store.database.lock import exclusive, queue_lock
 from tests.contract.forked import Forked
 
 ASKS = "SELECT pg_try_advisory_lock%"

@@ -14,10 +14,10 @@ from alembic.script import ScriptDirectory
 from muster.core.model.agent import AgentState
 from muster.core.model.session import LaunchStep, SessionState
 from muster.core.values.errors import SettingsError
-from muster.store.connection import HEAD, new_engine, open_engine
+from muster.store.database.connection import HEAD, new_engine, open_engine
+from muster.store.database.tables import metadata
 from muster.store.rows import agent_row, kernel_rows, session_row
 from muster.store.store import Store
-from muster.store.tables import metadata
 from tests.contract.forked import Forked
 from tests.strategies import NOW, make_agent, make_session, placed_on
 

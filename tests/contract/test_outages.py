@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from muster.core.values.errors import SettingsError, StoreUnavailableError
-from muster.store.connection import open_engine
+from muster.store.database.connection import open_engine
 from tests.strategies import NOW, make_session
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, SessionState
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
-from muster.store.counters import raised
-from muster.store.known_sessions import SESSION_REVISION
+from muster.store.database.counters import raised
+from muster.store.database.tables import sessions
 from muster.store.rows import session_row
+from muster.store.sessions.known import SESSION_REVISION
 from muster.store.store import Store
-from muster.store.tables import sessions
 from tests.contract.forked import Forked
 from tests.contract.reading import only
 from tests.strategies import NOW, STATES, make_agent, make_array, make_session, placed_on, sessions_in_any_state

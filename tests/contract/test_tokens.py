@@ -8,7 +8,7 @@ import pytest
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError
 from muster.service.identity.tokens import PREFIX, NoTokenError, create_token, sign_in, sign_out, signed_in, token_of
-from muster.store.submissions import KEPT_S, Submission, SubmittedBeforeError
+from muster.store.sessions.submissions import KEPT_S, Submission, SubmittedBeforeError
 from tests.strategies import NOW, make_session
 
 LAPTOP = Token("laptop", "ada", Scope.USER, NOW, NOW + 60)

@@ -22,8 +22,8 @@ from muster.core.notify.deliveries import Delivery
 from muster.core.values.errors import PassInProgressError, StoreUnavailableError
 from muster.service.notify.callbacks import NotToldError, post
 from muster.settings import Settings
+from muster.store.database.lock import exclusive
 from muster.store.deliveries import Deliveries
-from muster.store.lock import exclusive
 from muster.store.store import Store
 
 log = logging.getLogger("muster.couriers")

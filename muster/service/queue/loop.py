@@ -18,7 +18,7 @@ from muster.service.queue.pass_durations import PassTimer
 from muster.service.queue.visits import Arrival
 from muster.service.queue.worker import PROMPT_S, News, QueueWorker, Work, WorkerDependencies
 from muster.settings import Settings
-from muster.store.lock import QueueLock
+from muster.store.database.lock import QueueLock
 
 log = logging.getLogger("muster.queue")
 _STOP_PATIENCE_S = 30.0

@@ -12,7 +12,7 @@ from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.values.errors import NotPossibleInStateError
 from muster.engine.agent_ssh import is_local, ssh_address, ssh_command, ssh_port, ssh_user
 from muster.settings import Settings
-from muster.store.lock import exclusive
+from muster.store.database.lock import exclusive
 
 
 def control_public_key(settings: Settings) -> str:

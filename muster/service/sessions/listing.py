@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.sessions import Sessions
-from muster.store.pages import SORTS, PageWanted, Place, SessionFilter
+from muster.store.sessions.pages import SORTS, PageWanted, Place, SessionFilter
 
 __all__ = ["SORTS", "PageWanted", "SessionFilter", "SessionPage", "session_page"]
 _NUMBERS = {"submitted": (0, 1), "name": (1,), "owner": (1,), "state": (1,), "resource_group": (1,)}

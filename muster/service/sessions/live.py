@@ -10,7 +10,7 @@ from muster.core.model.session import Session
 from muster.core.values.errors import StoreUnavailableError
 from muster.service.questions.why import seen_sessions
 from muster.service.sessions.sessions import Sessions
-from muster.store.changes import Change
+from muster.store.sessions.changes import Change
 
 log = logging.getLogger("muster.live")
 POLL_S = 0.2

@@ -29,8 +29,8 @@ from muster.service.sessions.mounted_folders import with_folders
 from muster.service.sessions.new_sessions import new_sessions
 from muster.service.wake import wake
 from muster.settings import Settings
+from muster.store.sessions.submissions import Submission
 from muster.store.store import Store
-from muster.store.submissions import Submission
 
 _TRIES = 20
 

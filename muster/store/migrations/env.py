@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from muster.store.tables import metadata
+from muster.store.database.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

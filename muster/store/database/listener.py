@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from muster.store import postgresql
-from muster.store.connection import one_line, unavailable
+from muster.store.database import postgresql
+from muster.store.database.connection import one_line, unavailable
 
 if TYPE_CHECKING:
     import psycopg

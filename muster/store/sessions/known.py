@@ -7,10 +7,10 @@ from threading import Lock
 import sqlalchemy as sa
 
 from muster.core.model.session import FINAL, Session, SessionState
-from muster.store.counters import value_of
-from muster.store.session_reader import SELECT, SessionReader, wait_ids
-from muster.store.tables import NOT_ENDED, sessions
-from muster.store.waits import KnownWaits, read_waits
+from muster.store.database.counters import value_of
+from muster.store.database.tables import NOT_ENDED, sessions
+from muster.store.sessions.reader import SELECT, SessionReader, wait_ids
+from muster.store.sessions.waits import KnownWaits, read_waits
 
 SESSION_REVISION = "session-revision"
 """A counter that whoever writes sessions raises first of all, so that revisions are committed in their order."""

@@ -4,10 +4,10 @@ import sqlalchemy as sa
 
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.values.errors import NameTakenError, NotPossibleInStateError
-from muster.store.counters import raised
-from muster.store.known_sessions import SESSION_REVISION
-from muster.store.names import taken
-from muster.store.tables import events, sessions
+from muster.store.database.counters import raised
+from muster.store.database.tables import events, sessions
+from muster.store.sessions.known import SESSION_REVISION
+from muster.store.sessions.names import taken
 
 _TOO_LATE = frozenset({*FINAL, SessionState.TERMINATING})
 

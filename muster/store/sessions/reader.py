@@ -7,9 +7,9 @@ import sqlalchemy as sa
 
 from muster.core.model.session import Session
 from muster.core.spec.session_spec import SessionSpec
+from muster.store.database.tables import kernels, sessions
 from muster.store.rows import Row, session_from
-from muster.store.tables import kernels, sessions
-from muster.store.waits import read_waits
+from muster.store.sessions.waits import read_waits
 
 # The spec as text, since most specs were read before.
 SELECT = sa.select(

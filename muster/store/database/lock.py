@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import sqlalchemy as sa
 
 from muster.core.values.errors import PassInProgressError, QueueLockLostError
-from muster.store import postgresql
-from muster.store.connection import new_engine, one_line, unavailable
+from muster.store.database import postgresql
+from muster.store.database.connection import new_engine, one_line, unavailable
 
 if TYPE_CHECKING:
     from typing import LiteralString

@@ -9,9 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.model.session import SessionState
-from muster.store.connection import upsert
-from muster.store.counters import raised
-from muster.store.tables import sessions, waits
+from muster.store.database.connection import upsert
+from muster.store.database.counters import raised
+from muster.store.database.tables import sessions, waits
 
 _CHUNK = 500
 _NUMBER = "wait"

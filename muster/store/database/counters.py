@@ -2,8 +2,8 @@
 
 import sqlalchemy as sa
 
-from muster.store.connection import upsert
-from muster.store.tables import counters
+from muster.store.database.connection import upsert
+from muster.store.database.tables import counters
 
 
 def raised(connection: sa.Connection, name: str, at_least: int = 1, *, step: int = 1) -> int:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from muster.core.values.errors import MusterError
-from muster.store.connection import reading
-from muster.store.tables import submissions
+from muster.store.database.connection import reading
+from muster.store.database.tables import submissions
 
 KEPT_S = 86400.0
 

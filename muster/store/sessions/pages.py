@@ -7,8 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.model.session import SessionState
-from muster.store.connection import reading
-from muster.store.tables import NOT_ENDED, sessions
+from muster.store.database.connection import reading
+from muster.store.database.tables import NOT_ENDED, sessions
 
 _INDEX = sa.func.coalesce(sessions.c.array_index, 0)
 # Each with what tells equals apart: an array's sessions were submitted at one moment.

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.values.errors import BadInputError, SettingsError, StoreUnavailableError
-from muster.store import postgresql
+from muster.store.database import postgresql
 
 HEAD = "0013"
 # Many statements of one reader see the database as of one moment; SQLite's readers always do.

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 
 from muster.core.usage.by_owner import Run
 from muster.core.values.slots import Slots
-from muster.store.tables import kernels, sessions
+from muster.store.database.tables import kernels, sessions
 
 
 def ended_runs(connection: sa.Connection, after: float) -> dict[str, Run]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from muster.core.values.errors import AmbiguousNameError, NotFoundError
-from muster.store.tables import NOT_ENDED, sessions
+from muster.store.database.tables import NOT_ENDED, sessions
 
 _CHUNK = 500
 _LEAST_OF_AN_ID = 4

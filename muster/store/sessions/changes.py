@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from muster.store.connection import reading
-from muster.store.tables import events
+from muster.store.database.connection import reading
+from muster.store.database.tables import events
 
 
 @dataclass(frozen=True, slots=True)
