@@ -14,26 +14,26 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
-import muster.cli.access
-import muster.cli.agent
-import muster.cli.commit
-import muster.cli.copying
-import muster.cli.day_two
+import muster.cli.agents.agent
+import muster.cli.agents.resources
 import muster.cli.doctor
-import muster.cli.ending
 import muster.cli.folder
 import muster.cli.images
-import muster.cli.listing
-import muster.cli.open
 import muster.cli.operate
 import muster.cli.report
-import muster.cli.resources
 import muster.cli.secret
+import muster.cli.sessions.access
+import muster.cli.sessions.commit
+import muster.cli.sessions.copying
+import muster.cli.sessions.day_two
+import muster.cli.sessions.ending
+import muster.cli.sessions.listing
+import muster.cli.sessions.open
+import muster.cli.sessions.submit
+import muster.cli.sessions.top
+import muster.cli.sessions.why
 import muster.cli.simulate
-import muster.cli.submit
 import muster.cli.token
-import muster.cli.top
-import muster.cli.why
 import muster.service.control_node
 import muster.service.images.commits
 import muster.service.images.distribution  # noqa: F401 - like the ones above, for the children to find

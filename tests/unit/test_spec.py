@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.cli.submit import submit
+from muster.cli.sessions.submit import submit
 from muster.core.model.session import kernel_count, kernels_of
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import HOME, MAX_KERNELS, MountSpec, RoleSpec, SessionSpec

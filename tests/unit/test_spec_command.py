@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muster.cli import submit as submit_module
+from muster.cli.sessions import submit as submit_module
 from muster.core.spec.command_line import FILE, submit_command
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec

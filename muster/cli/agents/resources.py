@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from muster.cli.agents.gpu_map import print_gpu_map
 from muster.cli.context import backend, json_option
-from muster.cli.gpu_map import print_gpu_map
 from muster.cli.output import age, print_json, print_table
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_slot

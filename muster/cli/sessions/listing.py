@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from muster.cli.apps import print_apps
+from muster.cli.agents.gpu_map import print_kernels_gpus
 from muster.cli.context import backend, complete_session, json_option
-from muster.cli.gpu_map import print_kernels_gpus
 from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows
 from muster.cli.report import print_uses
+from muster.cli.sessions.apps import print_apps
 from muster.core.model.session import Session, SessionState
 from muster.core.values.slots import format_slots
 from muster.service.backend import Wanted

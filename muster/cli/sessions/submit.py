@@ -10,10 +10,10 @@ import yaml
 from click.core import ParameterSource
 
 from muster.cli.context import backend, json_option
-from muster.cli.dry_run import dry_run
 from muster.cli.output import name_of, print_json
 from muster.cli.progress import follow
-from muster.cli.spec_files import variables_of, with_texts
+from muster.cli.sessions.dry_run import dry_run
+from muster.cli.sessions.spec_files import variables_of, with_texts
 from muster.core.model.plan import Wait
 from muster.core.model.session import FINAL, Result, Session, SessionState
 from muster.core.spec.session_spec import SessionSpec

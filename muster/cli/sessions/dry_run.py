@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from muster.cli.output import print_json
-from muster.cli.why import print_suggestions, surroundings
+from muster.cli.sessions.why import print_suggestions, surroundings
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.explain import explain, placed_where
 from muster.service.backend import DryRun

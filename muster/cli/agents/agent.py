@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from muster.cli.agents.drain_plan import print_drain_plan
+from muster.cli.agents.resources import agent_state
 from muster.cli.context import current_user, json_option, sessions
-from muster.cli.drain_plan import print_drain_plan
 from muster.cli.output import age, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
-from muster.cli.resources import agent_state
 from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
