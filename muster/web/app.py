@@ -17,9 +17,16 @@ from muster.service.metrics import Meter
 from muster.service.sessions.live import LiveChanges
 from muster.service.sessions.sessions import Sessions
 from muster.service.usage.watched import WatchedUses
-from muster.web.api import agent_usage_routes as agent_use_routes
-from muster.web.api import cluster_routes, commit_routes, folder_routes, metrics, secret_routes, session_routes
-from muster.web.api import usage_routes as use_routes
+from muster.web.api import (
+    agent_usage_routes,
+    cluster_routes,
+    commit_routes,
+    folder_routes,
+    metrics,
+    secret_routes,
+    session_routes,
+    usage_routes,
+)
 from muster.web.api.models import Health
 from muster.web.caller import FailureLimit
 from muster.web.opened_apps.gateway import AppGateway
@@ -45,8 +52,8 @@ _API = (
     commit_routes,
     folder_routes,
     secret_routes,
-    use_routes,
-    agent_use_routes,
+    usage_routes,
+    agent_usage_routes,
     cluster_routes,
     event_routes,
 )

@@ -1,6 +1,6 @@
 """Queue orders and placement policies by name: files of `plugins/scheduler` and of the site's own directory.
 
-A file is a plugin: `order(sessions, view)` makes it an order (`muster.core.model.policy.Order`), `POLICY` a placement policy.
+A file is a plugin: `order(sessions, view)` makes it an order (core/model/policy.py), `POLICY` a placement policy.
 An order that looks at `view.usage` says so with `NEEDS_USAGE = True`.
 """
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import host_state
-from . import names as agent_names
+from . import host_state, names
 from .differences import ABSENT
 from .engine import kernel_cgroup, overlay_networks
 from .engine.api import EngineApi, EngineError
@@ -86,18 +85,18 @@ def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) 
 
 def observe(engine: EngineApi, manifest: Manifest) -> Observed:
     cluster = manifest.cluster
-    label = agent_names.of_cluster(cluster)
+    label = names.of_cluster(cluster)
     launched = {session.network["driver"] for session in manifest.sessions if session.desired == LAUNCH}
     swarm = {"manager": False}
     overlay_obstacle = ""
-    if manifest.overlays is not None or agent_names.OVERLAY in launched:
+    if manifest.overlays is not None or names.OVERLAY in launched:
         swarm = overlay_networks.swarm_of(engine.info())
-    if agent_names.OVERLAY in launched:
+    if names.OVERLAY in launched:
         overlay_obstacle = overlay_networks.obstacle(engine, swarm)
     return Observed(
-        containers=[agent_names.SeenContainer.from_list(entry) for entry in engine.containers(label)],
-        networks=[agent_names.SeenNetwork.from_list(entry) for entry in engine.networks(label)],
-        keys=key_directory.kernels_with_keys(agent_names.ClusterPaths(cluster)),
+        containers=[names.SeenContainer.from_list(entry) for entry in engine.containers(label)],
+        networks=[names.SeenNetwork.from_list(entry) for entry in engine.networks(label)],
+        keys=key_directory.kernels_with_keys(names.ClusterPaths(cluster)),
         spools=last_words.spooled_sessions(cluster),
         is_manager=swarm["manager"],
         overlay_obstacle=overlay_obstacle,
@@ -121,7 +120,7 @@ class _Run:
         self._engine = engine
         self._manifest = manifest
         self._warn = warn
-        self._paths = agent_names.ClusterPaths(manifest.cluster)
+        self._paths = names.ClusterPaths(manifest.cluster)
         self._plan = plan_for(manifest, observed)
         self._differences = differences_of(self._plan, observed)
         self._notices = notices.due_notices(manifest, observed.containers)
@@ -214,7 +213,7 @@ class _Run:
             self._differences.add(CONTAINERS, seen.name, described(seen), described(seen))
 
     def _discard_network(self, seen: SeenNetwork) -> None:
-        remove = remove_overlay if seen.driver == agent_names.OVERLAY else remove_network
+        remove = remove_overlay if seen.driver == names.OVERLAY else remove_network
         try:
             remove(self._engine, seen.id)
         except EngineError as error:
@@ -248,12 +247,12 @@ class _Run:
     def _undo(self, launch: Launch) -> None:
         """Leave nothing of a gang whose launch failed, but for an overlay, which is its keeper's."""
         session = launch.session
-        labels = (agent_names.of_cluster(self._manifest.cluster), agent_names.of_session(session.id))
+        labels = (names.of_cluster(self._manifest.cluster), names.of_session(session.id))
         for entry in self._engine.containers(*labels):
-            self._discard_container(agent_names.SeenContainer.from_list(entry))
+            self._discard_container(names.SeenContainer.from_list(entry))
         remove_files(self._paths, session.id)
-        for network in map(agent_names.SeenNetwork.from_list, self._engine.networks(*labels)):
-            if network.driver != agent_names.OVERLAY:
+        for network in map(names.SeenNetwork.from_list, self._engine.networks(*labels)):
+            if network.driver != names.OVERLAY:
                 self._discard_network(network)
         retract_launch(self._differences, launch)
 

@@ -18,7 +18,7 @@ Topology = Literal["any", "prefer-rack", "one-rack"]
 class Constraint:
     """Which agents and GPUs may serve; what is empty asks for nothing.
 
-    A GPU serves when its model's name holds one of `gpu_models` (muster/core/model/gpu_model.py); an agent when it has all
+    A GPU serves when its model's name holds one of `gpu_models` (core/model/gpu_model.py); an agent when it has all
     `labels`, is one of `agents` and none of `exclude_agents`.
     """
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from .. import names as agent_names
-from ..gpus import access as gpu_access
-from ..gpus.access import Bind
+from .. import names
+from ..gpus import gpu_access
+from ..gpus.gpu_access import Bind
 
 if TYPE_CHECKING:
     from ..manifest import Kernel, Manifest, Overlay, Session
@@ -58,9 +58,9 @@ def sshd_config_with(config: str, environment: dict[str, str]) -> str:
 def labels(cluster: str, session_id: str, generation: str) -> dict[str, str]:
     """Return the labels that a session's networks and containers share."""
     return {
-        agent_names.LABEL_CLUSTER: cluster,
-        agent_names.LABEL_SESSION: session_id,
-        agent_names.LABEL_GENERATION: generation,
+        names.LABEL_CLUSTER: cluster,
+        names.LABEL_SESSION: session_id,
+        names.LABEL_GENERATION: generation,
     }
 
 
@@ -71,7 +71,7 @@ def bridge_body(cluster: str, session: Session) -> dict[str, Any]:
         "CheckDuplicate": True,
         "Driver": session.network["driver"],
         # A name by which roles/docker_engine knows the bridges of sessions.
-        "Options": {"com.docker.network.bridge.name": agent_names.bridge_name(session.id)},
+        "Options": {"com.docker.network.bridge.name": names.bridge_name(session.id)},
         "Labels": labels(cluster, session.id, session.generation),
     }
 
@@ -86,7 +86,7 @@ def overlay_body(cluster: str, overlay: Overlay) -> dict[str, Any]:
     return {
         "Name": overlay.name,
         "CheckDuplicate": True,
-        "Driver": agent_names.OVERLAY,
+        "Driver": names.OVERLAY,
         "Scope": "swarm",
         "Attachable": True,
         "Options": options,
@@ -124,12 +124,12 @@ def container_body(
         "ExposedPorts": ports,
         "Labels": {
             **labels(manifest.cluster, session.id, session.generation),
-            agent_names.LABEL_SESSION_NAME: session.name,
-            agent_names.LABEL_KERNEL: kernel.id,
-            agent_names.LABEL_KERNEL_NAME: kernel.name,
-            agent_names.LABEL_SSHD_PORT: str(manifest.sshd_port),
-            agent_names.LABEL_GPUS: json.dumps(spec["gpus"]),
-            agent_names.LABEL_APPS: json.dumps(spec["apps"]),
+            names.LABEL_SESSION_NAME: session.name,
+            names.LABEL_KERNEL: kernel.id,
+            names.LABEL_KERNEL_NAME: kernel.name,
+            names.LABEL_SSHD_PORT: str(manifest.sshd_port),
+            names.LABEL_GPUS: json.dumps(spec["gpus"]),
+            names.LABEL_APPS: json.dumps(spec["apps"]),
         },
         # An image's own signal and health check were made for its own entrypoint, which is not run.
         "StopSignal": "SIGTERM",
@@ -174,7 +174,7 @@ def _host_config(
         ],
     }
     if any(app["starts"] for app in kernel.spec["apps"]):
-        config["Tmpfs"] = {agent_names.APPS_IN_CONTAINER: _apps_options(kernel)}
+        config["Tmpfs"] = {names.APPS_IN_CONTAINER: _apps_options(kernel)}
     access = kernel.spec["gpu_access"]
     if access and access["devices"]:
         config["DeviceRequests"] = [gpu_access.device_request(access["devices"])]
@@ -188,9 +188,9 @@ def _apps_options(kernel: Kernel) -> str:
 
 
 def _binds(manifest: Manifest, session: Session, kernel: Kernel, folders: dict[str, str]) -> list[Bind]:
-    keys = str(agent_names.ClusterPaths(manifest.cluster).kernel_keys(session.id, kernel.name))
+    keys = str(names.ClusterPaths(manifest.cluster).kernel_keys(session.id, kernel.name))
     return [
-        Bind(keys, agent_names.KEYS_IN_CONTAINER, read_only=True),
+        Bind(keys, names.KEYS_IN_CONTAINER, read_only=True),
         Bind(manifest.runtime_path, manifest.runtime_path, read_only=True),
         *(
             Bind(folders[mount["folder"]], mount["target"], read_only=bool(mount.get("read_only")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import names as agent_names
+from .. import names
 from ..launch.launch_error import LaunchError
 from ..names import GATEWAY_BRIDGE
 from . import container_spec
@@ -64,7 +64,7 @@ def make_overlay(engine: EngineApi, cluster: str, overlay: Overlay) -> None:
         engine.create_network(container_spec.overlay_body(cluster, overlay))
     except EngineError as error:
         # 409: made by another manager of the swarm, or by a request that a killed run had sent.
-        labels = (agent_names.of_cluster(cluster), agent_names.of_session(overlay.session_id))
+        labels = (names.of_cluster(cluster), names.of_session(overlay.session_id))
         if error.status == 409 and overlay.name in {network["Name"] for network in engine.networks(*labels)}:
             return
         message = f"overlay network {overlay.name} cannot be made: {error}"

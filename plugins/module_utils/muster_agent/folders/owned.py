@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import quota as folder_quota
+from . import quota
 from .mounted import AREA, FolderError
 
 if TYPE_CHECKING:
@@ -46,8 +46,10 @@ def parse_entry(entry: dict[str, Any]) -> Entry:
     """Return the folder; raises KeyError, TypeError or ValueError for what is none."""
     if not PATH.fullmatch(entry["path"]):
         raise ValueError(f"{entry['path']!r} is not the path of a folder with an owner")
-    quota = entry["quota_bytes"]
-    return Entry(entry["path"], int(entry["uid"]), int(entry["number"]), None if quota is None else int(quota))
+    quota_bytes = entry["quota_bytes"]
+    return Entry(
+        entry["path"], int(entry["uid"]), int(entry["number"]), None if quota_bytes is None else int(quota_bytes)
+    )
 
 
 def place(folders_root: str, path: str) -> str:
@@ -70,7 +72,7 @@ def make(folders_root: str, entry: Entry, *, sets_quota: bool = False) -> bool:
             try:
                 _own(folder, entry)
                 if is_new or sets_quota:
-                    folder_quota.limit(folder, entry.number, entry.quota_bytes)
+                    quota.limit(folder, entry.number, entry.quota_bytes)
             finally:
                 os.close(folder)
     except OSError as error:

@@ -6,8 +6,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import owned as made_folders
-from . import quota as folder_quota
+from . import owned, quota
 from .mounted import FolderError
 
 if TYPE_CHECKING:
@@ -29,32 +28,32 @@ def usage(folders_root: str, entries: list[Entry], patience_s: float) -> list[di
 def _usage_of(folders_root: str, entry: Entry, give_up_at: float) -> dict[str, Any]:
     nothing = {"path": entry.path, "exists": False, "used_bytes": 0, "files": 0, "quota": None, "shared_from": None}
     try:
-        with made_folders.opened(folders_root, entry.path) as folder:
-            system = folder_quota.file_system(folder)
-            counted = folder_quota.counted(folder, entry.number)
-            quota = None if entry.quota_bytes is None else folder_quota.enforcement(folder) or "enforced"
+        with owned.opened(folders_root, entry.path) as folder:
+            system = quota.file_system(folder)
+            counted = quota.counted(folder, entry.number)
+            enforcement = None if entry.quota_bytes is None else quota.enforcement(folder) or "enforced"
     except FileNotFoundError:
         return nothing
     except OSError as error:
         raise FolderError(f"folder {entry.path} cannot be read: {error.strerror}") from error
     if counted is None:
-        counted = _walked(made_folders.place(folders_root, entry.path), give_up_at)
+        counted = _walked(owned.place(folders_root, entry.path), give_up_at)
     return {
         **nothing,
         "exists": True,
         "used_bytes": None if counted is None else counted.used_bytes,
         "files": None if counted is None else counted.files,
-        "quota": quota,
+        "quota": enforcement,
         # Agents that name the same have one and the same folder.
         "shared_from": None if system.kind in _LOCAL else f"{system.kind} {system.source}",
     }
 
 
-def _walked(place: str, give_up_at: float) -> folder_quota.Counted | None:
+def _walked(place: str, give_up_at: float) -> quota.Counted | None:
     sizes = [_du(place, option, give_up_at) for option in ("--block-size=1", "--inodes")]
     if sizes[0] is None or sizes[1] is None:
         return None
-    return folder_quota.Counted(used_bytes=sizes[0], files=max(0, sizes[1] - 1))
+    return quota.Counted(used_bytes=sizes[0], files=max(0, sizes[1] - 1))
 
 
 def _du(place: str, option: str, give_up_at: float) -> int | None:

@@ -10,8 +10,7 @@ import stat
 import tarfile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import host_state
-from .. import names as agent_names
+from .. import host_state, names
 
 if TYPE_CHECKING:
     from ..engine.api import EngineApi
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 TTY_GID = 5
 _BASH, _SH = "/bin/bash", "/bin/sh"
 _SSH_DIRECTORY, _PROFILE_DIRECTORY = "/etc/ssh", "/etc/profile.d"
-_INCLUDE = f"Include {agent_names.KEYS_IN_CONTAINER}/ssh_config\n"
+_INCLUDE = f"Include {names.KEYS_IN_CONTAINER}/ssh_config\n"
 # Go's os.FileMode, which the engine's stat speaks.
 _GO_DIRECTORY, _GO_SYMLINK = 1 << 31, 1 << 27
 
@@ -46,7 +45,7 @@ def image_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str])
     They come from this host's cache, or else from a container that is made for it and never started. An image's id is a
     hash of its content, so what was read once holds for good.
     """
-    directory = agent_names.ClusterPaths(cluster).image_facts
+    directory = names.ClusterPaths(cluster).image_facts
     cache = directory / _cache_name(image_id)
     try:
         facts = ImageFacts(**json.loads(cache.read_text("utf-8")))
@@ -64,7 +63,7 @@ def image_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str])
 
 def forget_other_images(cluster: str, image_ids: set[str]) -> None:
     """Drop the cached facts of images that this host no longer has."""
-    directory = agent_names.ClusterPaths(cluster).image_facts
+    directory = names.ClusterPaths(cluster).image_facts
     if directory.is_dir():
         kept = {_cache_name(image_id) for image_id in image_ids}
         for cache in directory.iterdir():
@@ -81,7 +80,7 @@ def _read_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str])
         "Image": image_id,
         "Entrypoint": ["never-started"],
         # With the cluster's label and no session's: what is left of it after a crash goes with the next run.
-        "Labels": {agent_names.LABEL_CLUSTER: cluster},
+        "Labels": {names.LABEL_CLUSTER: cluster},
         "HostConfig": {"NetworkMode": "none"},
     }
     container_id = engine.create_container(body)

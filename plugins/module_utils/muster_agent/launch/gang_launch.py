@@ -8,15 +8,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import names as agent_names
-from ..engine import container_spec, kernel_cgroup
-from ..engine import mount_check as mounted_where
+from .. import names
+from ..engine import container_spec, kernel_cgroup, mount_check
 from ..engine.api import EngineApi, EngineError
 from ..engine.removal import remove_container
 from ..folders.mounted import FolderError, check_target, resolve_folder
 from ..folders.owned import make, place
-from ..gpus import access as gpu_access
-from ..gpus import fgpu_state
+from ..gpus import fgpu_state, gpu_access
 from . import account_files, key_directory
 from .kernel_sshd import SshdWait
 from .launch_error import GivenUpError, LaunchError, first_failure
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from ..manifest import Kernel, Manifest, Session
     from ..plan import Launch
 
-_OWNER_LABELS = (agent_names.LABEL_CLUSTER, agent_names.LABEL_SESSION)
+_OWNER_LABELS = (names.LABEL_CLUSTER, names.LABEL_SESSION)
 _POLL_S = 0.01
 _NETWORK_POLL_S = 0.25
 _BRIDGE_PATIENCE_S = 10
@@ -111,7 +109,7 @@ class GangLaunch:
         self._manifest = manifest
         self.launch = launch
         self.session = launch.session
-        self._paths = agent_names.ClusterPaths(manifest.cluster)
+        self._paths = names.ClusterPaths(manifest.cluster)
         self._given_up = threading.Event()
         self._sshds = SshdWait(engine, manifest, self.session, self._given_up)
         self._refusal: LaunchError | EngineError | None = None
@@ -175,7 +173,7 @@ class GangLaunch:
     def _launch_kernel(self, kernel: Kernel, folders: dict[str, str]) -> None:
         manifest, session, user = self._manifest, self.session, kernel.spec["user"]
         access = kernel.spec["gpu_access"]
-        seen = [mounted_where.identity_of(folders[mount["folder"]]) for mount in kernel.spec["mounts"]]
+        seen = [mount_check.identity_of(folders[mount["folder"]]) for mount in kernel.spec["mounts"]]
         image = self._images.get(kernel.spec["image"])
         facts = self._images.facts(image, {user["home"]} | gpu_access.image_paths(access))
         shell = facts.login_shell(manifest.runtime_path)
@@ -193,7 +191,7 @@ class GangLaunch:
         place = kernel_cgroup.Place(manifest.cluster, session.id, session.generation, kernel.name)
         body["HostConfig"]["CgroupParent"] = kernel_cgroup.parent(self._engine, place)
         self._check_not_given_up()
-        name = agent_names.container_name(session.id, kernel.name)
+        name = names.container_name(session.id, kernel.name)
         container_id = self._create(kernel, name, body, time.monotonic() + manifest.start_timeout_s)
         targets = [mount["target"] for mount in kernel.spec["mounts"]]
         links = gpu_access.links_in_the_way(access, facts.paths)
@@ -204,10 +202,10 @@ class GangLaunch:
         self._check_mounts(kernel, container_id, seen)
         self._sshds.until_it_greets(kernel, container_id, give_up_at)
 
-    def _check_mounts(self, kernel: Kernel, container_id: str, seen: list[mounted_where.Identity | None]) -> None:
+    def _check_mounts(self, kernel: Kernel, container_id: str, seen: list[mount_check.Identity | None]) -> None:
         if seen:
             pid = self._engine.container(container_id)["State"]["Pid"]
-            if not pid or (None not in seen and mounted_where.are_mounted(seen, pid)):
+            if not pid or (None not in seen and mount_check.are_mounted(seen, pid)):
                 return
             message = f"{kernel.name}: a folder was replaced while it was being mounted"
             raise LaunchError(message, permanent=False)
@@ -253,7 +251,7 @@ class GangLaunch:
 
     def _may_start_now(self, error: str, kernel: Kernel, taken: set[str]) -> bool:
         """Whether another try makes sense, after what mends it was done; `taken` are the ports that were tried."""
-        if self.session.network["driver"] == agent_names.OVERLAY and _ATTACH_FAILED in error:
+        if self.session.network["driver"] == names.OVERLAY and _ATTACH_FAILED in error:
             # Its keeper is perhaps making it at this moment, or the swarm electing a leader.
             time.sleep(_NETWORK_POLL_S)
             return True
@@ -264,7 +262,7 @@ class GangLaunch:
             return True
         return False
 
-    def _await_present(self, kernel: Kernel, seen: agent_names.SeenContainer) -> None:
+    def _await_present(self, kernel: Kernel, seen: names.SeenContainer) -> None:
         if not self._is_released(kernel):
             self._sshds.until_it_greets(kernel, seen.id, time.monotonic() + self._manifest.start_timeout_s)
 

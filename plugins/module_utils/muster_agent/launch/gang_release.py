@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from .. import names as agent_names
+from .. import names
 from . import key_directory
 from .kernel_sshd import SshdWait, vanished
 from .launch_error import first_failure
@@ -25,7 +25,7 @@ class GangRelease:
     def __init__(self, engine: EngineApi, manifest: Manifest, release: Release) -> None:
         self.release = release
         self.session = release.session
-        self._paths = agent_names.ClusterPaths(manifest.cluster)
+        self._paths = names.ClusterPaths(manifest.cluster)
         self._timeout_s = manifest.start_timeout_s
         self._given_up = threading.Event()
         self._sshds = SshdWait(engine, manifest, release.session, self._given_up)
@@ -48,7 +48,7 @@ class GangRelease:
                 key_directory.release(self._paths, self.session.id, kernel.name, self.session.generation)
         return failure
 
-    def _await_answer(self, kernel: Kernel, seen: agent_names.SeenContainer | None, give_up_at: float) -> None:
+    def _await_answer(self, kernel: Kernel, seen: names.SeenContainer | None, give_up_at: float) -> None:
         try:
             self._sshds.until_it_greets(kernel, _container_id(kernel, seen), give_up_at)
         except BaseException:  # whatever it was, the other kernels need not be waited for; it is raised again
@@ -56,7 +56,7 @@ class GangRelease:
             raise
 
 
-def _container_id(kernel: Kernel, seen: agent_names.SeenContainer | None) -> str:
+def _container_id(kernel: Kernel, seen: names.SeenContainer | None) -> str:
     if seen is None:
         raise vanished(kernel)
     return seen.id

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .. import names as agent_names
+from .. import names
 
 PATIENCE_S = 4
 _ANSWER_S = 1.5
@@ -36,7 +36,7 @@ class Question(NamedTuple):
 
 def question_of(container: dict[str, Any]) -> Question | None:
     """Return what is to be asked of a container, by what the engine says of it; None of one without apps."""
-    apps = json.loads(container["Config"]["Labels"].get(agent_names.LABEL_APPS, "[]"))
+    apps = json.loads(container["Config"]["Labels"].get(names.LABEL_APPS, "[]"))
     if not apps or container["State"]["Status"] != "running":
         return None
     uid, gid = container["Config"]["User"].split(":")
@@ -130,10 +130,10 @@ def _told(apps: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def _fact(app: dict[str, Any], problem: str) -> dict[str, Any]:
     code = None
     if problem and app["starts"]:
-        text = _file_end(f"{agent_names.APPS_IN_CONTAINER}/{app['name']}.exit")
+        text = _file_end(f"{names.APPS_IN_CONTAINER}/{app['name']}.exit")
         code = int(text) if text.isdigit() else None
         if code is not None:
-            lines = _file_end(f"{agent_names.APPS_IN_CONTAINER}/{app['name']}.log").splitlines()
+            lines = _file_end(f"{names.APPS_IN_CONTAINER}/{app['name']}.log").splitlines()
             problem = lines[-1][-_LINE_BYTES:] if lines else ""
     return {"healthy": not problem, "exit_code": code, "problem": problem}
 

@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import host_state
-from .. import names as agent_names
+from .. import host_state, names
 from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
 from ..engine.kernel_cgroup import Place
@@ -39,7 +38,7 @@ def gather_report(
 ) -> dict[str, Any]:
     """Return the report; `warn` is told what could not be read but does not keep the host from working."""
     reading = GpuReading()
-    cluster_label = agent_names.of_cluster(cluster)
+    cluster_label = names.of_cluster(cluster)
     with ThreadPoolExecutor(_INSPECT_THREADS) as pool:
         info_read = pool.submit(engine.info)
         images_read = pool.submit(engine.images)
@@ -80,7 +79,7 @@ def gather_report(
         "swarm": swarm,
         "gpus": answers.gpus,
         "runtime": _first_line(Path(runtime_path, "VERSION")),
-        "fgpu": _first_line(Path(agent_names.FGPU_PATH, "VERSION")),
+        "fgpu": _first_line(Path(names.FGPU_PATH, "VERSION")),
         "images": [_image(image) for image in images],
         "generation": host_state.read_generation(cluster),
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
@@ -108,9 +107,9 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
             return None
         raise
     labels = found["Config"]["Labels"]
-    port = f"{labels.get(agent_names.LABEL_SSHD_PORT)}/tcp"
+    port = f"{labels.get(names.LABEL_SSHD_PORT)}/tcp"
     bindings = found["NetworkSettings"]["Ports"].get(port)
-    keys = agent_names.ClusterPaths(cluster).kernel_keys(seen.session_id, seen.kernel_name)
+    keys = names.ClusterPaths(cluster).kernel_keys(seen.session_id, seen.kernel_name)
     place = Place(cluster, seen.session_id, seen.generation, seen.kernel_name)
     addresses = [network["IPAddress"] for network in found["NetworkSettings"]["Networks"].values()]
     return {
@@ -124,7 +123,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "released": key_directory.released_generation(keys) == seen.generation,
         "address": next(filter(None, addresses), None),
         "ssh_port": int(bindings[0]["HostPort"]) if bindings else None,
-        "gpus": json.loads(labels.get(agent_names.LABEL_GPUS, "[]")),
+        "gpus": json.loads(labels.get(names.LABEL_GPUS, "[]")),
         "apps": app_health.question_of(found),
         "use": kernel_usage.kernel_use(place, found["State"]["Pid"]),
         "notice": notices.read_notice(keys) or None,
@@ -142,7 +141,7 @@ def _networks(entries: list[dict[str, Any]], *, is_manager: bool) -> list[dict[s
             "generation": int(network.generation or 0),
         }
         for network in sorted(seen, key=lambda network: network.name)
-        if is_manager or network.driver != agent_names.OVERLAY
+        if is_manager or network.driver != names.OVERLAY
     ]
 
 

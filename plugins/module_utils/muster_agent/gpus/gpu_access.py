@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import names as agent_names
+from .. import names
 from ..folders.mounted import covers
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def links_in_the_way(access: dict[str, Any] | None, paths: dict[str, Any]) -> li
 
     A bind goes to where a link leads, and `ldconfig` would then turn the link to the driver's own library.
     """
-    names = access["libraries"] if access else ()
-    return [path for name in names for path in _paths_of(name) if (paths[path] or {}).get("linkTarget")]
+    libraries = access["libraries"] if access else ()
+    return [path for name in libraries for path in _paths_of(name) if (paths[path] or {}).get("linkTarget")]
 
 
 def binds(cluster: str, session_id: str, kernel: Kernel, paths: dict[str, Any]) -> list[Bind]:
@@ -65,12 +65,12 @@ def binds(cluster: str, session_id: str, kernel: Kernel, paths: dict[str, Any]) 
     users = [mount["target"] for mount in kernel.spec["mounts"]]
     for name, source in access["libraries"].items():
         mounts += [Bind(source, target, read_only=True) for target in _targets(name, paths, users)]
-    state = agent_names.FGPU_STATE_IN_CONTAINER
+    state = names.FGPU_STATE_IN_CONTAINER
     if access["usage"]:
-        usage = agent_names.ClusterPaths(cluster).kernel_usage(session_id, kernel.name)
+        usage = names.ClusterPaths(cluster).kernel_usage(session_id, kernel.name)
         mounts.append(Bind(str(usage), f"{state}/usage", read_only=False))
     for gpu_uuid in access["leases"]:
-        lease = agent_names.gpu_lease(gpu_uuid)
+        lease = names.gpu_lease(gpu_uuid)
         mounts.append(Bind(str(lease), f"{state}/lease/{gpu_uuid}", read_only=False))
     return mounts
 
@@ -85,8 +85,8 @@ def missing_source(access: dict[str, Any] | None) -> str | None:
 
 def driver_places(access: dict[str, Any] | None) -> list[str]:
     """Return where the kernel's libraries are bound over the driver's: no mount of the user may cover these places."""
-    names = access["libraries"] if access else ()
-    return [f"{folder}/{name}" for name in names for folder in _LIBRARY_DIRECTORIES]
+    libraries = access["libraries"] if access else ()
+    return [f"{folder}/{name}" for name in libraries for folder in _LIBRARY_DIRECTORIES]
 
 
 def _paths_of(library: str) -> list[str]:
