@@ -17,7 +17,7 @@ from muster.service.reach.terminal import Terminal
 from muster.web.streams import terminal
 from muster.web.streams.terminal import WINDOW_BYTES
 from tests.strategies import make_agent, make_session, placed_on
-from tests.unit.web.test_api import submitted
+from tests.unit.web.api.test_api import submitted
 
 HERE = {"Origin": "http://testserver"}
 # As the real one does once it has logged in, then a shell; the process of its own is as a jump host's.

@@ -14,7 +14,7 @@ from muster.core.model.token import Scope
 from muster.service.folders.folders import Folder
 from muster.web.pages.launch.fields import BESIDE
 from tests.strategies import NOW, make_agent, make_session, placed_on
-from tests.unit.web.test_api import SESSIONS, submitted
+from tests.unit.web.api.test_api import SESSIONS, submitted
 
 HTMX = {"HX-Request": "true"}
 

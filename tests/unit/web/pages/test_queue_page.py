@@ -7,7 +7,7 @@ import pytest
 
 from muster.core.model.token import Scope
 from tests.strategies import make_agent
-from tests.unit.web.test_api import SESSIONS, submitted
+from tests.unit.web.api.test_api import SESSIONS, submitted
 
 
 @pytest.fixture

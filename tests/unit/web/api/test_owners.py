@@ -5,7 +5,7 @@ import pytest
 from muster.core.model.token import Scope
 from muster.service.sessions.live import LiveChanges
 from tests.strategies import make_agent, placed_on
-from tests.unit.web.test_api import SESSIONS, SMALL, submitted
+from tests.unit.web.api.test_api import SESSIONS, SMALL, submitted
 
 READS = ["", "/why", "/events", "/kernels/main1/log"]
 

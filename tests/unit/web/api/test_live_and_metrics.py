@@ -11,7 +11,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.sessions.live import LiveChanges
 from muster.web.server import Listening
 from tests.strategies import make_agent
-from tests.unit.web.test_api import SESSIONS, SMALL
+from tests.unit.web.api.test_api import SESSIONS, SMALL
 
 ROOT = Path(__file__).parents[3]
 

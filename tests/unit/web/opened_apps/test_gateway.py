@@ -24,7 +24,7 @@ from muster.web.server import Listening
 from tests.command_line import muster
 from tests.strategies import make_agent, make_session
 from tests.unit.running_sessions import running_session
-from tests.unit.web.upstream_app import Loop, Upstream, serving, way
+from tests.unit.web.opened_apps.upstream_app import Loop, Upstream, serving, way
 
 HERE = "muster.example:8080"
 APPS = {

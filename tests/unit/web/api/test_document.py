@@ -14,7 +14,7 @@ from muster.core.model.token import Scope
 from muster.core.spec.session_spec import SessionSpec
 from muster.web.app import make_app
 from tests.strategies import make_agent
-from tests.unit.web.test_api import submitted
+from tests.unit.web.api.test_api import submitted
 
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
 

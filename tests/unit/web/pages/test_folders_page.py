@@ -10,7 +10,7 @@ from muster.core.model.agent import AgentState
 from muster.core.model.token import Scope
 from muster.core.spec.session_spec import HOME
 from tests.strategies import make_agent
-from tests.unit.web.test_api import submitted
+from tests.unit.web.api.test_api import submitted
 
 HTMX = {"HX-Request": "true"}
 

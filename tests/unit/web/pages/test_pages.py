@@ -11,7 +11,7 @@ from muster.core.model.token import Scope
 from muster.service.identity.tokens import create_token
 from muster.web.pages.rendering import STATIC
 from muster.web.streams import listeners
-from tests.unit.web.test_api import SESSIONS, SMALL
+from tests.unit.web.api.test_api import SESSIONS, SMALL
 
 HERE = "http://testserver"
 

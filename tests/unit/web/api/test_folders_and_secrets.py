@@ -11,7 +11,7 @@ from muster.core.model.token import Scope
 from muster.service.folders import folders
 from muster.web.api import models
 from tests.strategies import make_agent, make_session
-from tests.unit.web.test_api import submitted
+from tests.unit.web.api.test_api import submitted
 
 FOLDERS = "/api/v1/folders"
 SECRETS = "/api/v1/secrets"

@@ -7,7 +7,7 @@ import pytest
 from muster.service.sessions.live import LiveChanges
 from muster.web.pages import live as pages_live
 from muster.web.streams import event_routes
-from tests.unit.web.test_api import SMALL
+from tests.unit.web.api.test_api import SMALL
 
 
 class Ear:

@@ -16,7 +16,7 @@ from muster.service.local_backend import LocalBackend
 from muster.service.usage.live import KernelNow
 from muster.service.usage.watched import KernelWatched, Sample, UseNow
 from tests.strategies import make_agent, make_session, new_id, placed_on
-from tests.unit.web.test_api import SESSIONS, SMALL, submitted
+from tests.unit.web.api.test_api import SESSIONS, SMALL, submitted
 
 HTMX = {"HX-Request": "true"}
 NASTY = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
