@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "inventory/example-cluster"
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 ATTRIBUTES = "{{ agent_attributes | combine({'errors': agent_attributes | muster_attribute_errors}) }}"

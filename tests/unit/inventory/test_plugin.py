@@ -23,7 +23,7 @@ from tests.command_line import write_settings
 from tests.strategies import NOW, make_agent, make_session
 from tests.unit.running_sessions import running_session
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REMOTE = {
     "connection": "ssh",
     "address": "192.0.2.7",

@@ -12,7 +12,7 @@ from muster.core.launch.environment import environment
 from muster.core.model.session import Session
 from tests.strategies import make_session, placed_on, specs
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DISTRIBUTED = {"WORLD_SIZE", "WORLD_RANK", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"}
 
 

@@ -55,7 +55,7 @@ def test_a_plugin_that_changed_is_read_again(site):
 
 
 def test_the_order_of_the_docs_takes_owners_in_turn(site):
-    page = (Path(__file__).parents[2] / "docs" / "scheduling.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text(encoding="utf-8")
     (site / "turns.py").write_text(page.split("```python\n")[1].split("```")[0])
     queue = [make_session(number, owner=owner) for number, owner in enumerate("AAABB", 1)]
     assert [session.owner for session in load_order("turns", site)(queue, VIEW)] == ["A", "B", "A", "B", "A"]

@@ -13,7 +13,7 @@ from muster.web.server import Listening
 from tests.strategies import make_agent
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def events_of(lines):
