@@ -1,6 +1,7 @@
 """kill -9 at the commits of a pass, and in the middle of its playbook: the next passes make everything right.
 
-tests/unit/queue/test_pass*.py kill the worker before and after each single commit; here the real one dies, again and again.
+tests/unit/queue/test_pass*.py kill the worker before and after each single commit; here the real one dies, again and
+again.
 """
 
 import signal

@@ -16,7 +16,8 @@ from muster.cli.sessions import submit as submit_module
 from muster.core.spec.command_line import FILE, submit_command
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.spec.written import amount_value, bytes_value, span_text, written
+from muster.core.spec.values import written_amount, written_bytes, written_span
+from muster.core.spec.written import written
 from muster.core.values.duration import parse_duration
 from muster.core.values.slots import parse_bytes, parse_milli
 from tests.command_line import muster
@@ -139,6 +140,6 @@ def test_a_command_line_reads_as_a_person_would_write_it():
 
 @given(st.integers(0, 10**12), st.integers(0, 1 << 60), st.integers(1, 86400 * 10**8))
 def test_amounts_are_exact(milli, amount, seconds):
-    assert parse_milli(amount_value(milli)) == milli
-    assert parse_bytes(bytes_value(amount)) == amount
-    assert parse_duration(span_text(seconds)) == seconds
+    assert parse_milli(written_amount(milli)) == milli
+    assert parse_bytes(written_bytes(amount)) == amount
+    assert parse_duration(written_span(seconds)) == seconds

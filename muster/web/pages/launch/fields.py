@@ -41,8 +41,9 @@ class FormField:
     @property
     def default(self) -> str:
         """As the empty form has it."""
-        value = SessionSpec.model_fields[self.name].get_default(call_default_factory=True)
-        return str(written_value(self.name, value)) if isinstance(value, int | str) else ""
+        field = SessionSpec.model_fields[self.name]
+        value = field.get_default(call_default_factory=True)
+        return str(written_value(field, value)) if isinstance(value, int | str) else ""
 
 
 RESOURCES = (
