@@ -43,7 +43,7 @@ from bench.web_load import Heard, listen, write
 from muster.core.model.plan import Wait, WaitCode
 from muster.core.model.session import Session, SessionState
 from muster.core.model.token import Scope
-from muster.service.identity.tokens import create_token
+from muster.service.identity.tokens import Tokens
 from muster.store.store import Store
 from tests.strategies import make_session, placed_on
 
@@ -130,8 +130,8 @@ def served(directory: Path, database: str | None, count: int, ended: int) -> Ite
     config.write_text(yaml.safe_dump({**paths, "database": url}), encoding="utf-8")
     store = Store(url)
     fill(store, count, ended)
-    tokens = [create_token(store, "bench-admin", "root", Scope.ADMIN, None)]
-    tokens += [create_token(store, f"bench-{n}", f"user-{n}", Scope.USER, None) for n in range(USERS)]
+    tokens = [Tokens(store).create("bench-admin", "root", Scope.ADMIN, None)]
+    tokens += [Tokens(store).create(f"bench-{n}", f"user-{n}", Scope.USER, None) for n in range(USERS)]
     store.close()
     headers = [{"Authorization": f"Bearer {secret}"} for _, secret in tokens]
     with socket.socket() as probe:

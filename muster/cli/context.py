@@ -1,4 +1,4 @@
-"""What the commands share: the settings, the store, who is asking."""
+"""What the commands share: the service layer, or a server's, and who calls."""
 
 import getpass
 import os
@@ -11,31 +11,26 @@ import click
 
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError
-from muster.service.backend import Backend, Wanted
-from muster.service.local_backend import LocalBackend
-from muster.service.sessions.sessions import Sessions
+from muster.service.backend import Backend
+from muster.service.service import Service
+from muster.service.sessions.queries import SessionQuery
 from muster.settings import load_settings
-from muster.store.store import Store
 
 
 @contextmanager
-def sessions() -> Iterator[Sessions]:
-    """The control node's own. Raises BadInputError with --server."""
+def opened_service() -> Iterator[Service]:
+    """Open the control node's own service layer. Raises BadInputError with --server."""
     check_on_control_node()
-    settings = load_settings()
-    store = Store(settings.database_url)
-    try:
-        yield Sessions(store, settings)
-    finally:
-        store.close()
+    with Service.opened(load_settings()) as service:
+        yield service
 
 
 @contextmanager
 def backend() -> Iterator[Backend]:
-    """The control node's own answers, or with --server those of one elsewhere. Raises BadInputError."""
+    """Open the control node's own answers, or with --server those of another one. Raises BadInputError."""
     if not asks_server():
-        with sessions() as service:
-            yield LocalBackend(service, Token("command line", current_user(), Scope.ADMIN, created_at=0.0))
+        with opened_service() as service:
+            yield service.backend(Token("command line", current_user(), Scope.ADMIN, created_at=0.0))
         return
     from muster.remote.backend import RemoteBackend  # noqa: PLC0415 - needed with --server only
     from muster.remote.client import Client  # noqa: PLC0415
@@ -91,6 +86,6 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
         with backend() as asked:
-            return [session.name for session in asked.search(Wanted()) if session.name.startswith(incomplete)]
+            return [session.name for session in asked.search(SessionQuery()) if session.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []

@@ -14,12 +14,11 @@ from muster.cli.context import json_option
 from muster.cli.output import print_json
 from muster.core.images.names import familiar
 from muster.core.model.agent import agent_from_report
-from muster.core.values.errors import MusterError, PassInProgressError
+from muster.core.values.errors import MusterError
 from muster.core.values.slots import format_slot
 from muster.service.images.catalog import default_reference, load_catalog, tags_on
+from muster.service.service import Service, queue_is_worked
 from muster.settings import Settings, load_settings, settings_path
-from muster.store.database.lock import queue_lock
-from muster.store.store import Store
 
 if TYPE_CHECKING:
     from muster.ansible_gateway.gateway import Answer
@@ -72,7 +71,7 @@ def _findings() -> Iterator[Finding]:
         lambda: f"{len(load_catalog(settings.catalog).images)} images in {settings.catalog}",
         "mend the catalog file",
     )
-    running = _queue_is_worked(settings)
+    running = queue_is_worked(settings)
     yield Finding(
         "daemon",
         running,
@@ -93,7 +92,8 @@ def _state_directory(settings: Settings) -> Finding:
 
 
 def _database(settings: Settings) -> str:
-    Store(settings.database_url).close()
+    with Service.opened(settings):
+        pass  # opening it is the check
     return settings.database_url
 
 
@@ -153,11 +153,3 @@ def _agent(answer: "Answer", settings: Settings) -> Iterator[Finding]:
     held = familiar(image) in tags_on(report["images"])
     found = f"{image} is {'there' if held else 'missing'}"
     yield Finding(f"{name}: default image", held, found, "run playbooks/site.yml --tags images")
-
-
-def _queue_is_worked(settings: Settings) -> bool:
-    try:
-        with queue_lock(settings.database_url, settings.state_dir, wait=False):
-            return False
-    except PassInProgressError:
-        return True

@@ -10,10 +10,10 @@ from muster.cli.context import backend, current_user, json_option
 from muster.cli.output import print_json, print_table
 from muster.core.model.folders import Folder, named
 from muster.core.values.errors import BadInputError
+from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_slot, parse_bytes
-from muster.service.folders.owned import DEFAULT_PROJECT, FoldersWanted
-from muster.service.folders.views import FoldersTold, FolderTold, FolderUse, folder_json, removed_json
-from muster.service.sessions.views import timestamp
+from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
+from muster.service.folders.views import FolderDetails, FolderListing, FolderUse, folder_json, removed_json
 
 _UNKNOWN = "n/a"
 
@@ -21,7 +21,7 @@ _UNKNOWN = "n/a"
 def complete_folder(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
         with backend() as asked:
-            seen = [one.folder for one in asked.folders.search(FoldersWanted()).items]
+            seen = [one.folder for one in asked.folders.search(FolderQuery()).items]
         return [f.name for f in seen if f.owner == current_user() and f.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []
@@ -80,7 +80,7 @@ def quota(name: str, size: str, owner: str | None, as_json: bool) -> None:
 def ls_(everything: bool, project: str, skips_size: bool, owner: str | None, as_json: bool) -> None:
     """List folders: yours, and those shared with you."""
     with backend() as asked:
-        told = asked.folders.search(FoldersWanted(everything, project, owner, sizes=not skips_size))
+        told = asked.folders.search(FolderQuery(everything, project, owner, sizes=not skips_size))
     if as_json:
         print_json([folder_json(one) for one in told.items])
     else:
@@ -130,7 +130,7 @@ def share(name: str, whom: str, read_only: bool, owner: str | None, as_json: boo
     with backend() as asked:
         folder = asked.folders.share(name, owner, whom, read_only=read_only)
     if as_json:
-        print_json(folder_json(FolderTold(folder)))
+        print_json(folder_json(FolderDetails(folder)))
     else:
         click.echo(f"{whom} may mount {folder.owner}/{name} {'read-only' if read_only else 'read-write'}")
 
@@ -199,7 +199,7 @@ def _bytes(size: str | None) -> int | None:
         raise BadInputError(f"--quota: {error}; write bytes such as 512M, 4G or 1.5T") from None
 
 
-def _say(told: FoldersTold, line: str, *, as_json: bool) -> None:
+def _say(told: FolderListing, line: str, *, as_json: bool) -> None:
     (one,) = told.items
     if as_json:
         print_json(folder_json(one))
@@ -215,7 +215,7 @@ def _complain(problems: Mapping[str, str], use: FolderUse | None = None) -> None
         click.echo(f"agent {agent_id}: the quota is {problem}", err=True)
 
 
-def _row(one: FolderTold) -> tuple[object, ...]:
+def _row(one: FolderDetails) -> tuple[object, ...]:
     folder, use, users = one.folder, one.use, one.users
     return (
         folder.name,

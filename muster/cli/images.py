@@ -6,15 +6,13 @@ from typing import Any
 
 import click
 
-from muster.cli.context import backend, current_user, json_option, sessions
+from muster.cli.context import backend, current_user, json_option, opened_service
 from muster.cli.output import print_json, print_table
 from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.images.catalog import ImageVersion
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes, format_slots
-from muster.service.images.catalog import reference_of
 from muster.service.images.known import KnownImage, known_json, named_images
-from muster.service.wake import AGENTS, wake
 
 
 @click.group(invoke_without_command=True)
@@ -31,10 +29,10 @@ def images(ctx: click.Context, labels: tuple[str, ...], as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    wanted = dict(_label(text) for text in labels)
+    required = dict(_label(text) for text in labels)
     with backend() as asked:
         known = asked.known_images()
-    shown = [image for image in known.images if wanted.items() <= image.version.labels.items()]
+    shown = [image for image in known.images if required.items() <= image.version.labels.items()]
     if as_json:
         print_json([known_json(image) for image in shown])
         return
@@ -131,32 +129,30 @@ def sync(reference: str, source: str | None, targets: tuple[str, ...], group: st
     REFERENCE is a name in the catalog or an image reference. By default it goes to all agents that answer. Exit code 1
     when one of them could not be given it.
     """
-    from muster.service.images.distribution import image_sync, synced  # noqa: PLC0415 - the Docker SDK loads slowly
+    from muster.service.images.distribution import image_sync  # noqa: PLC0415 - the Docker SDK loads slowly
 
     names = [name.strip() for value in targets for name in value.split(",") if name.strip()]
     if names and group is not None:
         raise BadInputError("--group: it was given together with --to; use one of them")
-    with sessions() as service:
-        reference = reference_of(service.settings, service.store, reference)
-        wanted = image_sync(service.snapshot().agents, reference, source_id=source, target_ids=names, group=group)
-    progress = SyncProgress(shown=sys.stderr.isatty() and not as_json)
-    outcomes = synced(wanted, progress.note, progress.finished if not as_json else lambda _outcome: None)
+    with opened_service() as service:
+        reference = service.image_reference(reference)
+        agents = service.agents.all()
+        plan = image_sync(agents, reference, source_id=source, target_ids=names, group=group)
+        progress = SyncProgress(shown=sys.stderr.isatty() and not as_json)
+        outcomes = service.copy_image(plan, progress.note, progress.finished if not as_json else lambda _outcome: None)
     changed = any(outcome.changed for outcome in outcomes)
-    if changed:
-        with sessions() as service:
-            wake(service.settings, service.store, AGENTS)
     if as_json:
         print_json(
             {
-                "reference": wanted.reference,
-                "image_id": wanted.image_id,
-                "from": wanted.source.id,
+                "reference": plan.reference,
+                "image_id": plan.image_id,
+                "from": plan.source.id,
                 "changed": changed,
                 "targets": [outcome_json(outcome) for outcome in outcomes],
             }
         )
     elif not changed and not any(outcome.error for outcome in outcomes):
-        click.echo(f"nothing to do: {len(outcomes)} agents have {wanted.reference} as {wanted.source.id} has it")
+        click.echo(f"nothing to do: {len(outcomes)} agents have {plan.reference} as {plan.source.id} has it")
     if any(outcome.error for outcome in outcomes):
         raise click.exceptions.Exit(1)
 
@@ -170,10 +166,8 @@ def rm(reference: str, as_json: bool) -> None:
     Its author may, and whoever keeps the control node. Exit code 1 when an agent could not be reached: the image stays
     in the catalog then, and the same command tries the others again.
     """
-    from muster.service.images.removal import remove_image  # noqa: PLC0415 - the Docker SDK loads slowly
-
-    with sessions() as service:
-        removed = remove_image(service, reference, current_user())
+    with opened_service() as service:
+        removed = service.remove_image(reference, current_user())
     if as_json:
         print_json({"reference": reference, "removed_from": removed.agent_ids, "failed": removed.failures})
     else:

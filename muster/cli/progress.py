@@ -7,7 +7,6 @@ import click
 from muster.core.model.session import Session
 from muster.core.values.errors import MusterError
 from muster.service.backend import Backend
-from muster.service.sessions.sessions import Sessions
 from muster.service.sessions.views import why_text
 
 
@@ -16,7 +15,7 @@ class WaitedTooLongError(MusterError):
 
 
 def follow(
-    asked: Backend | Sessions,
+    backend: Backend,
     submitted: Sequence[Session],
     reached: Callable[[Session], bool],
     *,
@@ -30,7 +29,7 @@ def follow(
     said: dict[str, str] = {}
     now = list(submitted)
     try:
-        for now in asked.wait_for(submitted, reached, timeout_s):
+        for now in backend.wait_for(submitted, reached, timeout_s):
             for session in now:
                 line = f"{session.name}: {session.state}" + _reason(session)
                 if not quiet and said.get(session.id) != line:

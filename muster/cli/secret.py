@@ -8,9 +8,9 @@ import click
 from muster.cli.context import backend, json_option
 from muster.cli.output import print_json, print_table
 from muster.core.values.errors import BadInputError
+from muster.core.values.moment import timestamp
 from muster.service.secrets.owned import secret_json
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
-from muster.service.sessions.views import timestamp
 
 
 @click.group("secret")

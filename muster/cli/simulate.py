@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from muster.cli.context import json_option, sessions
+from muster.cli.context import json_option, opened_service
 from muster.cli.output import print_json, print_table
 from muster.core.simulation.simulation import Life, Progress, Simulated
 from muster.core.simulation.summary import Summary, summarize
@@ -81,7 +81,7 @@ def simulate(
     with ExitStack() as stack:
 
         def what_if() -> WhatIf:
-            return WhatIf(stack.enter_context(sessions()))
+            return stack.enter_context(opened_service()).what_if()
 
         agents = agents_of(cluster, what_if)
         jobs = jobs_of(workload, days, what_if)

@@ -4,11 +4,11 @@ import time
 
 import click
 
-from muster.cli.context import json_option, sessions
+from muster.cli.context import json_option, opened_service
 from muster.cli.output import age, print_json, print_table
 from muster.core.model.token import Scope, Token
-from muster.service.identity.tokens import create_token, token_json
-from muster.service.sessions.views import timestamp
+from muster.core.values.moment import timestamp
+from muster.service.identity.tokens import token_json
 
 
 @click.group("token")
@@ -33,8 +33,8 @@ def token_group() -> None:
 @json_option
 def create(name: str, user: str, scope: str, expires: str | None, quiet: bool, as_json: bool) -> None:
     """Make a token and print it: this once, since only a hash of it is kept."""
-    with sessions() as service:
-        token, secret = create_token(service.store, name, user, Scope(scope), expires)
+    with opened_service() as service:
+        token, secret = service.tokens.create(name, user, Scope(scope), expires)
     if as_json:
         print_json({**token_json(token), "token": secret})
         return
@@ -51,8 +51,8 @@ def create(name: str, user: str, scope: str, expires: str | None, quiet: bool, a
 def ls_(as_json: bool) -> None:
     """List tokens, those that have expired too."""
     now = time.time()
-    with sessions() as service:
-        found = service.store.tokens.all()
+    with opened_service() as service:
+        found = service.tokens.all()
     if as_json:
         print_json([token_json(token) for token in found])
         return
@@ -67,8 +67,8 @@ def ls_(as_json: bool) -> None:
 @json_option
 def revoke(name: str, as_json: bool) -> None:
     """Make a token worthless at once."""
-    with sessions() as service:
-        removed = service.store.tokens.remove(name)
+    with opened_service() as service:
+        removed = service.tokens.revoke(name)
     if as_json:
         print_json(token_json(removed))
     else:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from muster.cli.context import sessions
+from muster.cli.context import opened_service
 from muster.core.values.errors import BadInputError
 
 _HIGHEST_PORT = 65535
@@ -47,7 +47,7 @@ def web(
     ports = None if app_ports is None else _ports(app_ports)
     listening = Listening(host, port, tls_cert, tls_key, insecure, behind_proxy, ports)
     listening.check()
-    with sessions() as service:
+    with opened_service() as service:
         serve(service, listening)
 
 

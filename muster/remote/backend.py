@@ -10,16 +10,20 @@ from urllib.parse import quote
 from muster.core.images.committed import CommittedImage
 from muster.core.model.session import FINAL, Session
 from muster.core.values.errors import MusterError, NotFoundError
+from muster.core.values.moment import timestamp
 from muster.remote.client import Client, ServerError
 from muster.remote.folders import RemoteFolders, RemoteSecrets
 from muster.service.agents.gpu_map import GpuUse
-from muster.service.backend import Details, DryRun, Submitted, Wanted, Why
 from muster.service.images.commits_under_way import CommitState, Progressed
 from muster.service.images.known import KnownImages
+from muster.service.questions.details import Details
+from muster.service.questions.dry_run import DryRun
 from muster.service.questions.what_if import Queued
-from muster.service.reach.logs import LogWanted
-from muster.service.sessions.listing import SessionPage
-from muster.service.sessions.views import timestamp
+from muster.service.questions.why import Why
+from muster.service.reach.logs import LogRequest
+from muster.service.sessions.commands import Submitted
+from muster.service.sessions.list_pages import SessionListPage
+from muster.service.sessions.queries import SessionQuery
 from muster.service.usage.reports import Report
 from muster.service.wire import unpacked
 
@@ -60,7 +64,7 @@ class RemoteBackend:
         answered: DryRun = unpacked(DryRun, told)
         return answered
 
-    def search(self, wanted: Wanted) -> list[Session]:
+    def search(self, wanted: SessionQuery) -> list[Session]:
         found: list[Session] = []
         cursor = None
         while True:
@@ -161,7 +165,7 @@ class RemoteBackend:
         return state.image
 
     @contextmanager
-    def log(self, reference: str, kernel: str | None, wanted: LogWanted) -> Iterator[Iterable[bytes]]:
+    def log(self, reference: str, kernel: str | None, wanted: LogRequest) -> Iterator[Iterable[bytes]]:
         wanted.check()
         path = f"{_session(reference)}/kernels/{quote(kernel or '-', safe='')}/log"
         parameters = {
@@ -193,7 +197,7 @@ class RemoteBackend:
             for session in waited_for:
                 now[session.id] = self.details(session.id).session
 
-    def _page(self, wanted: Wanted, cursor: str | None, limit: int) -> SessionPage:
+    def _page(self, wanted: SessionQuery, cursor: str | None, limit: int) -> SessionListPage:
         parameters = {
             "state": [state.value for state in wanted.states],
             "ended": wanted.ended,
@@ -202,7 +206,7 @@ class RemoteBackend:
             "limit": limit,
             "cursor": cursor,
         }
-        page: SessionPage = unpacked(SessionPage, self._client.get("sessions", parameters))
+        page: SessionListPage = unpacked(SessionListPage, self._client.get("sessions", parameters))
         return page
 
     def _changed(self, action: str, references: Iterable[str]) -> list[Session]:

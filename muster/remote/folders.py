@@ -7,8 +7,8 @@ from urllib.parse import quote
 from muster.core.model.folders import Folder, FolderUser
 from muster.core.values.errors import BadInputError
 from muster.remote.client import Client
-from muster.service.folders.owned import FoldersWanted
-from muster.service.folders.views import FolderRemoved, FoldersTold
+from muster.service.folders.owned import FolderQuery
+from muster.service.folders.views import FolderListing, FolderRemoved
 from muster.service.secrets.owned import SecretName
 from muster.service.wire import unpacked
 
@@ -19,7 +19,7 @@ class RemoteFolders:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def search(self, wanted: FoldersWanted) -> FoldersTold:
+    def search(self, wanted: FolderQuery) -> FolderListing:
         parameters = {
             "all": wanted.everything,
             "project": wanted.project,
@@ -28,13 +28,13 @@ class RemoteFolders:
         }
         return self._told("GET", "folders", parameters=parameters)
 
-    def show(self, name: str, owner: str | None = None, *, sizes: bool = True) -> FoldersTold:
+    def show(self, name: str, owner: str | None = None, *, sizes: bool = True) -> FolderListing:
         return self._told("GET", _folder(name), parameters={"owner": owner, "sizes": sizes})
 
-    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FoldersTold:
+    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
         return self._told("POST", "folders", {"name": name, "quota_bytes": quota_bytes}, {"owner": owner})
 
-    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FoldersTold:
+    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
         return self._told("POST", f"{_folder(name)}/quota", {"quota_bytes": quota_bytes}, {"owner": owner})
 
     def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> Folder:
@@ -57,8 +57,8 @@ class RemoteFolders:
 
     def _told(
         self, method: str, path: str, body: object = None, parameters: dict[str, Any] | None = None
-    ) -> FoldersTold:
-        told: FoldersTold = unpacked(FoldersTold, self._client.patiently(method, path, body, parameters))
+    ) -> FolderListing:
+        told: FolderListing = unpacked(FolderListing, self._client.patiently(method, path, body, parameters))
         return told
 
 

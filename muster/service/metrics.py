@@ -1,6 +1,7 @@
 """What Prometheus is told: numbers of the whole cluster, without a name of a session or a user."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from muster.core.model.session import FINAL, SessionState
 from muster.core.values.slots import Slots, total
 from muster.service.agents.agents import agents_in_use
 from muster.service.queue.pass_durations import PassDurations, pass_durations
-from muster.service.sessions.sessions import Sessions
+from muster.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,15 @@ class Measures:
 class Meter:
     """Counts changes once: each measurement reads only what happened since the one before."""
 
-    def __init__(self, service: Sessions) -> None:
-        self._service = service
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._lock = threading.Lock()
         self._counted_until = 0
         self._entered: Counter[str] = Counter({state.value: 0 for state in SessionState})
 
     def measure(self) -> Measures:
         """Raises StoreUnavailableError."""
-        snapshot = self._service.snapshot()
+        snapshot = self._store.snapshot(time.time())
         uses = agents_in_use(snapshot)
         queued: dict[str, list[float]] = {}
         for session in snapshot.pending:
@@ -68,11 +69,11 @@ class Meter:
             agents={(name, state.value): agents[name, state.value] for name in groups for state in AgentState},
             drained={name: sum(bool(use.drain) for use in uses if use.agent.resource_group == name) for name in groups},
             entered=self._count(),
-            passes=pass_durations(self._service.store),
+            passes=pass_durations(self._store),
         )
 
     def _count(self) -> dict[str, int]:
         with self._lock:
-            self._counted_until, new = self._service.store.changes.counted(self._counted_until)
+            self._counted_until, new = self._store.changes.counted(self._counted_until)
             self._entered.update(new)
             return dict(self._entered)

@@ -3,14 +3,13 @@
 import gzip
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import Session, SessionState, StoryLine
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.by_owner import Run
 from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
@@ -31,7 +30,7 @@ from muster.store.sessions.changes import Changes
 from muster.store.sessions.ended_runs import ended_runs
 from muster.store.sessions.known import SESSION_REVISION, KnownSessions
 from muster.store.sessions.names import meant, taken
-from muster.store.sessions.pages import PageWanted, Place, SessionFilter, session_ids_of_page
+from muster.store.sessions.pages import ListPageRequest, Place, SessionFilter, session_ids_of_page
 from muster.store.sessions.reader import SELECT, SessionReader
 from muster.store.sessions.renaming import rename
 from muster.store.sessions.submissions import Submission, Submissions, claim
@@ -43,16 +42,6 @@ _CHUNK = 500
 _GENERATION = "generation"
 _REQUESTED = "requested"
 _FINISHED = "finished"
-
-
-@dataclass(frozen=True, slots=True)
-class StoryLine:
-    """One change in a session's life. `at` is in seconds since the epoch."""
-
-    at: float
-    from_state: str | None
-    to_state: str
-    reason: str
 
 
 class Store:
@@ -281,7 +270,7 @@ class Store:
             found = self._reader.read(connection, query)
         return sorted(found, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
 
-    def page(self, filtered: SessionFilter, page: PageWanted) -> tuple[list[str], Place | None, int]:
+    def page(self, filtered: SessionFilter, page: ListPageRequest) -> tuple[list[str], Place | None, int]:
         """As `session_ids_of_page`."""
         return session_ids_of_page(self._engine, filtered, page)
 

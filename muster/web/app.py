@@ -13,10 +13,7 @@ from fastapi.responses import JSONResponse
 
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import MusterError
-from muster.service.metrics import Meter
-from muster.service.sessions.live import LiveChanges
-from muster.service.sessions.sessions import Sessions
-from muster.service.usage.watched import WatchedUses
+from muster.service.service import Service
 from muster.web.api import (
     agent_usage_routes,
     cluster_routes,
@@ -63,7 +60,7 @@ token made by `muster token create`; it sees and changes what its scope allows. 
 """
 
 
-def make_app(service: Sessions, *, secure: bool = False, apps: AppListening | None = None) -> FastAPI:
+def make_app(service: Service, *, secure: bool = False, apps: AppListening | None = None) -> FastAPI:
     """`secure`: it is reached by TLS. `apps`: where sessions' apps are opened, if they are."""
 
     @asynccontextmanager
@@ -85,8 +82,8 @@ def make_app(service: Sessions, *, secure: bool = False, apps: AppListening | No
         lifespan=lifespan,
     )
     app.state.service = service
-    app.state.live = LiveChanges(service)
-    app.state.watched = WatchedUses(service)
+    app.state.live = service.live_changes()
+    app.state.watched = service.watched_uses()
     app.state.failures = FailureLimit()
     app.state.streams = set()
     app.state.listeners = set()
@@ -106,9 +103,9 @@ def make_app(service: Sessions, *, secure: bool = False, apps: AppListening | No
     return app
 
 
-def _add_operations(app: FastAPI, service: Sessions) -> None:
+def _add_operations(app: FastAPI, service: Service) -> None:
     """What needs no token: it tells no name of a user or a session."""
-    meter = Meter(service)
+    meter = service.meter()
 
     @app.get("/metrics", include_in_schema=False)
     def _metrics(request: Request) -> Response:
@@ -124,7 +121,7 @@ def _add_operations(app: FastAPI, service: Sessions) -> None:
     def _readyz() -> Response:
         """It can do its work: the database answers too."""
         try:
-            service.store.last_event()
+            service.check_database()
         except MusterError:
             return JSONResponse({"status": "the database does not answer"}, 503)
         return JSONResponse({"status": "ok"})

@@ -10,9 +10,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection
 
 from muster.core.model.token import Token
-from muster.service.identity.tokens import NoTokenError, token_of
+from muster.service.identity.tokens import NoTokenError
 from muster.service.local_backend import LocalBackend
-from muster.service.sessions.sessions import Sessions
+from muster.service.service import Service
 from muster.web.problems import TooManyError
 
 MOST_FAILURES = 10
@@ -49,8 +49,8 @@ class FailureLimit:
         return recent
 
 
-def service_of(connection: HTTPConnection) -> Sessions:
-    service: Sessions = connection.app.state.service
+def service_of(connection: HTTPConnection) -> Service:
+    service: Service = connection.app.state.service
     return service
 
 
@@ -62,7 +62,7 @@ def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | Non
     address = request.client.host if request.client else ""
     limit.check(address)
     try:
-        token = token_of(service_of(request).store, given.credentials)
+        token = service_of(request).tokens.of_secret(given.credentials)
     except NoTokenError:
         limit.failed(address)
         raise
@@ -71,14 +71,7 @@ def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | Non
 
 
 def backend(request: Request, token: Annotated[Token, Depends(caller)]) -> LocalBackend:
-    return LocalBackend(service_of(request), token)
-
-
-def still_valid(asked: LocalBackend) -> bool:
-    """For what goes on for long: whether its token was revoked, or has expired, since."""
-    known = {token.name: token for token in asked.service.store.tokens.all()}
-    token = known.get(asked.token.name)
-    return token is not None and token.created_at == asked.token.created_at and not token.is_expired(time.time())
+    return service_of(request).backend(token)
 
 
 Asked = Annotated[LocalBackend, Depends(backend)]

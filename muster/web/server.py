@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from muster.core.values.errors import BadInputError
-from muster.service.sessions.sessions import Sessions
+from muster.service.service import Service
 from muster.web.app import make_app
 from muster.web.opened_apps.listener import AppListening
 
@@ -64,7 +64,7 @@ class Listening:
             )
 
 
-def serve(service: Sessions, listening: Listening) -> None:
+def serve(service: Service, listening: Listening) -> None:
     """Until SIGTERM or SIGINT. Raises BadInputError."""
     listening.check()
     logging.getLogger("uvicorn.access").disabled = True

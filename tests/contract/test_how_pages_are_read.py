@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from muster.core.model.session import SessionState
 from muster.store.database.connection import new_engine, reading
-from muster.store.sessions.pages import PageWanted, SessionFilter, session_ids_of_page
+from muster.store.sessions.pages import ListPageRequest, SessionFilter, session_ids_of_page
 from muster.store.store import Store
 from tests.strategies import make_session
 
@@ -34,7 +34,7 @@ def engine(tmp_path) -> Iterator[sa.Engine]:
 def test_a_users_sessions_are_counted_in_an_index_of_owners(engine, filtered):
     asked = []
     sa.event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
-    ids, _, count = session_ids_of_page(engine, filtered, PageWanted(5, descending=True))
+    ids, _, count = session_ids_of_page(engine, filtered, ListPageRequest(5, descending=True))
     assert (len(ids), count) == (5, 10)
     (counting,) = [given for given in asked if "count(*)" in given[0]]
     with reading(engine) as connection:

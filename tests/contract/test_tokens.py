@@ -7,7 +7,7 @@ import pytest
 
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError
-from muster.service.identity.tokens import PREFIX, NoTokenError, create_token, sign_in, sign_out, signed_in, token_of
+from muster.service.identity.tokens import PREFIX, NoTokenError, Tokens
 from muster.store.sessions.submissions import KEPT_S, Submission, SubmittedBeforeError
 from tests.strategies import NOW, make_session
 
@@ -38,25 +38,25 @@ def test_its_last_use_is_noted_once_a_minute(store):
 
 
 def test_a_secret_opens_what_it_was_made_for_and_is_kept_nowhere(store):
-    token, secret = create_token(store, "laptop", "ada", Scope.READ, "30d")
+    token, secret = Tokens(store).create("laptop", "ada", Scope.READ, "30d")
     assert secret.startswith(PREFIX)
     assert len(secret) > 40
-    found = token_of(store, secret)
+    found = Tokens(store).of_secret(secret)
     assert (found.name, found.user, found.scope, found.expires_at) == ("laptop", "ada", Scope.READ, token.expires_at)
     assert secret not in repr(store.tokens.all())
     with pytest.raises(NoTokenError, match="not known here"):
-        token_of(store, secret[:-1])
+        Tokens(store).of_secret(secret[:-1])
     store.tokens.remove("laptop")
     with pytest.raises(NoTokenError):
-        token_of(store, secret)
+        Tokens(store).of_secret(secret)
 
 
 def test_a_token_that_has_expired_opens_nothing(store):
-    token, secret = create_token(store, "laptop", "ada", Scope.USER, "1h")
+    token, secret = Tokens(store).create("laptop", "ada", Scope.USER, "1h")
     store.tokens.remove("laptop")
     store.tokens.add(replace(token, expires_at=1.0), hashlib.sha256(secret.encode()).hexdigest())
     with pytest.raises(NoTokenError, match="expired at 1970-01-01"):
-        token_of(store, secret)
+        Tokens(store).of_secret(secret)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_token_that_has_expired_opens_nothing(store):
 )
 def test_a_token_that_cannot_be_is_refused_by_its_field(store, arguments, field):
     with pytest.raises(BadInputError, match=f"^{field}: "):
-        create_token(store, *arguments)
+        Tokens(store).create(*arguments)
     assert store.tokens.all() == ()
 
 
@@ -136,24 +136,24 @@ def test_amounts_are_added_to_counters(store):
 
 
 def test_a_browser_is_signed_in_until_it_signs_out_or_its_token_is_revoked(store):
-    token, _ = create_token(store, "laptop", "ada", Scope.USER, "30d")
-    first, lifetime_s = sign_in(store, token)
-    second, _ = sign_in(store, token)
+    token, _ = Tokens(store).create("laptop", "ada", Scope.USER, "30d")
+    first, lifetime_s = Tokens(store).sign_in(token)
+    second, _ = Tokens(store).sign_in(token)
     assert lifetime_s == 7 * 86400
-    assert signed_in(store, first).user == signed_in(store, second).user == "ada"
-    sign_out(store, first)
+    assert Tokens(store).signed_in(first).user == Tokens(store).signed_in(second).user == "ada"
+    Tokens(store).sign_out(first)
     with pytest.raises(NoTokenError, match="sign in with your token"):
-        signed_in(store, first)
+        Tokens(store).signed_in(first)
     store.tokens.remove("laptop")
-    create_token(store, "laptop", "eve", Scope.USER, None)
+    Tokens(store).create("laptop", "eve", Scope.USER, None)
     with pytest.raises(NoTokenError):
-        signed_in(store, second)
+        Tokens(store).signed_in(second)
 
 
 def test_a_browser_is_signed_in_no_longer_than_its_token_lasts(store):
-    token, _ = create_token(store, "brief", "ada", Scope.USER, "1h")
-    secret, lifetime_s = sign_in(store, token)
+    token, _ = Tokens(store).create("brief", "ada", Scope.USER, "1h")
+    secret, lifetime_s = Tokens(store).sign_in(token)
     assert 3590 < lifetime_s <= 3600
     store.sign_ins.add("old", token, 1.0, 0.0)
     assert store.sign_ins.token_of("old", 2.0) is None
-    assert signed_in(store, secret).name == "brief"
+    assert Tokens(store).signed_in(secret).name == "brief"

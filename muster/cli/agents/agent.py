@@ -6,30 +6,25 @@ import click
 
 from muster.cli.agents.drain_plan import print_drain_plan
 from muster.cli.agents.resources import agent_state
-from muster.cli.context import current_user, json_option, sessions
+from muster.cli.context import current_user, json_option, opened_service
 from muster.cli.output import age, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
 from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
+from muster.core.values.moment import timestamp
 from muster.core.values.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
 from muster.service.agents.agents import (
     AgentUse,
     agent_use_json,
-    agents_in_use,
-    drain,
-    named_agents,
-    resume,
     sessions_json,
-    until_empty,
 )
-from muster.service.sessions.sessions import Sessions
-from muster.service.sessions.views import timestamp
+from muster.service.service import Service
 
 
 def complete_agent(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
-        with sessions() as service:
-            return [agent.id for agent in service.snapshot().agents if agent.id.startswith(incomplete)]
+        with opened_service() as service:
+            return [agent.id for agent in service.agents.all() if agent.id.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []
 
@@ -44,8 +39,8 @@ def agent_group() -> None:
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show an agent: what it has, what is free, its images, and what runs on it."""
-    with sessions() as service:
-        (use,) = named_agents(service.snapshot(), [name])
+    with opened_service() as service:
+        (use,) = service.agents.named([name])
     if as_json:
         print_json({**agent_use_json(use), "swarm": use.agent.report.get("swarm"), "images": _images(use.agent)})
         return
@@ -159,20 +154,17 @@ def drain_(
     if plan:
         if wait or end_sessions or reason:
             raise BadInputError("--plan: it changes nothing; leave out --wait, --end-sessions and --reason")
-        # Here, since importing the scheduler would be most of what the other commands cost.
-        from muster.service.questions.drain_plan import planned_drain  # noqa: PLC0415
-
-        with sessions() as service:
-            print_drain_plan(planned_drain(service, names), as_json=as_json)
+        with opened_service() as service:
+            print_drain_plan(service.planned_drain(names), as_json=as_json)
         return
     if timeout is not None and not wait:
         raise BadInputError("--timeout: nothing is waited for; give --wait too")
     reason = (reason or "").strip() or f"drained by {current_user()}"
-    with sessions() as service:
-        changed = drain(service, names, reason)
+    with opened_service() as service:
+        changed = service.agents.drain(names, reason)
         if end_sessions:
-            on_them = {s.id for use in named_agents(service.snapshot(), names) for s in use.sessions}
-            service.terminate(sorted(on_them), current_user())
+            on_them = {s.id for use in service.agents.named(names) for s in use.sessions}
+            service.commands.terminate(sorted(on_them), current_user())
         if wait:
             _wait_until_empty(service, names, timeout, quiet=as_json)
         _answer(service, changed, as_json=as_json)
@@ -183,15 +175,15 @@ def drain_(
 @json_option
 def resume_(names: tuple[str, ...], as_json: bool) -> None:
     """Place sessions on drained agents again."""
-    with sessions() as service:
-        _answer(service, resume(service, names), as_json=as_json)
+    with opened_service() as service:
+        _answer(service, service.agents.resume(names), as_json=as_json)
 
 
-def _wait_until_empty(service: Sessions, names: Sequence[str], timeout_s: float | None, *, quiet: bool) -> None:
+def _wait_until_empty(service: Service, names: Sequence[str], timeout_s: float | None, *, quiet: bool) -> None:
     """Raises WaitedTooLongError."""
     left = ""
     try:
-        for uses in until_empty(service, names, timeout_s):
+        for uses in service.agents.until_empty(names, timeout_s):
             left = ", ".join(f"{session.name} on {use.agent.id}" for use in uses for session in use.sessions)
             if left and not quiet:
                 click.echo(f"waiting for {left}", err=True)
@@ -199,8 +191,8 @@ def _wait_until_empty(service: Sessions, names: Sequence[str], timeout_s: float 
         raise WaitedTooLongError(f"still waiting for {left}; --end-sessions ends them") from None
 
 
-def _answer(service: Sessions, changed: Mapping[str, bool], *, as_json: bool) -> None:
-    uses = [use for use in agents_in_use(service.snapshot()) if use.agent.id in changed]
+def _answer(service: Service, changed: Mapping[str, bool], *, as_json: bool) -> None:
+    uses = [use for use in service.agents.in_use() if use.agent.id in changed]
     if as_json:
         print_json(
             [

@@ -5,19 +5,19 @@ from datetime import UTC, datetime
 
 import click
 
-from muster.cli.context import current_user, json_option, sessions
+from muster.cli.context import current_user, json_option, opened_service
 from muster.cli.output import print_json, print_table
 from muster.core.model.reservation import Reservation
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError
-from muster.service.agents.reservations import create_reservation, remove_reservation, reservation_json, window
-from muster.service.sessions.views import timestamp
+from muster.core.values.moment import timestamp
+from muster.service.agents.reservations import reservation_json, window
 
 
 def complete_reservation(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
-        with sessions() as service:
-            return [r.name for r in service.store.reservations.all() if r.name.startswith(incomplete)]
+        with opened_service() as service:
+            return [r.name for r in service.reservations.all() if r.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []
 
@@ -69,8 +69,8 @@ def create(
         projects=frozenset(projects),
         reason=reason.strip() or f"made by {current_user()}",
     )
-    with sessions() as service:
-        running_into = create_reservation(service, reservation)
+    with opened_service() as service:
+        running_into = service.reservations.create(reservation)
     if as_json:
         ids = [{"id": session.id, "name": session.name} for session in running_into]
         print_json({**reservation_json(reservation), "running_into": ids})
@@ -100,8 +100,8 @@ def _end(end: str | None, duration: str | None) -> str:
 def ls_(everything: bool, as_json: bool) -> None:
     """List reservations and maintenance windows."""
     now = time.time()
-    with sessions() as service:
-        found = [r for r in service.store.reservations.all() if everything or r.ends_at > now]
+    with opened_service() as service:
+        found = [r for r in service.reservations.all() if everything or r.ends_at > now]
     if as_json:
         print_json([reservation_json(reservation) for reservation in found])
         return
@@ -119,8 +119,8 @@ def ls_(everything: bool, as_json: bool) -> None:
 @json_option
 def rm(name: str, as_json: bool) -> None:
     """Take a reservation back."""
-    with sessions() as service:
-        removed = remove_reservation(service, name)
+    with opened_service() as service:
+        removed = service.reservations.remove(name)
     if as_json:
         print_json(reservation_json(removed))
     else:

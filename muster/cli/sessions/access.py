@@ -7,14 +7,14 @@ from typing import NoReturn
 
 import click
 
-from muster.cli.context import backend, complete_session, sessions, split_kernel
-from muster.core.model.session import Kernel, Session
+from muster.cli.context import backend, complete_session, opened_service, split_kernel
+from muster.core.model.session import Kernel, Session, kernel_named
 from muster.core.values.errors import MusterError
 from muster.engine.agent_engine import container_of
 from muster.engine.command import run_in
-from muster.service.reach.logs import LogWanted, agent_of
+from muster.service.reach.logs import LogRequest, agent_of
 from muster.service.reach.ssh_access import plain_ssh_command, ssh_config
-from muster.service.sessions.sessions import Sessions, kernel_named
+from muster.service.service import Service
 
 
 @click.command()
@@ -25,7 +25,7 @@ from muster.service.sessions.sessions import Sessions, kernel_named
 @click.option("--app", metavar="NAME", help="What this app has written instead; while the session runs.")
 def logs(reference: str, follow: bool, tail: int | None, timestamps: bool, app: str | None) -> None:
     """Print what a kernel has written: main1, or SESSION:sub1."""
-    wanted = LogWanted(follow, tail, timestamps, app)
+    wanted = LogRequest(follow, tail, timestamps, app)
     session, kernel = split_kernel(reference)
     with backend() as asked, asked.log(session, kernel, wanted) as pieces:
         for piece in pieces:
@@ -38,9 +38,9 @@ def logs(reference: str, follow: bool, tail: int | None, timestamps: bool, app: 
 @click.option("--print", "print_only", is_flag=True, help="Print the plain ssh command for another machine instead.")
 def ssh(reference: str, command: tuple[str, ...], print_only: bool) -> NoReturn:
     """Log in to a kernel by ssh: main1, or SESSION:sub1 through main1. With COMMAND, run that."""
-    with sessions() as service:
+    with opened_service() as service:
         session, kernel = _found(service, reference)
-        agent = agent_of(service, session, session.main)
+        agent = agent_of(service.agents.all(), session, session.main)
         if print_only:
             click.echo(shlex.join([*plain_ssh_command(service.settings, session, kernel, agent), *command]))
             raise click.exceptions.Exit(0)
@@ -59,17 +59,17 @@ def ssh(reference: str, command: tuple[str, ...], print_only: bool) -> NoReturn:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_(reference: str, command: tuple[str, ...]) -> NoReturn:
     """Run a command in a kernel: `muster exec train:sub1 -- nvidia-smi`. Its exit code is ours."""
-    with sessions() as service:
+    with opened_service() as service:
         session, kernel = _found(service, reference)
-        agent = agent_of(service, session, kernel)
+        agent = agent_of(service.agents.all(), session, kernel)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with container_of(agent, kernel) as container:
         raise click.exceptions.Exit(run_in(container, command, terminal=terminal))
 
 
-def _found(service: Sessions, reference: str) -> tuple[Session, Kernel]:
+def _found(service: Service, reference: str) -> tuple[Session, Kernel]:
     name, kernel_name = split_kernel(reference)
-    session = service.store.find(name)
+    session = service.queries.find(name)
     return session, kernel_named(session, kernel_name)
 
 

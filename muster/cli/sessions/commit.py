@@ -5,15 +5,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.cli.context import asks_server, backend, complete_session, current_user, json_option, sessions, split_kernel
+from muster.cli.context import (
+    asks_server,
+    backend,
+    complete_session,
+    current_user,
+    json_option,
+    opened_service,
+    split_kernel,
+)
 from muster.cli.output import print_json
 from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes
 from muster.service.images.known import committed_json
-from muster.service.sessions.sessions import Sessions
-from muster.service.wake import AGENTS, wake
+from muster.service.service import Service
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
     from muster.service.images.commits import Commit
@@ -51,13 +58,13 @@ def commit(reference: str, name: str, message: str, public: bool, copies: bool, 
         _say(image, as_json=as_json)
     else:
         # The Docker SDK loads slowly.
-        from muster.service.images.commits import CommitWanted, committed, planned_commit  # noqa: PLC0415
+        from muster.service.images.commits import CommitRequest  # noqa: PLC0415
 
-        wanted = CommitWanted(kernel, name, message, public)
-        wanted.checked()
-        with sessions() as service:
-            planned = planned_commit(service, service.store.find(session), wanted, current_user())
-            image = committed(service, planned, lambda done, total: progress.note(planned.agent.id, done, total))
+        request = CommitRequest(kernel, name, message, public)
+        request.checked()
+        with opened_service() as service:
+            planned = service.planned_commit(service.queries.find(session), request, current_user())
+            image = service.commit(planned, lambda done, total: progress.note(planned.agent.id, done, total))
             progress.end(planned.agent.id)
             _say(image, as_json=as_json)
             if copies:
@@ -73,11 +80,9 @@ def _say(image: CommittedImage, *, as_json: bool) -> None:
         click.echo(f"{image.reference} ({format_bytes(image.size_bytes)}) is made of {image.parent}")
 
 
-def _copied(service: Sessions, planned: "Commit", progress: SyncProgress, *, as_json: bool) -> list["Synced"]:
-    from muster.service.images.distribution import image_sync, synced  # noqa: PLC0415 - the Docker SDK loads slowly
+def _copied(service: Service, planned: "Commit", progress: SyncProgress, *, as_json: bool) -> list["Synced"]:
+    from muster.service.images.distribution import image_sync  # noqa: PLC0415 - the Docker SDK loads slowly
 
-    agents, agent = service.snapshot().agents, planned.agent
-    wanted = image_sync(agents, planned.image.reference, source_id=agent.id, group=agent.resource_group)
-    outcomes = synced(wanted, progress.note, progress.finished if not as_json else lambda _outcome: None)
-    wake(service.settings, service.store, AGENTS)
-    return outcomes
+    agent = planned.agent
+    sync = image_sync(service.agents.all(), planned.image.reference, source_id=agent.id, group=agent.resource_group)
+    return service.copy_image(sync, progress.note, progress.finished if not as_json else lambda _outcome: None)

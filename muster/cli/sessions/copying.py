@@ -13,13 +13,13 @@ from typing import Self
 import click
 from docker.models.containers import Container
 
-from muster.cli.context import sessions
+from muster.cli.context import opened_service
+from muster.core.model.session import kernel_named
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError, MusterError
 from muster.engine import copying
 from muster.engine.agent_engine import container_of
 from muster.service.reach.logs import agent_of
-from muster.service.sessions.sessions import kernel_named
 
 _KERNEL = re.compile(r"([a-z][a-z-]*[0-9]+):(.*)", re.DOTALL)
 _FIRST_PROGRESS_S = 1.0
@@ -57,10 +57,10 @@ def cp(source: str, destination: str) -> None:
     place = there or here
     if place is None:
         raise BadInputError("DST: no session is named")
-    with sessions() as service:
-        session = service.store.find(place.session)
+    with opened_service() as service:
+        session = service.queries.find(place.session)
         kernel = kernel_named(session, place.kernel)
-        agent = agent_of(service, session, kernel)
+        agent = agent_of(service.agents.all(), session, kernel)
     with container_of(agent, kernel) as container, _Progress() as progress:
         try:
             if here is not None:

@@ -8,7 +8,7 @@ from muster.cli.output import print_json
 from muster.cli.sessions.why import print_suggestions, surroundings
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.explain import explain, placed_where
-from muster.service.backend import DryRun
+from muster.service.questions.dry_run import DryRun
 from muster.service.questions.views import answer_json
 
 STARTS, WAITS, NEVER = 0, 1, 2

@@ -9,7 +9,7 @@ from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
 from muster.core.model.session import FINAL, Session
 from muster.core.values.errors import BadInputError
-from muster.service.backend import Wanted
+from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import session_json
 
 
@@ -22,7 +22,7 @@ def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json
     """End sessions; by the name of an array all of it."""
     with backend() as asked:
         if everything:
-            references = tuple(session.id for session in asked.search(Wanted(mine=True)))
+            references = tuple(session.id for session in asked.search(SessionQuery(mine=True)))
         elif not references:
             raise BadInputError("SESSION: none is given; name one, or use --all")
         ended = asked.terminate(references)

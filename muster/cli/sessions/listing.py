@@ -9,12 +9,12 @@ from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows
 from muster.cli.report import print_uses
 from muster.cli.sessions.apps import print_apps
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import Session, SessionState, StoryLine
+from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_slots
-from muster.service.backend import Wanted
 from muster.service.questions.views import details_json
-from muster.service.sessions.views import session_json, timestamp, why_text
-from muster.store.store import StoryLine
+from muster.service.sessions.queries import SessionQuery
+from muster.service.sessions.views import session_json, why_text
 
 
 @click.command()
@@ -27,7 +27,7 @@ from muster.store.store import StoryLine
 @json_option
 def ls(everything: bool, states: tuple[str, ...], mine: bool, limit: int | None, as_json: bool) -> None:
     """List sessions; those that have ended with --all. Sessions of an array that are alike share a line."""
-    wanted = Wanted(everything, tuple(SessionState(state.upper()) for state in states), mine, limit)
+    wanted = SessionQuery(everything, tuple(SessionState(state.upper()) for state in states), mine, limit)
     with backend() as asked:
         found = asked.search(wanted)
     if as_json:

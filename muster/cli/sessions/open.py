@@ -4,7 +4,7 @@ import time
 
 import click
 
-from muster.cli.context import complete_session, json_option, sessions
+from muster.cli.context import complete_session, json_option, opened_service
 from muster.cli.output import print_json
 from muster.core.model.apps import AppState
 from muster.core.values.errors import MusterError
@@ -34,12 +34,12 @@ def open_(session: str, app: str | None, port: int | None, print_only: bool, as_
 
     The URL holds the app's token: who has it is let in. `muster show` tells how the session's apps fare.
     """
-    with sessions() as service:
-        found = service.store.find(session)
+    with opened_service() as service:
+        found = service.queries.find(session)
         named = app_named(found, app)
-        view = next(v for v in session_apps(found, service.store.agents(), time.time()) if v.app == named)
+        view = next(v for v in session_apps(found, service.agents.all(), time.time()) if v.app == named)
         check_openable(found, view)
-        agent = agent_of(service, found, found.main)
+        agent = agent_of(service.agents.all(), found, found.main)
         policy = service.settings.launch_policy()
         local_port = (port or named.port) if print_only else free_local_port(port, named)
         url = named.address(local_port, token_of(found, agent, named, policy.runtime_path))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from muster.core.model.folders import MountedFolder
 from muster.core.spec.session_spec import SessionSpec
+from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots, total
 
 
@@ -174,6 +175,16 @@ class Session:
         return f"{name}-{self.generation}" if self.spans_agents else name
 
 
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """One change in a session's life. `at` is in seconds since the epoch."""
+
+    at: float
+    from_state: str | None
+    to_state: str
+    reason: str
+
+
 def kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: str) -> tuple[Kernel, ...]:
     """The session's kernels in rank order: main1 first, then each role's by index.
 
@@ -203,3 +214,14 @@ def kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: st
 
 def kernel_count(spec: SessionSpec) -> int:
     return sum(role.replicas for role in spec.kernel_roles())
+
+
+def kernel_named(session: Session, name: str | None) -> Kernel:
+    """Return the kernel of that name, main1 where none is given. Raises NotFoundError."""
+    if name is None:
+        return session.main
+    for kernel in session.kernels:
+        if kernel.name == name:
+            return kernel
+    names = ", ".join(kernel.name for kernel in session.kernels[:10])
+    raise NotFoundError(f"session {session.name} has no kernel {name!r}; it has {names}")

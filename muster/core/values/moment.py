@@ -1,4 +1,4 @@
-"""Points in time as users write them."""
+"""Points in time: as users write them, and as answers give them."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -29,6 +29,11 @@ def parse_moment(value: object, now: datetime) -> float:
     if not _FIRST <= seconds <= _LAST:
         raise ValueError(f"{text!r} is too far away")
     return seconds
+
+
+def timestamp(seconds: float | None) -> str | None:
+    """Return seconds since the epoch as RFC 3339, in UTC with milliseconds."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _seconds(text: str, now: datetime) -> float:

@@ -5,15 +5,15 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from muster.core.images.names import familiar
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import NotFoundError
+from muster.core.values.moment import timestamp
 from muster.core.values.slots import Slots
-from muster.service.sessions.sessions import Sessions
-from muster.service.sessions.views import agent_json, timestamp
 from muster.service.wake import wake
+from muster.settings import Settings
+from muster.store.store import Store
 
 _POLL_S = 0.2
 
@@ -61,59 +61,68 @@ def named_agents(snapshot: Snapshot, names: Collection[str]) -> list[AgentUse]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def drain(service: Sessions, names: Collection[str], reason: str) -> dict[str, bool]:
-    """No new sessions for these agents; those that run there go on. By agent id, whether it changed.
+class Agents:
+    """The agents of the cluster: read, drained, resumed."""
 
-    Raises NotFoundError before anything is changed.
-    """
-    named_agents(service.snapshot(), names)
-    changed = {name: service.store.drain_agent(name, reason) for name in dict.fromkeys(names)}
-    wake(service.settings, service.store)
-    return changed
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
 
+    def all(self) -> tuple[Agent, ...]:
+        """Return all known agents, by id."""
+        return self._store.agents()
 
-def resume(service: Sessions, names: Collection[str]) -> dict[str, bool]:
-    """Sessions for these agents again. By agent id, whether it changed. Raises NotFoundError before any change."""
-    named_agents(service.snapshot(), names)
-    changed = {name: service.store.resume_agent(name) for name in dict.fromkeys(names)}
-    wake(service.settings, service.store)
-    return changed
+    def in_use(self) -> list[AgentUse]:
+        """Return all agents with what is allocated on them."""
+        return agents_in_use(self._store.snapshot(time.time()))
 
+    def named(self, names: Collection[str]) -> list[AgentUse]:
+        """Return the agents in the names' order, each once. Raises NotFoundError that lists all unknown names."""
+        return named_agents(self._store.snapshot(time.time()), names)
 
-def until_empty(service: Sessions, names: Collection[str], timeout_s: float | None) -> Iterator[list[AgentUse]]:
-    """The agents as they are, each time the sessions on them changed, until there are none.
+    def drain(self, names: Collection[str], reason: str) -> dict[str, bool]:
+        """Start no more sessions on these agents; those that run there go on. Return by agent id whether it changed.
 
-    An agent that was forgotten meanwhile has none. Raises TimeoutError.
-    """
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    last: list[tuple[str, ...]] | None = None
-    while True:
-        now = [use for use in agents_in_use(service.snapshot()) if use.agent.id in names]
-        left = [tuple(session.id for session in use.sessions) for use in now]
-        if left != last:
-            yield now
-            last = left
-        if not any(left):
-            return
-        if deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(_POLL_S)
+        Raises NotFoundError before anything is changed.
+        """
+        self.named(names)
+        changed = {name: self._store.drain_agent(name, reason) for name in dict.fromkeys(names)}
+        wake(self._settings, self._store)
+        return changed
 
+    def resume(self, names: Collection[str]) -> dict[str, bool]:
+        """Start sessions on these agents again. Return by agent id whether it changed.
 
-def holders(agents: Collection[Agent], reference: str) -> dict[str, str]:
-    """By agent id, the id of the image that has this reference there, as last observed."""
-    name = familiar(reference)
-    return {
-        agent.id: str(image["id"])
-        for agent in agents
-        for image in agent.report.get("images", ())
-        if name in image["tags"]
-    }
+        Raises NotFoundError before anything is changed.
+        """
+        self.named(names)
+        changed = {name: self._store.resume_agent(name) for name in dict.fromkeys(names)}
+        wake(self._settings, self._store)
+        return changed
+
+    def until_empty(self, names: Collection[str], timeout_s: float | None) -> Iterator[list[AgentUse]]:
+        """Yield the agents each time that the sessions on them changed, until there are none.
+
+        A forgotten agent has none. Raises TimeoutError.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        last: list[tuple[str, ...]] | None = None
+        while True:
+            now = [use for use in self.in_use() if use.agent.id in names]
+            left = [tuple(session.id for session in use.sessions) for use in now]
+            if left != last:
+                yield now
+                last = left
+            if not any(left):
+                return
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(_POLL_S)
 
 
 def agent_use_json(use: AgentUse) -> dict[str, Any]:
     return {
-        **agent_json(use.agent, asdict(use.free), len(use.kernels)),
+        **_agent_json(use.agent, asdict(use.free), len(use.kernels)),
         "labels": dict(use.agent.labels),
         "rack": use.agent.rack or None,
         "zone": use.agent.zone or None,
@@ -127,3 +136,19 @@ def agent_use_json(use: AgentUse) -> dict[str, Any]:
 
 def sessions_json(use: AgentUse) -> list[dict[str, str]]:
     return [{"id": session.id, "name": session.name, "state": session.state} for session in use.sessions]
+
+
+def _agent_json(agent: Agent, free: dict[str, int], kernels: int) -> dict[str, Any]:
+    return {
+        "id": agent.id,
+        "resource_group": agent.resource_group,
+        "state": agent.state,
+        "problem": agent.problem or None,
+        "capacity": asdict(agent.capacity),
+        "free": free,
+        "kernels": kernels,
+        "gpus": [asdict(gpu) for gpu in agent.gpus],
+        "fgpu_problem": agent.fgpu_obstacle or None,
+        "observed_at": timestamp(agent.observed_at),
+        "docker": agent.report.get("docker"),
+    }

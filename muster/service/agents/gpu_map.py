@@ -8,7 +8,6 @@ from muster.core.gpus.access import KernelGpu, kernel_gpus
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.session import GpuShare, Kernel, Session
 from muster.service.agents.agents import AgentUse
-from muster.service.sessions.views import session_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +102,6 @@ def held_json(held: HeldShare) -> dict[str, Any]:
         "compute": held.compute,
         "used_bytes": held.used_bytes,
     }
-
-
-def session_with_shares_json(session: Session, shares: Mapping[str, Sequence[HeldShare]]) -> dict[str, Any]:
-    """The session, with what each share is in bytes and thousandths of the GPU."""
-    shown = session_json(session)
-    for kernel in shown["kernels"]:
-        if kernel["id"] in shares:
-            kernel["gpus"] = [held_json(held) for held in shares[kernel["id"]]]
-    return shown
 
 
 def gpu_use_json(use: GpuUse) -> dict[str, Any]:

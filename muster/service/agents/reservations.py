@@ -1,5 +1,6 @@
 """Agents set aside for a time: made, listed, taken back."""
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,11 +9,11 @@ from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import parse_moment
+from muster.core.values.moment import parse_moment, timestamp
 from muster.service.agents.agents import named_agents
-from muster.service.sessions.sessions import Sessions
-from muster.service.sessions.views import timestamp
 from muster.service.wake import wake
+from muster.settings import Settings
+from muster.store.store import Store
 
 
 def window(begin: str, end: str, now: datetime) -> tuple[float, float]:
@@ -31,20 +32,30 @@ def _moment(option: str, text: str, now: datetime) -> float:
         raise BadInputError(f"{option}: {error}; write 2026-11-22T08:00, 08:00 or +2h") from None
 
 
-def create_reservation(service: Sessions, reservation: Reservation) -> list[Session]:
-    """The sessions that run now and may run into it. Raises BadInputError before anything is changed."""
-    snapshot = service.snapshot()
-    _check(reservation, snapshot)
-    service.store.reservations.add(reservation)
-    wake(service.settings, service.store)
-    return _running_into(reservation, snapshot)
+class Reservations:
+    """The reservations of the cluster: listed, made, taken back."""
 
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
 
-def remove_reservation(service: Sessions, name: str) -> Reservation:
-    """What it was. Raises NotFoundError."""
-    removed = service.store.reservations.remove(name)
-    wake(service.settings, service.store)
-    return removed
+    def all(self) -> list[Reservation]:
+        """Return all of them, also those that are over."""
+        return list(self._store.reservations.all())
+
+    def create(self, reservation: Reservation) -> list[Session]:
+        """Return the sessions that run now and may run into it. Raises BadInputError before anything is changed."""
+        snapshot = self._store.snapshot(time.time())
+        _check(reservation, snapshot)
+        self._store.reservations.add(reservation)
+        wake(self._settings, self._store)
+        return _running_into(reservation, snapshot)
+
+    def remove(self, name: str) -> Reservation:
+        """Take a reservation back and return it. Raises NotFoundError."""
+        removed = self._store.reservations.remove(name)
+        wake(self._settings, self._store)
+        return removed
 
 
 def _check(reservation: Reservation, snapshot: Snapshot) -> None:

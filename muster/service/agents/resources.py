@@ -1,6 +1,7 @@
-"""Agents as somebody may see them: what is theirs, and of others' only how much it is."""
+"""Agents as a user may see them: their own kernels, and only the sizes of others'."""
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from muster.core.model.agent import Agent
@@ -10,15 +11,14 @@ from muster.core.usage.over_time import UseOverTime
 from muster.core.values.slots import Slots
 from muster.service.agents.agents import AgentUse, agents_in_use, named_agents
 from muster.service.agents.gpu_map import GpuUse, HeldShare, gpu_uses
-from muster.service.sessions.sessions import Sessions
+from muster.service.sessions.visibility import Sees
 from muster.service.usage.over_time import use_of_agent, use_of_cluster, use_of_group, use_of_groups
-
-Sees = Callable[[Session], bool]
+from muster.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class AgentResources:
-    """`kernels` are of sessions that he sees; `others` counts the rest. `drain` is as in `AgentUse`."""
+    """An agent with the kernels that the user may see; `others` counts the rest. `drain` is as in `AgentUse`."""
 
     agent: Agent
     free: Slots
@@ -32,33 +32,33 @@ class AgentResources:
         return self.agent.capacity - self.free
 
 
-@dataclass(frozen=True, slots=True)
 class ClusterResources:
-    """What there is, and its use over time, of which nobody's part can be told."""
+    """What the cluster has, and its usage over time, which tells nobody's part."""
 
-    service: Sessions
-    sees: Sees
+    def __init__(self, store: Store, sees: Sees) -> None:
+        self._store = store
+        self._sees = sees
 
     def agents(self) -> list[AgentResources]:
-        return seen_resources(agents_in_use(self.service.snapshot()), self.sees)
+        return visible_resources(agents_in_use(self._store.snapshot(time.time())), self._sees)
 
     def agent(self, agent_id: str) -> AgentResources:
         """Raises NotFoundError."""
-        (found,) = seen_resources(named_agents(self.service.snapshot(), [agent_id]), self.sees)
+        (found,) = visible_resources(named_agents(self._store.snapshot(time.time()), [agent_id]), self._sees)
         return found
 
     def use(self, span: str, *, group: str | None = None, agent: str | None = None) -> UseOverTime:
         """Of the agent, else of the group, else of all. Raises NotFoundError and BadInputError."""
         if agent is not None:
-            return use_of_agent(self.service, agent, span)
-        return use_of_cluster(self.service, span) if group is None else use_of_group(self.service, group, span)
+            return use_of_agent(self._store, agent, span)
+        return use_of_cluster(self._store, span) if group is None else use_of_group(self._store, group, span)
 
     def use_by_group(self, span: str) -> dict[str, UseOverTime]:
         """Raises BadInputError."""
-        return use_of_groups(self.service, span)
+        return use_of_groups(self._store, span)
 
 
-def seen_resources(uses: Iterable[AgentUse], sees: Sees) -> list[AgentResources]:
+def visible_resources(uses: Iterable[AgentUse], sees: Sees) -> list[AgentResources]:
     return [
         AgentResources(
             agent=use.agent,
@@ -66,13 +66,13 @@ def seen_resources(uses: Iterable[AgentUse], sees: Sees) -> list[AgentResources]
             drain=use.drain,
             kernels=tuple((session, kernel) for session, kernel in use.kernels if sees(session)),
             others=sum(not sees(session) for session, _ in use.kernels),
-            gpus=tuple(seen_gpus([use], sees)),
+            gpus=tuple(visible_gpus([use], sees)),
         )
         for use in uses
     ]
 
 
-def seen_gpus(uses: Iterable[AgentUse], sees: Sees) -> list[GpuUse]:
+def visible_gpus(uses: Iterable[AgentUse], sees: Sees) -> list[GpuUse]:
     return [
         replace(use, held=tuple(held if sees(held.session) else _anonymous(held) for held in use.held))
         for use in gpu_uses(uses)

@@ -21,7 +21,8 @@ from muster.core.model.folders import (
 )
 from muster.core.values.errors import AnsibleFailedError
 from muster.service.folders.views import FolderUse
-from muster.service.sessions.sessions import Sessions
+from muster.settings import Settings
+from muster.store.store import Store
 
 Told = Callable[[str], None]
 _ENFORCED = "enforced"
@@ -54,10 +55,10 @@ class Visited:
 class FolderService:
     """What `muster folder` does: in the store at once, and on the agents that answer."""
 
-    def __init__(self, service: Sessions, clock: Callable[[], float] = time.time) -> None:
-        self._store = service.store
-        self._settings = service.settings
-        self._policy = service.settings.launch_policy()
+    def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._settings = settings
+        self._policy = settings.launch_policy()
         self._clock = clock
 
     def create(self, name: str, owner: str, quota_bytes: int | None) -> tuple[Folder, Visited]:

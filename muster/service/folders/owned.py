@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, no_such_folder
 from muster.core.model.token import Token
-from muster.service.folders.views import FolderRemoved, FoldersTold, FolderTold
+from muster.service.folders.views import FolderDetails, FolderListing, FolderRemoved
 from muster.service.identity.scope import check_may_change, owner_of_new
 from muster.service.identity.tokens import ScopeError
-from muster.service.sessions.sessions import Sessions
+from muster.settings import Settings
+from muster.store.store import Store
 
 if TYPE_CHECKING:  # Ansible's libraries load slowly
     from muster.service.folders.folders import FolderService, Visited
@@ -18,7 +19,7 @@ DEFAULT_PROJECT = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class FoldersWanted:
+class FolderQuery:
     """`everything`: all that may be seen; else what `owner`, the asking user by default, may mount in `project`.
 
     With `sizes` the agents are asked, which takes seconds.
@@ -37,11 +38,12 @@ class OwnedFolders:
     were not there, with NotFoundError; for one that he sees and does not own there is ScopeError.
     """
 
-    def __init__(self, service: Sessions, token: Token) -> None:
-        self._service = service
+    def __init__(self, store: Store, settings: Settings, token: Token) -> None:
+        self._store = store
+        self._settings = settings
         self._token = token
 
-    def search(self, wanted: FoldersWanted) -> FoldersTold:
+    def search(self, wanted: FolderQuery) -> FolderListing:
         """By owner and name. Raises ScopeError where others' view is asked for."""
         user = wanted.owner or self._token.user
         if user != self._token.user and not self._token.sees_all:
@@ -51,7 +53,7 @@ class OwnedFolders:
         everything = wanted.everything and self._token.sees_all
         found = [
             folder
-            for folder in self._service.store.folders.all()
+            for folder in self._store.folders.all()
             if everything or folder.read_only_for(user, wanted.project) is not None
         ]
         visited = self._agents().measured(found) if wanted.sizes and found else None
@@ -59,18 +61,18 @@ class OwnedFolders:
 
     def show(
         self, name: str, owner: str | None = None, *, project: str = DEFAULT_PROJECT, sizes: bool = True
-    ) -> FoldersTold:
+    ) -> FolderListing:
         """Only this one. Raises NotFoundError."""
         folder = self._seen(name, owner or self._token.user, project)
         return self._told([folder], self._agents().measured([folder]) if sizes else None, project)
 
-    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FoldersTold:
+    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
         """Raises ScopeError, BadInputError and NameTakenError."""
         whose = owner_of_new(self._token, owner, "makes folders")
         folder, visited = self._agents().create(name, whose, quota_bytes)
         return self._told([folder], visited)
 
-    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FoldersTold:
+    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
         """Raises ScopeError, NotFoundError and BadInputError."""
         folder, visited = self._agents().set_quota(name, self._changed(name, owner).owner, quota_bytes)
         return self._told([folder], visited)
@@ -83,21 +85,21 @@ class OwnedFolders:
         """The sessions of others that keep it until they end. Raises ScopeError and NotFoundError."""
         return self._agents().unshare(name, self._changed(name, owner).owner, grantee)
 
-    def remove(self, name: str, owner: str | None, told: Callable[[str], None]) -> FolderRemoved:
-        """Removes a folder and its data; `told` is called with each agent where that is done.
+    def remove(self, name: str, owner: str | None, on_removed: Callable[[str], None]) -> FolderRemoved:
+        """Removes a folder and its data; `on_removed` is called with each agent that removed them.
 
         Raises ScopeError, NotFoundError, and NotPossibleInStateError while a session mounts it.
         """
-        left, visited = self._agents().remove(name, self._changed(name, owner).owner, told)
+        left, visited = self._agents().remove(name, self._changed(name, owner).owner, on_removed)
         return FolderRemoved(name, list(visited.answers), left, visited.problems)
 
     def _agents(self) -> "FolderService":
         from muster.service.folders.folders import FolderService  # noqa: PLC0415 - Ansible's libraries load slowly
 
-        return FolderService(self._service)
+        return FolderService(self._store, self._settings)
 
     def _seen(self, name: str, owner: str, project: str) -> Folder:
-        folder = self._service.store.folders.find(owner, name)
+        folder = self._store.folders.find(owner, name)
         if not self._token.sees_all and folder.read_only_for(self._token.user, project) is None:
             raise no_such_folder(owner, name)
         return folder
@@ -113,17 +115,17 @@ class OwnedFolders:
     def _changes(self, folder: Folder) -> bool:
         return self._token.owner_filter in {None, folder.owner}
 
-    def _told(self, folders: list[Folder], visited: "Visited | None", project: str = DEFAULT_PROJECT) -> FoldersTold:
-        users = self._service.store.folders.users()
+    def _told(self, folders: list[Folder], visited: "Visited | None", project: str = DEFAULT_PROJECT) -> FolderListing:
+        users = self._store.folders.users()
         items = [
             self._discreet(
-                FolderTold(folder, users.get(folder.id, ()), visited.use_of(folder) if visited else None), project
+                FolderDetails(folder, users.get(folder.id, ()), visited.use_of(folder) if visited else None), project
             )
             for folder in folders
         ]
-        return FoldersTold(items, visited.problems if visited else {})
+        return FolderListing(items, visited.problems if visited else {})
 
-    def _discreet(self, told: FolderTold, project: str) -> FolderTold:
+    def _discreet(self, told: FolderDetails, project: str) -> FolderDetails:
         """Whoever a folder is shared with is not told with whom else, nor what others do with it."""
         if self._changes(told.folder):
             return told

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.core.model.folders import Folder, FolderUser
-from muster.service.sessions.views import timestamp
+from muster.core.values.moment import timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class FolderUse:
 
 
 @dataclass(frozen=True, slots=True)
-class FolderTold:
+class FolderDetails:
     """A folder, the sessions that mount it, and what it holds: None where no agent was asked, or none answered."""
 
     folder: Folder
@@ -30,10 +30,10 @@ class FolderTold:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldersTold:
+class FolderListing:
     """Folders; and by agent id why an agent that was asked about them told nothing."""
 
-    items: Sequence[FolderTold]
+    items: Sequence[FolderDetails]
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -47,7 +47,7 @@ class FolderRemoved:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def folder_json(told: FolderTold) -> dict[str, Any]:
+def folder_json(told: FolderDetails) -> dict[str, Any]:
     folder, use = told.folder, told.use
     return {
         "id": folder.id,

@@ -17,7 +17,10 @@ def check_admin(token: Token) -> None:
 
 
 def owner_of_new(token: Token, owner: str | None, what: str) -> str:
-    """Whose something new shall be: his own by default. `what` he does for others. Raises ScopeError."""
+    """Return who shall own something new: the token's user by default. Raises ScopeError.
+
+    `what` names the action in the message, such as "submits".
+    """
     check_may_change(token)
     if owner not in {None, token.user} and not token.sees_all:
         raise ScopeError(f"token {token.name} is {token.user}'s; only one of scope admin {what} for others")

@@ -10,7 +10,7 @@ from muster.core.model.token import Scope, Token
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError, MusterError
-from muster.service.sessions.views import timestamp
+from muster.core.values.moment import timestamp
 from muster.store.store import Store
 
 PREFIX = "muster_"
@@ -28,56 +28,75 @@ class ScopeError(MusterError):
     """The token's scope does not allow that."""
 
 
-def create_token(store: Store, name: str, user: str, scope: Scope, expires: str | None) -> tuple[Token, str]:
-    """The token, and its secret: nobody can tell that a second time. Raises BadInputError and NameTakenError."""
-    if not NAME_PATTERN.fullmatch(name):
-        raise BadInputError(
-            f"NAME: {name!r} is no name; write up to 63 letters, digits and _.-, a letter or digit first"
-        )
-    if not user.strip() or len(user) > _LONGEST_USER or not user.isprintable():
-        raise BadInputError("--user: that is no user's name; write the name that owns his sessions, such as ada")
-    now = time.time()
-    expires_at = None if expires is None else now + _lifetime_s(expires)
-    token = Token(name, user, scope, now, expires_at)
-    # A random secret of 256 bits needs no slow hash: there is nothing to guess.
-    secret = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
-    store.tokens.add(token, _hash(secret))
-    return token, secret
+class Tokens:
+    """The API tokens and the browsers' sign-ins. Only hashes of their secrets are kept."""
 
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
-def token_of(store: Store, secret: str) -> Token:
-    """Whose secret it is. Raises NoTokenError."""
-    now = time.time()
-    token = store.tokens.of_hash(_hash(secret))
-    if token is None:
-        raise NoTokenError("the token is not known here; ask for one made by `muster token create`")
-    if token.is_expired(now):
-        raise NoTokenError(f"token {token.name} expired at {timestamp(token.expires_at)}; ask for another")
-    store.tokens.note_use(token, now)
-    return token
+    def all(self) -> list[Token]:
+        """Return all tokens, also those that have expired."""
+        return list(self._store.tokens.all())
 
+    def create(self, name: str, user: str, scope: Scope, expires: str | None) -> tuple[Token, str]:
+        """Return a new token and its secret, which cannot be read again. Raises BadInputError and NameTakenError."""
+        if not NAME_PATTERN.fullmatch(name):
+            raise BadInputError(
+                f"NAME: {name!r} is no name; write up to 63 letters, digits and _.-, a letter or digit first"
+            )
+        if not user.strip() or len(user) > _LONGEST_USER or not user.isprintable():
+            raise BadInputError("--user: that is no user's name; write the name that owns his sessions, such as ada")
+        now = time.time()
+        expires_at = None if expires is None else now + _lifetime_s(expires)
+        token = Token(name, user, scope, now, expires_at)
+        # A random secret of 256 bits needs no slow hash: there is nothing to guess.
+        secret = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+        self._store.tokens.add(token, _hash(secret))
+        return token, secret
 
-def sign_in(store: Store, token: Token) -> tuple[str, float]:
-    """A browser's own secret, so that it need not keep the token, and how many seconds it is good for."""
-    now = time.time()
-    lifetime_s = min(_SIGN_IN_S, math.inf if token.expires_at is None else token.expires_at - now)
-    secret = secrets.token_urlsafe(_RANDOM_BYTES)
-    store.sign_ins.add(_hash(secret), token, now + lifetime_s, now)
-    return secret, lifetime_s
+    def revoke(self, name: str) -> Token:
+        """Make a token worthless at once, and return what it was. Raises NotFoundError."""
+        return self._store.tokens.remove(name)
 
+    def of_secret(self, secret: str) -> Token:
+        """Return the token whose secret this is. Raises NoTokenError."""
+        now = time.time()
+        token = self._store.tokens.of_hash(_hash(secret))
+        if token is None:
+            raise NoTokenError("the token is not known here; ask for one made by `muster token create`")
+        if token.is_expired(now):
+            raise NoTokenError(f"token {token.name} expired at {timestamp(token.expires_at)}; ask for another")
+        self._store.tokens.note_use(token, now)
+        return token
 
-def signed_in(store: Store, secret: str) -> Token:
-    """By whose token that browser signed in. Raises NoTokenError."""
-    now = time.time()
-    token = store.sign_ins.token_of(_hash(secret), now)
-    if token is None or token.is_expired(now):
-        raise NoTokenError("you are not signed in any more; sign in with your token")
-    store.tokens.note_use(token, now)
-    return token
+    def is_valid(self, token: Token) -> bool:
+        """Return whether a token has been neither revoked nor made anew since, and has not expired."""
+        known = {one.name: one for one in self._store.tokens.all()}.get(token.name)
+        return known is not None and known.created_at == token.created_at and not known.is_expired(time.time())
 
+    def sign_in(self, token: Token) -> tuple[str, float]:
+        """Return a secret of the browser's own, so that it need not keep the token, and for how many seconds it holds.
 
-def sign_out(store: Store, secret: str) -> None:
-    store.sign_ins.remove(_hash(secret))
+        Never for longer than the token itself.
+        """
+        now = time.time()
+        lifetime_s = min(_SIGN_IN_S, math.inf if token.expires_at is None else token.expires_at - now)
+        secret = secrets.token_urlsafe(_RANDOM_BYTES)
+        self._store.sign_ins.add(_hash(secret), token, now + lifetime_s, now)
+        return secret, lifetime_s
+
+    def signed_in(self, secret: str) -> Token:
+        """Return the token by which a browser signed in. Raises NoTokenError."""
+        now = time.time()
+        token = self._store.sign_ins.token_of(_hash(secret), now)
+        if token is None or token.is_expired(now):
+            raise NoTokenError("you are not signed in any more; sign in with your token")
+        self._store.tokens.note_use(token, now)
+        return token
+
+    def sign_out(self, secret: str) -> None:
+        """End a browser's sign-in."""
+        self._store.sign_ins.remove(_hash(secret))
 
 
 def token_json(token: Token) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The image catalog: the site's file, and what was made of sessions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import yaml
 
 from muster.core.images.catalog import Catalog, ImageVersion
 from muster.core.images.choice import Choosing, with_images
+from muster.core.images.names import familiar
 from muster.core.model.agent import Agent
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
@@ -60,6 +61,17 @@ def with_catalog_images(spec: SessionSpec, settings: Settings, store: Store, own
 
 def tags_on(report_images: Sequence[Mapping[str, Any]]) -> set[str]:
     return {tag for image in report_images for tag in image["tags"]}
+
+
+def holders(agents: Collection[Agent], reference: str) -> dict[str, str]:
+    """Return by agent id the id of the image that has this reference there, as last observed."""
+    name = familiar(reference)
+    return {
+        agent.id: str(image["id"])
+        for agent in agents
+        for image in agent.report.get("images", ())
+        if name in image["tags"]
+    }
 
 
 def size_on(agents: Sequence[Agent], image_ids: set[str]) -> int | None:

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 
 from muster.core.images.committed import CommittedImage, parse_name
 from muster.core.model.agent import Agent
-from muster.core.model.session import Kernel, Session, SessionState
+from muster.core.model.session import Kernel, Session, SessionState, kernel_named
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError
 from muster.engine.commit import CommittedAs, commit, parent_id
 from muster.service.identity.administrators import is_administrator
 from muster.service.images.catalog import load_catalog
 from muster.service.reach.logs import agent_of
-from muster.service.sessions.sessions import Sessions, kernel_named
 from muster.service.wake import AGENTS, wake
+from muster.settings import Settings
+from muster.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitWanted:
+class CommitRequest:
     """What a user asks for: `name` is NAME:TAG, `kernel` main1 where none is named, `message` a line."""
 
     kernel: str | None
@@ -45,27 +46,27 @@ class CommitWanted:
 
 
 def planned_commit(
-    service: Sessions, session: Session, wanted: CommitWanted, by: str, *, of_anybody: bool = False
+    store: Store, settings: Settings, session: Session, request: CommitRequest, by: str, *, of_anybody: bool = False
 ) -> Commit:
     """With `of_anybody` he may commit others' sessions, as administrators may.
 
     Raises BadInputError for a name that is none or is taken, and NotPossibleInStateError for a session that has no
     containers, or is another's.
     """
-    repository, tag = wanted.checked()
-    kernel = kernel_named(session, wanted.kernel)
-    if by != session.owner and not (of_anybody or is_administrator(service.settings, by)):
+    repository, tag = request.checked()
+    kernel = kernel_named(session, request.kernel)
+    if by != session.owner and not (of_anybody or is_administrator(settings, by)):
         raise NotPossibleInStateError(f"session {session.name} is {session.owner}'s; only its owner can commit it")
     if session.state is not SessionState.RUNNING:
         raise NotPossibleInStateError(f"session {session.name} is {session.state}; only a RUNNING one can be committed")
-    agent = agent_of(service, session, kernel)
-    _check_free(service, f"{repository}:{tag}")
+    agent = agent_of(store.agents(), session, kernel)
+    _check_free(store, settings, f"{repository}:{tag}")
     image = CommittedImage(
         name=repository,
         tag=tag,
         owner=by,
-        public=wanted.public,
-        message=" ".join(wanted.message.split()),
+        public=request.public,
+        message=" ".join(request.message.split()),
         parent=kernel.image,
         parent_id=parent_id(agent, kernel),
         session_id=session.id,
@@ -78,22 +79,26 @@ def planned_commit(
     return Commit(image, agent, kernel)
 
 
-def committed(service: Sessions, planned: Commit, progressed: Callable[[int, int], None]) -> CommittedImage:
+def committed(
+    store: Store, settings: Settings, planned: Commit, progressed: Callable[[int, int], None]
+) -> CommittedImage:
     """The image, once it is on its agent and in the catalog. Raises NameTakenError, and as `engine.commit`."""
-    service.store.images.claim(planned.image)
-    return made_of_claim(service, planned, progressed)
+    store.images.claim(planned.image)
+    return made_of_claim(store, settings, planned, progressed)
 
 
-def made_of_claim(service: Sessions, planned: Commit, progressed: Callable[[int, int], None]) -> CommittedImage:
+def made_of_claim(
+    store: Store, settings: Settings, planned: Commit, progressed: Callable[[int, int], None]
+) -> CommittedImage:
     """The image whose name is claimed already; where it cannot be made, the name is free again."""
-    images, image = service.store.images, planned.image
+    images, image = store.images, planned.image
     try:
         made = commit(
             planned.agent,
             planned.kernel,
             CommittedAs(image.reference, image.owner, image.message, image.created_at),
-            service.settings.commit_max_size,
-            service.settings.state_dir,
+            settings.commit_max_size,
+            settings.state_dir,
             progressed,
         )
     except BaseException:  # Ctrl-C: the name is free again
@@ -101,20 +106,20 @@ def made_of_claim(service: Sessions, planned: Commit, progressed: Callable[[int,
         raise
     image = replace(image, image_id=made.image_id, size_bytes=made.size_bytes)
     images.made(image)
-    wake(service.settings, service.store, AGENTS)
+    wake(settings, store, AGENTS)
     return image
 
 
-def _check_free(service: Sessions, reference: str) -> None:
+def _check_free(store: Store, settings: Settings, reference: str) -> None:
     """An image that is somebody else's must not go by the name from now on."""
-    listed = load_catalog(service.settings.catalog).versions
+    listed = load_catalog(settings.catalog).versions
     if any(reference in {*version.words, version.reference} for version in listed):
         raise NameTakenError(f"NAME:TAG: the catalog has an image {reference}; choose another name or tag")
-    if service.store.images.find(*reference.rsplit(":", 1)):
+    if store.images.find(*reference.rsplit(":", 1)):
         raise NameTakenError(
             f"NAME:TAG: there is an image {reference} already, or it is being made;"
             f" choose another tag, or `muster images rm {reference}`"
         )
-    holding = sorted(agent.id for agent in service.store.agents() if reference in agent.images)
+    holding = sorted(agent.id for agent in store.agents() if reference in agent.images)
     if holding:
         raise NameTakenError(f"NAME:TAG: agent {holding[0]} holds another image {reference}; choose another tag")

@@ -9,7 +9,7 @@ from muster.core.images.names import familiar
 from muster.core.model.agent import Agent, AgentState
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError
 from muster.engine.images import copy, image_id
-from muster.service.agents.agents import holders
+from muster.service.images.catalog import holders
 
 _PARALLEL = 4
 

@@ -7,11 +7,11 @@ from typing import Any
 from muster.core.images.catalog import ImageVersion, as_shown
 from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import NotFoundError
-from muster.service.agents.agents import holders
+from muster.core.values.moment import timestamp
 from muster.service.identity.administrators import is_administrator
-from muster.service.images.catalog import load_catalog, size_on
-from muster.service.sessions.sessions import Sessions
-from muster.service.sessions.views import timestamp
+from muster.service.images.catalog import holders, load_catalog, size_on
+from muster.settings import Settings
+from muster.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class KnownImages:
     agents: int
 
 
-def known_images(service: Sessions, user: str) -> list[KnownImage]:
+def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage]:
     """Those that `user` may know of; whoever keeps the control node sees all. Raises SettingsError."""
-    agents = service.store.agents()
-    default = service.settings.default_image
-    made = service.store.images.all()
+    agents = store.agents()
+    default = settings.default_image
+    made = store.images.all()
     listed: list[tuple[ImageVersion, CommittedImage | None]] = [
-        *((version, None) for version in load_catalog(service.settings.catalog).versions),
+        *((version, None) for version in load_catalog(settings.catalog).versions),
         *((image.version, image) for image in made),
     ]
-    sees_all = is_administrator(service.settings, user)
+    sees_all = is_administrator(settings, user)
     known = []
     for version, committed in listed:
         if not (sees_all or version.may_be_seen_by(user)):

@@ -1,5 +1,6 @@
 """Removing an image that was made of a session."""
 
+import time
 from dataclasses import dataclass
 
 from muster.core.images.committed import CommittedImage, parse_name
@@ -7,8 +8,9 @@ from muster.core.model.session import FINAL
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError, NotPossibleInStateError
 from muster.engine.commit import remove
 from muster.service.identity.administrators import is_administrator
-from muster.service.sessions.sessions import Sessions
 from muster.service.wake import AGENTS, wake
+from muster.settings import Settings
+from muster.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +21,23 @@ class RemovedImage:
     failures: dict[str, str]
 
 
-def remove_image(service: Sessions, reference: str, by: str) -> RemovedImage:
+def remove_image(store: Store, settings: Settings, reference: str, by: str) -> RemovedImage:
     """From all agents, then from the catalog; it stays there while an agent cannot remove it.
 
     Raises NotFoundError, and NotPossibleInStateError where it is another's or sessions need it.
     """
-    image = _found(service, reference)
-    if by != image.owner and not is_administrator(service.settings, by):
+    image = _found(store, reference)
+    if by != image.owner and not is_administrator(settings, by):
         raise NotPossibleInStateError(f"image {reference} is {image.owner}'s; only its author can remove it")
     users = sorted(
         session.name
-        for session in service.snapshot().sessions
+        for session in store.snapshot(time.time()).sessions
         if session.state not in FINAL and any(kernel.image == image.reference for kernel in session.kernels)
     )
     if users:
         raise NotPossibleInStateError(f"image {reference} is used by session {', '.join(users[:5])}; end it first")
     removed, failures = [], {}
-    for agent in service.store.agents():
+    for agent in store.agents():
         # Where it was made it may be although no report has shown it yet.
         if image.reference not in agent.images and agent.id != image.agent_id:
             continue
@@ -45,17 +47,17 @@ def remove_image(service: Sessions, reference: str, by: str) -> RemovedImage:
         except MusterError as error:
             failures[agent.id] = str(error)
     if not failures:
-        service.store.images.forget(image.name, image.tag)
-    wake(service.settings, service.store, AGENTS)
+        store.images.forget(image.name, image.tag)
+    wake(settings, store, AGENTS)
     return RemovedImage(removed, failures)
 
 
-def _found(service: Sessions, reference: str) -> CommittedImage:
+def _found(store: Store, reference: str) -> CommittedImage:
     try:
         name, tag = parse_name(reference)
     except ValueError as error:
         raise BadInputError(f"NAME:TAG: {error}") from None
-    image = service.store.images.find(name, tag)
+    image = store.images.find(name, tag)
     if image is None:
         raise NotFoundError(
             f"NAME:TAG: no image {reference} was made by `muster commit`; what its file lists is removed there"

@@ -1,24 +1,45 @@
-"""What would become of new sessions, as somebody is told who may see only some of those that they would wait for."""
+"""What would become of new sessions, as a user may see it."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from muster.core.model.session import Session
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.discretion import discreet
-from muster.service.questions.why import seen_suggestions
-from muster.service.sessions.sessions import Sessions
+from muster.service.questions.what_if import WhatIf
+from muster.service.questions.why import visible_suggestions
+from muster.service.sessions.visibility import Sees
+from muster.settings import Settings
+from muster.store.store import Store
 
 
-def seen_answers(service: Sessions, answers: Sequence[Answer], sees: Callable[[Session], bool]) -> tuple[Answer, ...]:
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What would become of sessions, with indexes of GPUs by uuid and names of sessions by id to print it with."""
+
+    answers: Sequence[Answer]
+    gpu_indexes: Mapping[str, int]
+    names: Mapping[str, str]
+
+
+def visible_dry_run(store: Store, settings: Settings, new: Sequence[Session], sees: Sees) -> DryRun:
+    """Return what would become of sessions that are not queued. Raises as `WhatIf.would_start`."""
+    what_if = WhatIf(store, settings)
+    snapshot = what_if.snapshot()
+    indexes = {gpu.uuid: gpu.index for agent in snapshot.agents for gpu in agent.gpus}
+    names = {session.id: session.name for session in (*snapshot.sessions, *new) if sees(session)}
+    return DryRun(_visible_answers(store, what_if.would_start(new), sees), indexes, names)
+
+
+def _visible_answers(store: Store, answers: Sequence[Answer], sees: Sees) -> tuple[Answer, ...]:
     waited_for = {key for answer in answers if answer.wait for key in answer.wait.waits_for}
-    others = service.store.get(sorted(waited_for))
+    others = store.get(sorted(waited_for))
     hidden = {key for key, other in others.items() if not sees(other)}
-    return tuple(_seen(service, answer, hidden, sees) for answer in answers)
+    return tuple(_visible(store, answer, hidden, sees) for answer in answers)
 
 
-def _seen(service: Sessions, answer: Answer, hidden: Collection[str], sees: Callable[[Session], bool]) -> Answer:
+def _visible(store: Store, answer: Answer, hidden: Collection[str], sees: Sees) -> Answer:
     if answer.wait is None:
         return answer
-    suggestions = seen_suggestions(service, answer.suggestions, sees) if answer.suggestions else ()
+    suggestions = visible_suggestions(store, answer.suggestions, sees) if answer.suggestions else ()
     return replace(answer, wait=discreet(answer.wait, hidden), suggestions=suggestions)

@@ -1,21 +1,22 @@
-"""The queue, as somebody is shown it who may see only some of its sessions."""
+"""The queue as a user may see it."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from muster.core.model.session import Session
 from muster.core.whatif.discretion import discreet
 from muster.service.questions.what_if import Queued, WhatIf
-from muster.service.sessions.sessions import Sessions
+from muster.service.sessions.visibility import Sees
+from muster.settings import Settings
+from muster.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class SeenQueue:
-    """`queued` are those that may be seen, in their order; their waits name no others.
+class VisibleQueue:
+    """The pending sessions that a user may see, in their order; their waits name no others.
 
-    `lengths` is by resource group how many have a place in it, whosever they are: what is about to start has none.
-    `names` is by id what the sessions that they wait for are called.
+    `lengths` says by resource group how many sessions have a place in it, whosever they are; one that is about to
+    start has none. `names` are by id those of the sessions that they wait for.
     """
 
     queued: Sequence[Queued]
@@ -23,14 +24,15 @@ class SeenQueue:
     names: Mapping[str, str]
 
 
-def seen_queue(service: Sessions, sees: Callable[[Session], bool]) -> SeenQueue:
-    everything = WhatIf(service).queue()
+def visible_queue(store: Store, settings: Settings, sees: Sees) -> VisibleQueue:
+    """Return the queue as a user may see it."""
+    everything = WhatIf(store, settings).queue()
     lengths = Counter({queued.session.spec.resource_group: 0 for queued in everything})
     lengths.update(queued.session.spec.resource_group for queued in everything if queued.wait)
-    queued = [one for one in everything if sees(one.session)]
-    waited_for = {session_id for one in queued if one.wait for session_id in one.wait.waits_for}
-    others = service.store.get(sorted(waited_for))
+    visible = [queued for queued in everything if sees(queued.session)]
+    waited_for = {session_id for queued in visible if queued.wait for session_id in queued.wait.waits_for}
+    others = store.get(sorted(waited_for))
     hidden = {key for key, other in others.items() if not sees(other)}
     names = {key: f"{other.name} ({other.state})" for key, other in others.items() if key not in hidden}
-    told = [one if one.wait is None else replace(one, wait=discreet(one.wait, hidden)) for one in queued]
-    return SeenQueue(told, lengths, names)
+    redacted = [one if one.wait is None else replace(one, wait=discreet(one.wait, hidden)) for one in visible]
+    return VisibleQueue(redacted, lengths, names)

@@ -1,24 +1,37 @@
 """Answers about sessions and the queue as plain data: what `--json` prints and the API answers."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from muster.core.model.session import Session
+from muster.core.values.moment import timestamp
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.hypothesis import Suggestion
-from muster.service.agents.gpu_map import session_with_shares_json
-from muster.service.backend import Details, Why
+from muster.service.agents.gpu_map import HeldShare, held_json
+from muster.service.questions.details import Details
 from muster.service.questions.what_if import Queued
+from muster.service.questions.why import Why
 from muster.service.reach.apps import app_json
-from muster.service.sessions.views import story_json, timestamp
+from muster.service.sessions.views import session_json, story_json
 
 
 def details_json(details: Details) -> dict[str, Any]:
     return {
-        **session_with_shares_json(details.session, details.shares),
+        **_session_with_shares_json(details.session, details.shares),
         "apps": [app_json(view) for view in details.apps],
         "use": list(details.uses),
         "story": [story_json(line) for line in details.story],
     }
+
+
+def _session_with_shares_json(session: Session, shares: Mapping[str, Sequence[HeldShare]]) -> dict[str, Any]:
+    """Return the session as plain data, with what each share is in bytes and thousandths of the GPU."""
+    shown = session_json(session)
+    for kernel in shown["kernels"]:
+        if kernel["id"] in shares:
+            kernel["gpus"] = [held_json(held) for held in shares[kernel["id"]]]
+    return shown
 
 
 def suggestion_json(suggestion: Suggestion) -> dict[str, Any]:

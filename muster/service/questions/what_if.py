@@ -21,8 +21,8 @@ from muster.service.questions.imagined_cluster import imagined_agents
 from muster.service.questions.workload import history, workload
 from muster.service.scheduler.plugins import load_order, load_placement, scheduling_policy
 from muster.service.scheduler.site_policy import SiteScheduling
-from muster.service.sessions.sessions import Sessions
 from muster.settings import Settings
+from muster.store.store import Store
 
 LIVE = "live"
 HISTORY = "history"
@@ -37,14 +37,14 @@ class Queued:
 
 
 class WhatIf:
-    """Of the site's own queue."""
+    """Questions about the site's own queue."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-        self._site = SiteScheduling(sessions.settings, sessions.store)
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._site = SiteScheduling(settings, store)
 
     def snapshot(self) -> Snapshot:
-        return self._site.complete(self._sessions.snapshot())
+        return self._site.complete(self._store.snapshot(time.time()))
 
     def queue(self) -> list[Queued]:
         """The pending sessions, group by group, in the order in which the next decision tries them."""
@@ -63,7 +63,7 @@ class WhatIf:
     def would_start(self, new: Sequence[Session]) -> tuple[Answer, ...]:
         """What would become of sessions that are not queued.
 
-        Raises NameTakenError and BadInputError as `Sessions.submit` would.
+        Raises NameTakenError and BadInputError as `SessionCommands.submit` would.
         """
         snapshot = self.snapshot()
         known = {name for session in snapshot.sessions for name in (session.name, session.array_name)}
@@ -75,7 +75,7 @@ class WhatIf:
         refusal = pending_refusal(snapshot.policy.limits, snapshot.pending, new)
         if refusal is not None:
             raise BadInputError(refusal)
-        needed = self._sessions.store.get(sorted({key for session in new for key in session.spec.dependencies}))
+        needed = self._store.get(sorted({key for session in new for key in session.spec.dependencies}))
         ended = {key: session for key, session in needed.items() if session.state in FINAL}
         return would_start(replace(snapshot, ended={**snapshot.ended, **ended}), new)
 
@@ -93,7 +93,7 @@ class WhatIf:
         """The sessions that were submitted in the last days. Raises BadInputError when none of them ran."""
         now = time.time()
         since = now - days * 86400
-        jobs = history((s for s in self._sessions.store.search(ended=True) if s.submitted_at >= since), now)
+        jobs = history((s for s in self._store.search(ended=True) if s.submitted_at >= since), now)
         if not jobs:
             raise BadInputError(f"--workload: no session of the last {days:g} days has run; write a larger --days")
         return jobs

@@ -4,18 +4,20 @@ import base64
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from muster.core.model.agent import Agent
 from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.reach.apps import app_named, check_openable, session_apps
 from muster.service.reach.logs import agent_of
 from muster.service.reach.ssh_access import ssh_config
-from muster.service.sessions.sessions import Sessions
+from muster.settings import Settings
 
 _SAFE_IN_URLS = "/%:@!$&'()*+,;=~?#"
 
@@ -64,21 +66,21 @@ class AppWay:
         self._ending.close()
 
 
-def openable_app(service: Sessions, session: Session, name: str) -> App:
+def openable_app(agents: Sequence[Agent], session: Session, name: str) -> App:
     """Raises NotFoundError, and NotPossibleInStateError where nobody would answer."""
     app = app_named(session, name)
-    views = session_apps(session, service.store.agents(), time.time())
+    views = session_apps(session, agents, time.time())
     check_openable(session, next(view for view in views if view.app == app))
     return app
 
 
-def way_to_app(service: Sessions, session: Session, app: App) -> AppWay:
+def way_to_app(settings: Settings, agents: Sequence[Agent], session: Session, app: App) -> AppWay:
     """By ssh, to a socket that only this process' user reaches. Raises MusterError."""
     from muster.service.reach.app_tunnel import app_tunnel, token_of  # noqa: PLC0415 - the Docker SDK loads slowly
 
-    agent = agent_of(service, session, session.main)
-    token = token_of(session, agent, app, service.settings.launch_policy().runtime_path)
-    config = ssh_config(service.settings, session, agent)
+    agent = agent_of(agents, session, session.main)
+    token = token_of(session, agent, app, settings.launch_policy().runtime_path)
+    config = ssh_config(settings, session, agent)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-app-")))
         socket = directory / "app"

@@ -1,4 +1,4 @@
-"""What a kernel or an app has written: while it runs from its agent's engine, afterwards as it was kept."""
+"""Logs of kernels and apps: from the agent's engine while they run, afterwards from the store."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ from typing import Literal
 from muster.core.model.agent import Agent
 from muster.core.model.session import FINAL, Kernel, Session, SessionState
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
-from muster.service.sessions.sessions import Sessions
+from muster.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class LogWanted:
-    """`tail`: only that many of the last lines; `app`: of this app instead of the kernel."""
+class LogRequest:
+    """What to read of a log: only the last `tail` lines; of the app `app` instead of the kernel."""
 
     follow: bool = False
     tail: int | None = None
@@ -26,47 +26,50 @@ class LogWanted:
             raise BadInputError("--timestamps: apps' lines carry none; leave it out")
 
 
-def agent_of(service: Sessions, session: Session, kernel: Kernel) -> Agent:
-    """Raises NotPossibleInStateError when the session has no containers now."""
+def agent_of(agents: Iterable[Agent], session: Session, kernel: Kernel) -> Agent:
+    """Return the agent that holds the kernel's container. Raises NotPossibleInStateError when there is none now."""
     if session.state not in {SessionState.RUNNING, SessionState.TERMINATING} or kernel.allocation is None:
         raise NotPossibleInStateError(f"session {session.name} is {session.state}; it has no containers now")
-    for agent in service.store.agents():
+    for agent in agents:
         if agent.id == kernel.allocation.agent_id:
             return agent
     raise NotPossibleInStateError(f"agent {kernel.allocation.agent_id} of session {session.name} is not known any more")
 
 
 @contextmanager
-def opened_log(service: Sessions, session: Session, kernel: Kernel, wanted: LogWanted) -> Iterator[Iterable[bytes]]:
-    """The log in pieces; one that is followed has a `close` that ends it from any thread.
+def opened_log(
+    store: Store, runtime_path: str, session: Session, kernel: Kernel, request: LogRequest
+) -> Iterator[Iterable[bytes]]:
+    """Open the log and yield its pieces; those of a followed log have a `close`, which any thread may call.
+
+    `runtime_path` is where agents keep the session runtime.
 
     Raises BadInputError, NotFoundError, NotPossibleInStateError and AgentUnreachableError.
     """
-    wanted.check()
-    if wanted.app is None and session.state in FINAL:
-        yield [_kept(service, session, kernel, wanted.tail)]
+    request.check()
+    if request.app is None and session.state in FINAL:
+        yield [_kept(store, session, kernel, request.tail)]
         return
     from muster.engine.agent_engine import container_of  # noqa: PLC0415 - the Docker SDK loads slowly
     from muster.engine.app_log import app_log  # noqa: PLC0415
     from muster.service.reach.apps import app_named  # noqa: PLC0415
 
-    app = None if wanted.app is None else app_named(session, wanted.app)
+    app = None if request.app is None else app_named(session, request.app)
     if app is not None and app.command is None:
         raise BadInputError(
             f"--app: {app.name} is a port that the session's own program serves; its log is the session's"
         )
     kernel = kernel if app is None else session.main
-    with container_of(agent_of(service, session, kernel), kernel) as container:
+    with container_of(agent_of(store.agents(), session, kernel), kernel) as container:
         if app is not None:
-            runtime = service.settings.launch_policy().runtime_path
-            yield app_log(container, runtime, app.name, tail=wanted.tail, follow=wanted.follow)
+            yield app_log(container, runtime_path, app.name, tail=request.tail, follow=request.follow)
             return
-        tail: Literal["all"] | int = "all" if wanted.tail is None else wanted.tail
-        yield container.logs(stream=True, follow=wanted.follow, tail=tail, timestamps=wanted.timestamps)
+        tail: Literal["all"] | int = "all" if request.tail is None else request.tail
+        yield container.logs(stream=True, follow=request.follow, tail=tail, timestamps=request.timestamps)
 
 
-def _kept(service: Sessions, session: Session, kernel: Kernel, tail: int | None) -> bytes:
-    kept = service.store.log(session.id, kernel.name)
+def _kept(store: Store, session: Session, kernel: Kernel, tail: int | None) -> bytes:
+    kept = store.log(session.id, kernel.name)
     if kept is None:
         raise NotPossibleInStateError(f"{session.name} is {session.state} and left no log of {kernel.name}")
     return kept if tail is None else b"".join(kept.splitlines(keepends=True)[-tail:] if tail else [])

@@ -8,13 +8,15 @@ import subprocess
 import termios
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
-from muster.core.model.session import Kernel, Session, SessionState
+from muster.core.model.agent import Agent
+from muster.core.model.session import Kernel, Session, SessionState, kernel_named
 from muster.core.values.errors import BadInputError, MusterError, NotPossibleInStateError
 from muster.service.reach.logs import agent_of
 from muster.service.reach.ssh_access import ssh_config
-from muster.service.sessions.sessions import Sessions, kernel_named
+from muster.settings import Settings
 
 MOST_COLUMNS = 1000
 MOST_ROWS = 1000
@@ -121,14 +123,14 @@ class Terminal:
             os.killpg(self._process.pid, number)
 
 
-def open_terminal(service: Sessions, session: Session, kernel_name: str | None) -> Terminal:
-    """A login shell in a kernel.
+def open_terminal(settings: Settings, agents: Sequence[Agent], session: Session, kernel_name: str | None) -> Terminal:
+    """Open a login shell in a kernel.
 
     Raises NotFoundError, as `check_has_terminal`, and MusterError where there is no ssh.
     """
     kernel = kernel_named(session, kernel_name)
     check_has_terminal(session, kernel)
-    config = ssh_config(service.settings, session, agent_of(service, session, session.main))
+    config = ssh_config(settings, session, agent_of(agents, session, session.main))
     options = [word for option in _OPTIONS for word in ("-o", option)]
     return Terminal(session, ["ssh", "-F", str(config), *options, kernel.name])
 
@@ -141,9 +143,3 @@ def check_has_terminal(session: Session, kernel: Kernel) -> None:
         )
     if kernel.exited:
         raise NotPossibleInStateError(f"kernel {kernel.name} of session {session.name} has ended; choose another")
-
-
-def still_runs(service: Sessions, session: Session) -> bool:
-    """Whether it is as it was when a terminal was opened; launched again, it is other containers."""
-    now = service.store.get([session.id]).get(session.id)
-    return now is not None and now.state is SessionState.RUNNING and now.generation == session.generation

@@ -1,4 +1,4 @@
-"""A user's own secrets: set, named, removed. Nobody is told what one holds."""
+"""A user's own secrets: set, named, removed. No answer holds a secret's value."""
 
 import time
 from collections.abc import Sequence
@@ -6,39 +6,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.core.model.token import Token
+from muster.core.values.moment import timestamp
 from muster.service.identity.scope import check_may_change
-from muster.service.sessions.sessions import Sessions
-from muster.service.sessions.views import timestamp
+from muster.service.secrets.secrets import Secrets
 
 
 @dataclass(frozen=True, slots=True)
 class SecretName:
-    """When it was set last, in seconds since the epoch."""
+    """A secret's name. `changed_at` is when it was last set, in seconds since the epoch."""
 
     name: str
     changed_at: float
 
 
 class OwnedSecrets:
-    """An administrator has no more than his own, too."""
+    """The secrets of a token's user; an administrator's token gives no others."""
 
-    def __init__(self, service: Sessions, token: Token) -> None:
-        self._service = service
+    def __init__(self, secrets: Secrets, token: Token) -> None:
+        self._secrets = secrets
         self._token = token
 
     def names(self) -> Sequence[SecretName]:
         """In the names' order."""
-        return [SecretName(secret.name, secret.changed_at) for secret in self._service.secrets.of(self._token.user)]
+        return [SecretName(secret.name, secret.changed_at) for secret in self._secrets.of(self._token.user)]
 
     def set(self, name: str, value: str) -> None:
         """Raises ScopeError, BadInputError for a name or a value that is none, SettingsError without the key."""
         check_may_change(self._token)
-        self._service.secrets.set(self._token.user, name, value, time.time())
+        self._secrets.set(self._token.user, name, value, time.time())
 
     def remove(self, name: str) -> None:
         """Raises ScopeError and NotFoundError."""
         check_may_change(self._token)
-        self._service.secrets.remove(self._token.user, name)
+        self._secrets.remove(self._token.user, name)
 
 
 def secret_json(secret: SecretName) -> dict[str, Any]:

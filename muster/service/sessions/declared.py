@@ -1,7 +1,7 @@
-"""A session as a resource that is to be present or absent: the work behind `library/cluster_session.py`."""
+"""A session as a resource that is present or absent: the work behind `library/cluster_session.py`."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,9 +9,12 @@ from typing import Any, Self
 
 from muster.core.model.session import FINAL, Result, Session, SessionState
 from muster.core.values.errors import BadInputError, NotFoundError
-from muster.service.sessions.sessions import Sessions
+from muster.service.secrets.secrets import Secrets
+from muster.service.sessions.commands import SessionCommands
+from muster.service.sessions.preparation import SessionPreparation
+from muster.service.sessions.queries import SessionQueries
 from muster.service.sessions.views import session_json
-from muster.settings import load_settings
+from muster.settings import Settings, load_settings
 from muster.store.store import Store
 
 # What the control node adds, and what therefore is no difference between two specs.
@@ -38,10 +41,14 @@ class Outcome:
 
 
 class DeclaredSession:
-    """Makes what is asked for true, and says whether that took a change."""
+    """Makes a declared state true, and says whether that took a change."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+    def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        secrets = Secrets(store.secrets, settings.seal_key)
+        self._store = store
+        self._preparation = SessionPreparation(store, settings, secrets)
+        self._commands = SessionCommands(store, settings, secrets, clock=clock)
+        self._queries = SessionQueries(store)
 
     @classmethod
     @contextmanager
@@ -49,7 +56,7 @@ class DeclaredSession:
         settings = load_settings(Path(config))
         store = Store(settings.database_url)
         try:
-            yield cls(Sessions(store, settings))
+            yield cls(store, settings)
         finally:
             store.close()
 
@@ -58,8 +65,8 @@ class DeclaredSession:
         existing = self._active(name)
         # Seen from when it was submitted, a begin such as now+1h is what it was.
         since = existing[0].submitted_at if existing else time.time()
-        wanted = self._sessions.resolved({**spec, "name": name}, since, owner)
-        after = wanted.model_dump(mode="json", exclude=_ADDED)
+        resolved = self._preparation.resolved({**spec, "name": name}, owner, since)
+        after = resolved.model_dump(mode="json", exclude=_ADDED)
         if existing:
             before = existing[0].spec.model_dump(mode="json", exclude=_ADDED)
             differing = sorted(key for key in after if before[key] != after[key])
@@ -71,7 +78,7 @@ class DeclaredSession:
             return Outcome(False, existing, _diff(before, after))
         if check:
             return Outcome(True, (), _diff(None, after))
-        submitted = self._sessions.submit({**spec, "name": name}, owner)
+        submitted = self._commands.submit({**spec, "name": name}, owner)
         return Outcome(True, tuple(submitted), _diff(None, after))
 
     def absent(self, name: str, by: str, *, check: bool) -> Outcome:
@@ -80,18 +87,18 @@ class DeclaredSession:
             return Outcome(False, existing, _diff(None, None))
         diff = _diff(existing[0].spec.model_dump(mode="json", exclude=_ADDED), None)
         if not check:
-            existing = tuple(self._sessions.terminate([session.id for session in existing], by))
+            existing = tuple(self._commands.terminate([session.id for session in existing], by))
         return Outcome(True, existing, diff)
 
     def waited(self, outcome: Outcome, timeout_s: float) -> Outcome:
         """The outcome when all have got where they were to go, or with a failure that says what became of one."""
         if not outcome.sessions:
             return outcome
-        now = list(self._sessions.store.get([session.id for session in outcome.sessions]).values())
+        now = list(self._store.get([session.id for session in outcome.sessions]).values())
         ending = all(session.state in FINAL or session.ends_for_good for session in now)
         failure = None
         try:
-            for changed in self._sessions.wait_for(now, lambda s: not ending and _arrived(s), timeout_s):
+            for changed in self._queries.wait_for(now, lambda s: not ending and _arrived(s), timeout_s):
                 now = changed
         except TimeoutError:
             late = next(session for session in now if session.state not in FINAL and not _arrived(session))
@@ -104,7 +111,7 @@ class DeclaredSession:
     def _active(self, name: str) -> tuple[Session, ...]:
         """The session of that name or all of the array, unless all of it has ended."""
         try:
-            found = self._sessions.store.find_all(name)
+            found = self._store.find_all(name)
         except NotFoundError:
             return ()
         named = all(name in {session.name, session.array_name} for session in found)

@@ -1,4 +1,4 @@
-"""What a person chooses from who fills in a session's spec, and the spec of an earlier session to begin from."""
+"""What a user chooses from to fill in a session's spec, and the spec of an earlier session to begin from."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,9 @@ from muster.core.values.errors import SpecError
 from muster.core.values.slots import Slots
 from muster.service.images.known import known_images
 from muster.service.reach.ssh_access import control_public_key
-from muster.service.sessions.sessions import Sessions
+from muster.service.secrets.secrets import Secrets
+from muster.settings import Settings
+from muster.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +43,25 @@ class LaunchChoices:
     agents: tuple[str, ...]
 
 
-def launch_choices(service: Sessions, user: str) -> LaunchChoices:
-    """Those that this user has."""
-    agents = service.store.agents()
+def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str) -> LaunchChoices:
+    """Return what this user may choose from."""
+    agents = store.agents()
     gpus = [gpu for agent in agents for gpu in agent.gpus]
     images = {}
-    for image in known_images(service, user):
+    for image in known_images(store, settings, user):
         version = image.version
         held = f"on {len(image.held_by)} agents" if image.held_by else "pulled when it is first used"
         images[version.words[0]] = ", ".join(part for part in (version.description, held) if part)
     return LaunchChoices(
         images=images,
-        default_image=service.settings.default_image,
+        default_image=settings.default_image,
         folders=tuple(
             folder.name if folder.owner == user else f"{folder.owner}/{folder.name}"
-            for folder in service.store.folders.mountable(user, SessionSpec().project)
+            for folder in store.folders.mountable(user, SessionSpec().project)
             if not (folder.in_every_session and folder.owner == user)
         ),
-        secrets=tuple(secret.name for secret in service.secrets.of(user)),
-        apps=tuple(service.settings.app_kinds()),
+        secrets=tuple(secret.name for secret in secrets.of(user)),
+        apps=tuple(settings.app_kinds()),
         groups=_groups(agents),
         gpu_models=tuple(sorted({gpu.model for gpu in gpus})),
         units_per_gpu=max((gpu.units for gpu in gpus), default=0),
@@ -67,12 +69,15 @@ def launch_choices(service: Sessions, user: str) -> LaunchChoices:
     )
 
 
-def spec_again(service: Sessions, session: Session) -> dict[str, Any]:
-    """What to submit for another session like this one: without what the queue added, and what was of its time."""
+def spec_again(settings: Settings, session: Session) -> dict[str, Any]:
+    """Return what to submit for another session like this one.
+
+    It lacks what the queue added, and what held at its time only.
+    """
     spec = session.spec
-    own_key = control_public_key(service.settings)
-    kinds = service.settings.app_kinds()
-    sshd_port = service.settings.launch_policy().sshd_port
+    own_key = control_public_key(settings)
+    kinds = settings.app_kinds()
+    sshd_port = settings.launch_policy().sshd_port
     changes: dict[str, Any] = {
         "begin": None,
         "ssh_keys": tuple(key for key in spec.ssh_keys if key != own_key),

@@ -1,4 +1,4 @@
-"""Changes of sessions as they happen, read once for all who listen."""
+"""Changes of sessions as they happen, read once for all handlers."""
 
 import logging
 import threading
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from muster.core.model.session import Session
 from muster.core.values.errors import StoreUnavailableError
-from muster.service.questions.why import seen_sessions
-from muster.service.sessions.sessions import Sessions
+from muster.service.sessions.visibility import visible_sessions
 from muster.store.sessions.changes import Change
+from muster.store.store import Store
 
 log = logging.getLogger("muster.live")
 POLL_S = 0.2
@@ -19,28 +19,28 @@ _MOST_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveChange:
-    """A line of a session's story, and the session as it is since; all who listen are given the same one.
+    """A change and the session as it is since; every handler gets the same one.
 
-    `told_owner` is the session as its owner is told of it: without others' names in why it waits.
+    `visible_to_owner` is the session as its owner may see it: its wait names no session of others.
     """
 
     change: Change
     session: Session
-    told_owner: Session
+    visible_to_owner: Session
 
 
-Listener = Callable[[Sequence[LiveChange]], None]
+ChangeHandler = Callable[[Sequence[LiveChange]], None]
 
 
 class LiveChanges:
-    """One thread reads the store for any number of listeners, and does not while there is none.
+    """One thread that reads the store for any number of handlers, and rests while there is none.
 
-    Where the database tells of news it is woken by them, and otherwise it looks five times a second.
+    A database that can notify wakes it; otherwise it reads five times a second.
     """
 
-    def __init__(self, service: Sessions) -> None:
-        self._service = service
-        self._listeners: set[Listener] = set()
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._handlers: set[ChangeHandler] = set()
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._stopped = threading.Event()
@@ -49,7 +49,7 @@ class LiveChanges:
     @contextmanager
     def running(self) -> Iterator[None]:
         reader = threading.Thread(target=self._run, name="live", daemon=True)
-        with self._service.store.listen(lambda _message: self._news.set()):
+        with self._store.listen(lambda _message: self._news.set()):
             reader.start()
             try:
                 yield
@@ -58,28 +58,28 @@ class LiveChanges:
                 self._news.set()
                 reader.join()
 
-    def add(self, listener: Listener) -> int:
-        """Calls it from another thread with what happens from now on; the number of the last change before that."""
+    def add(self, handler: ChangeHandler) -> int:
+        """Call the handler with all later changes, from another thread; return the number of the last one before."""
         with self._lock:
-            if not self._listeners:
-                self._last = self._service.store.last_event()
-            self._listeners.add(listener)
+            if not self._handlers:
+                self._last = self._store.last_event()
+            self._handlers.add(handler)
             self._news.set()
             return self._last
 
-    def remove(self, listener: Listener) -> None:
+    def remove(self, handler: ChangeHandler) -> None:
         with self._lock:
-            self._listeners.discard(listener)
+            self._handlers.discard(handler)
 
     def after(self, number: int, until: int) -> list[LiveChange]:
-        """What a listener missed: the changes after one number, up to another; not more than some hundreds."""
-        changes = self._service.store.changes.after(number, _MOST_AT_ONCE)
-        return self._told([change for change in changes if change.id <= until])
+        """Return the changes that a handler missed: after one number and up to another, some hundreds at most."""
+        changes = self._store.changes.after(number, _MOST_AT_ONCE)
+        return self._with_sessions([change for change in changes if change.id <= until])
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             with self._lock:
-                idle = not self._listeners
+                idle = not self._handlers
             self._news.wait(None if idle else POLL_S)
             self._news.clear()
             try:
@@ -90,34 +90,34 @@ class LiveChanges:
                 self._stopped.wait(POLL_S)
 
     def _read(self) -> bool:
-        """Whether there may be more."""
+        """Pass on the next changes; return whether there may be more."""
         with self._lock:
-            if not self._listeners:
+            if not self._handlers:
                 return False
             last = self._last
-        # Without the lock: whoever comes or goes does not wait for the database.
-        changes = self._service.store.changes.after(last, _MOST_AT_ONCE)
+        # Without the lock: adding and removing handlers does not wait for the database.
+        changes = self._store.changes.after(last, _MOST_AT_ONCE)
         if not changes:
             return False
-        told = self._told(changes)
+        found = self._with_sessions(changes)
         with self._lock:
-            # Those who are here now may have come when all others had gone, and later than these changes.
-            news = [live for live in told if live.change.id > self._last]
+            # The handlers of now may have come after all others had gone, and after these changes.
+            news = [live for live in found if live.change.id > self._last]
             self._last = max(self._last, changes[-1].id)
             if news:
-                for listener in self._listeners:
-                    listener(news)
+                for handler in self._handlers:
+                    handler(news)
         return len(changes) == _MOST_AT_ONCE
 
-    def _told(self, changes: Sequence[Change]) -> list[LiveChange]:
-        now = self._service.store.get(list(dict.fromkeys(change.session_id for change in changes)))
-        told_owner = {key: self._told_owner(session) for key, session in now.items()}
+    def _with_sessions(self, changes: Sequence[Change]) -> list[LiveChange]:
+        now = self._store.get(list(dict.fromkeys(change.session_id for change in changes)))
+        visible_to_owner = {key: self._as_owner_sees(session) for key, session in now.items()}
         return [
-            LiveChange(change, now[change.session_id], told_owner[change.session_id])
+            LiveChange(change, now[change.session_id], visible_to_owner[change.session_id])
             for change in changes
             if change.session_id in now
         ]
 
-    def _told_owner(self, session: Session) -> Session:
-        (told,) = seen_sessions(self._service, [session], lambda other: other.owner == session.owner)
-        return told
+    def _as_owner_sees(self, session: Session) -> Session:
+        (visible,) = visible_sessions(self._store, [session], lambda other: other.owner == session.owner)
+        return visible

@@ -1,17 +1,10 @@
 """Sessions, kernels, agents and stories as plain data: what `--json` prints and the Ansible module returns."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, cast
 
-from muster.core.model.agent import Agent
-from muster.core.model.session import Kernel, Session
-from muster.store.store import StoryLine
-
-
-def timestamp(seconds: float | None) -> str | None:
-    """RFC 3339, in UTC."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+from muster.core.model.session import Kernel, Session, StoryLine
+from muster.core.values.moment import timestamp
 
 
 def why_text(session: Session) -> str:
@@ -84,19 +77,3 @@ def kernel_json(kernel: Kernel) -> dict[str, Any]:
 
 def story_json(line: StoryLine) -> dict[str, Any]:
     return {"at": timestamp(line.at), "from": line.from_state, "to": line.to_state, "reason": line.reason}
-
-
-def agent_json(agent: Agent, free: dict[str, int], kernels: int) -> dict[str, Any]:
-    return {
-        "id": agent.id,
-        "resource_group": agent.resource_group,
-        "state": agent.state,
-        "problem": agent.problem or None,
-        "capacity": asdict(agent.capacity),
-        "free": free,
-        "kernels": kernels,
-        "gpus": [asdict(gpu) for gpu in agent.gpus],
-        "fgpu_problem": agent.fgpu_obstacle or None,
-        "observed_at": timestamp(agent.observed_at),
-        "docker": agent.report.get("docker"),
-    }

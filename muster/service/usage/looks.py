@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import NotPossibleInStateError
-from muster.service.sessions.sessions import Sessions
 from muster.service.usage.live import KernelNow, LiveUses
 from muster.store.store import Store
 
@@ -12,15 +11,15 @@ _PATIENCE_S = 15.0
 
 
 def looks(
-    service: Sessions, references: Sequence[str], owner: str | None, interval_s: float, *, once: bool
+    store: Store, references: Sequence[str], owner: str | None, interval_s: float, *, once: bool
 ) -> Iterator[list[KernelNow]]:
     """By session and rank; of all sessions of the owner (None: everybody) that run, where none is named.
 
     With `once` there is one look, which has rates: agents are asked twice for it. Raises NotFoundError, and
     NotPossibleInStateError for one that does not run.
     """
-    running = _running(service.store, references, owner)
-    uses = LiveUses(running, {agent.id: agent for agent in service.store.agents()}, interval_s)
+    running = _running(store, references, owner)
+    uses = LiveUses(running, {agent.id: agent for agent in store.agents()}, interval_s)
     uses.start()
     try:
         if once:

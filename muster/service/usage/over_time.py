@@ -8,42 +8,42 @@ from typing import Any
 from muster.core.model.agent_sample import MEASURES, Amount
 from muster.core.usage.over_time import UseOverTime, added, span_named, use_over_time
 from muster.core.values.errors import NotFoundError
-from muster.service.sessions.sessions import Sessions
-from muster.service.sessions.views import timestamp
+from muster.core.values.moment import timestamp
+from muster.store.store import Store
 
 
-def use_of_agent(service: Sessions, agent_id: str, span_name: str) -> UseOverTime:
+def use_of_agent(store: Store, agent_id: str, span_name: str) -> UseOverTime:
     """Raises NotFoundError and BadInputError."""
     span = span_named(span_name)
-    if all(agent.id != agent_id for agent in service.store.agents()):
+    if all(agent.id != agent_id for agent in store.agents()):
         raise NotFoundError(f"there is no agent {agent_id!r}; see `muster agents`")
     now = time.time()
-    rows = service.store.samples.of_agent(span, now - span.length_s - span.step_s, agent_id)
+    rows = store.samples.of_agent(span, now - span.length_s - span.step_s, agent_id)
     return use_over_time(span, rows, now)
 
 
-def use_of_cluster(service: Sessions, span_name: str) -> UseOverTime:
+def use_of_cluster(store: Store, span_name: str) -> UseOverTime:
     """Of all agents, also of those that are there no more. Raises BadInputError."""
     span = span_named(span_name)
     now = time.time()
-    by_group = service.store.samples.by_group(span, now - span.length_s - span.step_s)
+    by_group = store.samples.by_group(span, now - span.length_s - span.step_s)
     times = {at for rows in by_group.values() for at in rows}
     rows = {at: added([rows[at] for rows in by_group.values() if at in rows]) for at in times}
     return use_over_time(span, rows, now)
 
 
-def use_of_groups(service: Sessions, span_name: str) -> dict[str, UseOverTime]:
+def use_of_groups(store: Store, span_name: str) -> dict[str, UseOverTime]:
     """Of those that have agents. Raises BadInputError."""
     span = span_named(span_name)
     now = time.time()
-    rows = service.store.samples.by_group(span, now - span.length_s - span.step_s)
-    groups = sorted({agent.resource_group for agent in service.store.agents()})
+    rows = store.samples.by_group(span, now - span.length_s - span.step_s)
+    groups = sorted({agent.resource_group for agent in store.agents()})
     return {group: use_over_time(span, rows.get(group, {}), now) for group in groups}
 
 
-def use_of_group(service: Sessions, group: str, span_name: str) -> UseOverTime:
+def use_of_group(store: Store, group: str, span_name: str) -> UseOverTime:
     """Raises NotFoundError and BadInputError."""
-    found = use_of_groups(service, span_name)
+    found = use_of_groups(store, span_name)
     if group not in found:
         raise NotFoundError(f"there is no agent in a resource group {group!r}; see `muster agents`")
     return found[group]

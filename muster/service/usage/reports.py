@@ -8,8 +8,7 @@ from typing import Any
 from muster.core.usage.report import KEYS, Line
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import parse_moment
-from muster.service.sessions.views import timestamp
+from muster.core.values.moment import parse_moment, timestamp
 from muster.service.usage.views import line_json
 
 DEFAULT_SPAN_S = 30 * 86400.0

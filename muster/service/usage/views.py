@@ -7,7 +7,7 @@ from typing import Any
 from muster.core.model.session import Session
 from muster.core.usage.kernel import KernelUse
 from muster.core.usage.report import Line, Totals
-from muster.service.sessions.views import timestamp
+from muster.core.values.moment import timestamp
 
 AMOUNTS = tuple(field.name for field in fields(Totals))
 _DIGITS = 6

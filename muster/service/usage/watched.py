@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import StoreUnavailableError
-from muster.service.sessions.sessions import Sessions
 from muster.service.usage.live import KernelNow, LiveUses
+from muster.store.store import Store
 
 log = logging.getLogger("muster.live")
 INTERVAL_S = 2.0
@@ -54,10 +54,8 @@ StartUses = Callable[[Sequence[Session], Mapping[str, Agent], float], LiveUses]
 class WatchedUses:
     """One poller for each session that is watched; it ends some seconds after the last one has asked for it."""
 
-    def __init__(
-        self, service: Sessions, uses: StartUses = LiveUses, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._service = service
+    def __init__(self, store: Store, uses: StartUses = LiveUses, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
         self._uses = uses
         self._clock = clock
         self._lock = threading.Lock()
@@ -99,7 +97,7 @@ class WatchedUses:
         return ""
 
     def _begin(self, session: Session) -> "_Watch":
-        agents = {agent.id: agent for agent in self._service.store.agents()}
+        agents = {agent.id: agent for agent in self._store.agents()}
         watch = _Watch(session, self._uses([session], agents, INTERVAL_S))
         self._watches[session.id] = watch
         threading.Thread(target=self._follow, args=[watch], name=f"use of {session.name}", daemon=True).start()
@@ -128,7 +126,7 @@ class WatchedUses:
 
     def _agents(self) -> Mapping[str, Agent]:
         try:
-            return {agent.id: agent for agent in self._service.store.agents()}
+            return {agent.id: agent for agent in self._store.agents()}
         except StoreUnavailableError as error:
             log.warning("%s", error)
             return {}

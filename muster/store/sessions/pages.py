@@ -35,7 +35,7 @@ class SessionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class PageWanted:
+class ListPageRequest:
     """`sort` is one of SORTS; `after` the place of the last session of the page before."""
 
     limit: int
@@ -45,7 +45,7 @@ class PageWanted:
 
 
 def session_ids_of_page(
-    engine: sa.Engine, filtered: SessionFilter, page: PageWanted
+    engine: sa.Engine, filtered: SessionFilter, page: ListPageRequest
 ) -> tuple[list[str], Place | None, int]:
     """The page's ids in its order, the last one's place if there are more behind it, and how many there are at all."""
     columns = SORTS[page.sort]

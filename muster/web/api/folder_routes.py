@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from muster.core.model.folders import Folder, FolderUser
-from muster.service.folders.owned import DEFAULT_PROJECT, FoldersWanted
-from muster.service.folders.views import FolderRemoved, FoldersTold, FolderTold, folder_json, removed_json
+from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
+from muster.service.folders.views import FolderDetails, FolderListing, FolderRemoved, folder_json, removed_json
 from muster.web.api import models
 from muster.web.api.requests import Replying, note_owner
 from muster.web.caller import Asked
@@ -44,13 +44,13 @@ def list_folders(
     sizes: Annotated[bool, Query(description="ask the agents what they hold, which takes seconds")] = False,
 ) -> Response:
     """The caller's own, and those shared with him or with the project."""
-    return reply(FoldersTold, asked.folders.search(FoldersWanted(all_, project, owner, sizes)), _items)
+    return reply(FolderListing, asked.folders.search(FolderQuery(all_, project, owner, sizes)), _items)
 
 
 @router.post("", status_code=201, response_model=models.FolderView, responses=answers(409, 422))
 def create(asked: Asked, reply: Replying, wanted: models.FolderRequest, owner: Of) -> Response:
     """Make a folder. Agents that do not answer make it when a session of theirs mounts it."""
-    return reply(FoldersTold, asked.folders.create(wanted.name, owner, wanted.quota_bytes), _one, 201)
+    return reply(FolderListing, asked.folders.create(wanted.name, owner, wanted.quota_bytes), _one, 201)
 
 
 @router.get("/{folder}", response_model=models.FolderView, responses=answers(404, 422), summary="Show a folder")
@@ -63,7 +63,7 @@ def show(
     project: Project = DEFAULT_PROJECT,
     sizes: Annotated[bool, Query(description="ask the agents what it holds, which takes seconds")] = True,
 ) -> Response:
-    return reply(FoldersTold, asked.folders.show(folder, owner, project=project, sizes=sizes), _one)
+    return reply(FolderListing, asked.folders.show(folder, owner, project=project, sizes=sizes), _one)
 
 
 @router.delete("/{folder}", response_model=models.FolderRemovedView, responses=answers(404, 409, 422))
@@ -78,14 +78,14 @@ def set_quota(
     asked: Asked, reply: Replying, folder: Name, wanted: models.QuotaRequest, *, owner: Owner = None
 ) -> Response:
     """Change how much it may hold; enforced where agents can."""
-    return reply(FoldersTold, asked.folders.set_quota(folder, owner, wanted.quota_bytes), _one)
+    return reply(FolderListing, asked.folders.set_quota(folder, owner, wanted.quota_bytes), _one)
 
 
 @router.post("/{folder}/share", response_model=models.FolderView, responses=answers(404, 422))
 def share(asked: Asked, reply: Replying, folder: Name, wanted: models.ShareRequest, owner: Of) -> Response:
     """Let a user, or all sessions of a project, mount it; whoever has a share already gets this one instead."""
     shared = asked.folders.share(folder, owner, wanted.grantee, read_only=wanted.read_only)
-    return reply(Folder, shared, lambda one: {**folder_json(FolderTold(one)), "problems": {}})
+    return reply(Folder, shared, lambda one: {**folder_json(FolderDetails(one)), "problems": {}})
 
 
 @router.post("/{folder}/unshare", response_model=models.UnsharedView, responses=answers(404, 422))
@@ -98,10 +98,10 @@ def unshare(
     return reply(list[FolderUser], keep, lambda users: {**told, "still_mounted_by": [user.session for user in users]})
 
 
-def _items(told: FoldersTold) -> dict[str, object]:
+def _items(told: FolderListing) -> dict[str, object]:
     return {"items": [folder_json(one) for one in told.items], "problems": dict(told.problems)}
 
 
-def _one(told: FoldersTold) -> dict[str, object]:
+def _one(told: FolderListing) -> dict[str, object]:
     (one,) = told.items
     return {**folder_json(one), "problems": dict(told.problems)}

@@ -7,10 +7,13 @@ from fastapi.responses import JSONResponse
 
 from muster.core.model.session import Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
-from muster.service.backend import Details, DryRun, Submitted, Why
 from muster.service.local_backend import LocalBackend
+from muster.service.questions.details import Details
+from muster.service.questions.dry_run import DryRun
 from muster.service.questions.views import answer_json, details_json, why_json
-from muster.service.sessions.listing import PageWanted, SessionFilter, SessionPage
+from muster.service.questions.why import Why
+from muster.service.sessions.commands import Submitted
+from muster.service.sessions.list_pages import ListPageRequest, SessionFilter, SessionListPage
 from muster.service.sessions.views import session_json, story_json
 from muster.web.api import models
 from muster.web.api.requests import Body, Replying, note_owner, note_sessions
@@ -56,8 +59,8 @@ def list_sessions(
         resource_group=resource_group,
         name_contains=name_contains,
     )
-    page = PageWanted(limit, sort.removeprefix("-"), descending=sort.startswith("-"))
-    return reply(SessionPage, asked.page(filtered, page, cursor), _page_json)
+    page = ListPageRequest(limit, sort.removeprefix("-"), descending=sort.startswith("-"))
+    return reply(SessionListPage, asked.page(filtered, page, cursor), _page_json)
 
 
 @router.post(
@@ -141,7 +144,7 @@ def why(
 def events(asked: Asked, session: Reference) -> Response:
     """Its story, a line for each change."""
     found = asked.find(session)
-    return JSONResponse({"items": [story_json(line) for line in asked.service.store.story(found.id)]})
+    return JSONResponse({"items": [story_json(line) for line in asked.story(found.id)]})
 
 
 @router.delete("/{session}", response_model=models.SessionsView, responses=answers(404, 409))
@@ -190,7 +193,7 @@ def _changed(request: Request, reply: Replying, sessions: list[Session]) -> Resp
     return reply(list[Session], sessions, lambda changed: {"items": [session_json(session) for session in changed]})
 
 
-def _page_json(page: SessionPage) -> dict[str, Any]:
+def _page_json(page: SessionListPage) -> dict[str, Any]:
     items = [session_json(session) for session in page.sessions]
     return {"items": items, "next_cursor": page.cursor, "total": page.total}
 

@@ -17,11 +17,10 @@ from fastapi.concurrency import run_in_threadpool
 from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.values.errors import MusterError
-from muster.service.identity.tokens import signed_in
 from muster.service.local_backend import LocalBackend
-from muster.service.reach.app_gateway import AppWay, way_to_app
+from muster.service.reach.app_gateway import AppWay
+from muster.service.service import Service
 from muster.service.sessions.live import LiveChange, LiveChanges
-from muster.service.sessions.sessions import Sessions
 from muster.web.opened_apps.listener import AppListener, AppListening
 from muster.web.problems import TooManyError
 
@@ -59,7 +58,7 @@ class _Opened:
 
 
 class AppGateway:
-    def __init__(self, service: Sessions, listening: AppListening) -> None:
+    def __init__(self, service: Service, listening: AppListening) -> None:
         self._service = service
         self._listening = listening
         self._opened: dict[_Key, asyncio.Task[_Opened]] = {}
@@ -90,14 +89,14 @@ class AppGateway:
             self._close(key)
         if key not in self._opened:
             self._check_room(asked.user)
-            task = self._opened[key] = asyncio.create_task(self._open(session, app, browser))
+            task = self._opened[key] = asyncio.create_task(self._open(asked, session, app, browser))
             task.add_done_callback(lambda done: self._forget_failed(key, done))
         opened = await asyncio.shield(self._opened[key])
         self._look.set()
         return session, app, opened.listener.entrance()
 
-    async def _open(self, session: Session, app: App, browser: Browser) -> _Opened:
-        way = await run_in_threadpool(way_to_app, self._service, session, app)
+    async def _open(self, asked: LocalBackend, session: Session, app: App, browser: Browser) -> _Opened:
+        way = await run_in_threadpool(asked.way_to_app, session, app)
         try:
             bound = self._bound()
             listener = AppListener(self._listening, bound, way, f"{browser.scheme}://{browser.host}")
@@ -157,7 +156,7 @@ class AppGateway:
         if opened.listener.used_at < time.monotonic() - IDLE_S or not opened.way.is_open():
             return False
         try:
-            asked = LocalBackend(self._service, signed_in(self._service.store, opened.browser.secret))
+            asked = self._service.backend(self._service.tokens.signed_in(opened.browser.secret))
             session, app = asked.openable_app(key.session_id, key.app.name)
         except MusterError:
             # Also where the database cannot be asked: he opens it again.

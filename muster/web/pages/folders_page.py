@@ -10,8 +10,8 @@ from muster.core.model.folders import Folder, named
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes, parse_bytes
-from muster.service.folders.owned import DEFAULT_PROJECT, FoldersWanted
-from muster.service.folders.views import FolderTold
+from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
+from muster.service.folders.views import FolderDetails
 from muster.web.pages.visitor import Visiting, Visitor
 
 router = APIRouter(prefix="/folders", include_in_schema=False)
@@ -25,7 +25,7 @@ def folders(
     visitor: Visiting, *, project: Text = DEFAULT_PROJECT, everybody: bool = False, sizes: bool = False
 ) -> Response:
     """With `sizes` the agents are asked how much the folders hold, which takes seconds."""
-    wanted = FoldersWanted(everything=everybody, project=project.strip() or DEFAULT_PROJECT, sizes=sizes)
+    wanted = FolderQuery(everything=everybody, project=project.strip() or DEFAULT_PROJECT, sizes=sizes)
     told = visitor.backend.folders.search(wanted)
     return visitor.page(
         "folders.html",
@@ -100,7 +100,7 @@ def _path(folder: Folder) -> str:
     return f"/folders/{quote(folder.owner, safe='')}/{quote(folder.name, safe='')}"
 
 
-def _may_change(visitor: Visitor, told: FolderTold) -> bool:
+def _may_change(visitor: Visitor, told: FolderDetails) -> bool:
     return visitor.may_change and (visitor.is_admin or told.folder.owner == visitor.user)
 
 

@@ -21,7 +21,7 @@ _DONE = {"hold": "held", "release": "released", "cancel": "cancelled"}
 @router.get("/queue")
 def queue(visitor: Visiting, selected: Selected = []) -> Response:  # noqa: B006 - FastAPI copies it
     """The live part asks with those that are selected, so that they stay so."""
-    groups = groups_of(visitor.backend.seen_queue(), time.time(), _clock_text, frozenset(selected))
+    groups = groups_of(visitor.backend.visible_queue(), time.time(), _clock_text, frozenset(selected))
     return visitor.page("queue.html", groups=groups, most_rows=MOST_ROWS)
 
 

@@ -8,7 +8,7 @@ from muster.core.model.plan import Wait, WaitCode
 from muster.core.model.session import Session
 from muster.core.whatif.explain import HOPELESS, Surroundings, code_text, explain
 from muster.core.whatif.start_estimate import start_told
-from muster.service.questions.queue import SeenQueue
+from muster.service.questions.queue import VisibleQueue
 from muster.service.questions.what_if import Queued
 
 MOST_ROWS = 200
@@ -47,7 +47,9 @@ class Group:
     summary: str
 
 
-def groups_of(seen: SeenQueue, now: float, clock_text: Callable[[float], str], selected: frozenset[str]) -> list[Group]:
+def groups_of(
+    seen: VisibleQueue, now: float, clock_text: Callable[[float], str], selected: frozenset[str]
+) -> list[Group]:
     """Every resource group in which something waits, by name; `selected` are ids of sessions."""
     around = Surroundings(now, clock_text, seen.names)
     found: dict[str, list[Queued]] = {name: [] for name in sorted(seen.lengths)}

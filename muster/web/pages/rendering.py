@@ -15,8 +15,9 @@ from starlette.staticfiles import StaticFiles
 
 from muster.core.model.session import FINAL
 from muster.core.values.duration import format_duration
+from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_bytes, format_milli, format_slots
-from muster.service.sessions.views import timestamp, why_text
+from muster.service.sessions.views import why_text
 
 STATIC = Path(__file__).parents[1] / "static"
 _FOREVER = "public, max-age=31536000, immutable"

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from muster.service.identity.tokens import NoTokenError, sign_in, sign_out, token_of
+from muster.service.identity.tokens import NoTokenError
 from muster.web.caller import FailureLimit, service_of
 from muster.web.pages.visitor import (
     ForeignPageError,
@@ -41,14 +41,14 @@ def sign_in_with_token(
     limit: FailureLimit = request.app.state.failures
     address = request.client.host if request.client else ""
     limit.check(address)
-    store = service_of(request).store
+    tokens = service_of(request).tokens
     try:
-        found = token_of(store, token.strip())
+        found = tokens.of_secret(token.strip())
     except NoTokenError as error:
         limit.failed(address)
         return _page(request, wanted, str(error), 401)
     request.state.caller = found
-    secret, lifetime_s = sign_in(store, found)
+    secret, lifetime_s = tokens.sign_in(found)
     response = RedirectResponse(local_path(wanted), 303)
     response.set_cookie(
         cookie_name(request),
@@ -63,7 +63,7 @@ def sign_in_with_token(
 
 @router.post("/sign-out")
 def sign_out_of_it(request: Request, visitor: Visiting) -> Response:
-    sign_out(visitor.backend.service.store, request.cookies[cookie_name(request)])
+    service_of(request).tokens.sign_out(request.cookies[cookie_name(request)])
     response = visitor.go("/sign-in")
     response.delete_cookie(cookie_name(request), secure=is_secure(request), httponly=True, samesite="lax")
     return response

@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 
 from muster.core.model.token import Token
 from muster.core.values.errors import MusterError
-from muster.service.identity.tokens import NoTokenError, ScopeError, signed_in
+from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import LocalBackend
 from muster.web.caller import service_of
 from muster.web.pages.rendering import rendered
@@ -64,7 +64,7 @@ class Visitor:
     def is_signed_in(self) -> bool:
         """Still; for what goes on for long."""
         try:
-            signed_in(self.backend.service.store, self.connection.cookies[cookie_name(self.connection)])
+            service_of(self.connection).tokens.signed_in(self.connection.cookies[cookie_name(self.connection)])
         except NoTokenError:
             return False
         return True
@@ -168,12 +168,12 @@ def _visitor(connection: HTTPConnection, secret: str) -> Visitor:
     """Raises NotSignedInError."""
     service = service_of(connection)
     try:
-        token = signed_in(service.store, secret)
+        token = service.tokens.signed_in(secret)
     except NoTokenError as error:
         raise NotSignedInError(str(error)) from None
     connection.state.caller = token
     csrf = hashlib.sha256(f"csrf {secret}".encode()).hexdigest()
-    return Visitor(LocalBackend(service, token), csrf, connection)
+    return Visitor(service.backend(token), csrf, connection)
 
 
 def local_path(url: str) -> str:

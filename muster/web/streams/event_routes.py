@@ -1,15 +1,16 @@
 """`/api/v1/events`: changes of sessions as they happen, as server-sent events."""
 
 import json
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 
 from muster.core.model.session import Session
+from muster.core.values.moment import timestamp
 from muster.service.sessions.live import LiveChange
-from muster.service.sessions.views import session_json, timestamp
-from muster.web.caller import Asked, still_valid
+from muster.service.sessions.views import session_json
+from muster.web.caller import Asked
 from muster.web.problems import answers
 from muster.web.streams.listeners import listen
 
@@ -27,7 +28,7 @@ async def events(request: Request, asked: Asked, *, last_event_id: LastEventId =
     is there. A reader that is too slow is cut off: it comes back with its Last-Event-ID.
     """
     event = _to_all_seeing if asked.token.sees_all else _to_owner
-    return await listen(request, asked, event, last_event_id, partial(still_valid, asked))
+    return await listen(request, asked, event, last_event_id, asked.token_is_valid)
 
 
 # Once for all who listen, not for each.
@@ -38,7 +39,7 @@ def _to_all_seeing(live: LiveChange) -> str:
 
 @lru_cache(maxsize=1000)
 def _to_owner(live: LiveChange) -> str:
-    return _event(live, live.told_owner)
+    return _event(live, live.visible_to_owner)
 
 
 def _event(live: LiveChange, session: Session) -> str:

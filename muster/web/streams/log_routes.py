@@ -1,13 +1,12 @@
 """What kernels write, as a stream that ends when its reader goes."""
 
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from muster.service.reach.logs import LogWanted
+from muster.service.reach.logs import LogRequest
 from muster.web.api.session_routes import Reference
-from muster.web.caller import Asked, still_valid
+from muster.web.caller import Asked
 from muster.web.problems import answers
 from muster.web.streams.log_stream import log_answer
 
@@ -32,7 +31,5 @@ async def log(
     app: Annotated[str | None, Query(max_length=64, description="what this app has written instead")] = None,
 ) -> Response:
     """What a kernel has written: while it runs as it comes, afterwards what was kept."""
-    wanted = LogWanted(follow=follow, tail=tail, timestamps=timestamps, app=app)
-    return await log_answer(
-        request, asked, session, None if kernel == "-" else kernel, wanted, partial(still_valid, asked)
-    )
+    wanted = LogRequest(follow=follow, tail=tail, timestamps=timestamps, app=app)
+    return await log_answer(request, asked, session, None if kernel == "-" else kernel, wanted, asked.token_is_valid)

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
-from muster.service.reach.logs import LogWanted
+from muster.service.reach.logs import LogRequest
 from muster.web.problems import TooManyError
 
 MOST_STREAMS = 200
@@ -83,7 +83,7 @@ async def log_answer(
     asked: LocalBackend,
     session: str,
     kernel: str | None,
-    wanted: LogWanted,
+    wanted: LogRequest,
     may_go_on: Callable[[], bool],
     headers: Mapping[str, str] | None = None,
 ) -> StreamingResponse:

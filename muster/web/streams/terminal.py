@@ -16,8 +16,9 @@ from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
 
 from muster.core.values.errors import BadInputError, MusterError, StoreUnavailableError
-from muster.service.identity.tokens import NoTokenError, signed_in
-from muster.service.reach.terminal import Terminal, still_runs
+from muster.service.identity.tokens import NoTokenError
+from muster.service.reach.terminal import Terminal
+from muster.web.caller import service_of
 from muster.web.pages.visitor import Visitor, cookie_name, websocket_visitor
 from muster.web.problems import TooManyError, problem
 
@@ -159,12 +160,12 @@ class _Conversation:
                 return ending
 
     def _must_end(self, terminal: Terminal) -> _Ending | None:
-        service, connection = self._visitor.backend.service, self._visitor.connection
+        connection = self._visitor.connection
         try:
-            signed_in(service.store, connection.cookies[cookie_name(connection)])
+            service_of(connection).tokens.signed_in(connection.cookies[cookie_name(connection)])
         except NoTokenError as error:
             return _Ending(4401, str(error))
-        if not still_runs(service, terminal.session):
+        if not self._visitor.backend.still_runs(terminal.session):
             return _Ending(4409, "the session does not run any more")
         return None
 

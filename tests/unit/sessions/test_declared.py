@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from muster.core.values.errors import BadInputError
+from muster.service.secrets.secrets import Secrets
+from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.declared import DeclaredSession, Outcome
-from muster.service.sessions.sessions import Sessions
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies import NOW
@@ -16,17 +17,32 @@ Present = Callable[..., Outcome]
 
 
 @pytest.fixture
-def sessions(tmp_path: Path) -> Sessions:
-    """Whose clock goes on by a minute at each look."""
-    settings = Settings(state_dir=tmp_path / "state", catalog=tmp_path / "images.yml")
-    times = iter(range(1000))
-    return Sessions(Store(settings.database_url), settings, lambda: NOW + 60 * next(times))
+def settings(tmp_path: Path) -> Settings:
+    return Settings(state_dir=tmp_path / "state", catalog=tmp_path / "images.yml")
 
 
 @pytest.fixture
-def present(sessions: Sessions) -> Present:
+def store(settings: Settings) -> Store:
+    return Store(settings.database_url)
+
+
+@pytest.fixture
+def declared(store: Store, settings: Settings) -> DeclaredSession:
+    """Its clock advances by a minute at each reading."""
+    times = iter(range(1000))
+    return DeclaredSession(store, settings, lambda: NOW + 60 * next(times))
+
+
+@pytest.fixture
+def commands(store: Store, settings: Settings) -> SessionCommands:
+    """Another user's way to the same sessions."""
+    return SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key))
+
+
+@pytest.fixture
+def present(declared: DeclaredSession) -> Present:
     def make(name: str, *, check: bool = False, **spec: object) -> Outcome:
-        return DeclaredSession(sessions).present(name, spec, "ada", check=check)
+        return declared.present(name, spec, "ada", check=check)
 
     return make
 
@@ -59,14 +75,14 @@ def test_another_begin_is_a_difference_and_named(present):
         present("train", begin="now+2h")
 
 
-def test_an_array_is_one_resource(present, sessions):
+def test_an_array_is_one_resource(present, commands):
     assert present("train", array="0-2%2", check=True).sessions == ()
     made = present("train", array="0-2%2")
     assert [session.name for session in made.sessions] == ["train-0", "train-1", "train-2"]
     shown = made.as_dict()
     assert (shown["changed"], shown["session"]["name"], len(shown["sessions"])) == (True, "train-0", 3)
     assert shown["kernels"] == shown["session"]["kernels"]
-    sessions.terminate(["train-1"], "ada")
+    commands.terminate(["train-1"], "ada")
     assert present("train", array="0-2%2").changed is False
     with pytest.raises(BadInputError, match="array is 0-2%2, asked for is 0-3"):
         present("train", array="0-3")
@@ -74,8 +90,7 @@ def test_an_array_is_one_resource(present, sessions):
         present("train")
 
 
-def test_an_array_is_absent_when_all_of_it_is(present, sessions):
-    declared = DeclaredSession(sessions)
+def test_an_array_is_absent_when_all_of_it_is(present, declared):
     present("train", array="0-2")
     assert declared.absent("train", "ada", check=True).changed
     gone = declared.absent("train", "ada", check=False)
@@ -84,10 +99,9 @@ def test_an_array_is_absent_when_all_of_it_is(present, sessions):
     assert present("train", array="0-2").changed
 
 
-def test_waiting_for_an_array_ends_when_the_last_is_there(present, sessions):
-    declared = DeclaredSession(sessions)
+def test_waiting_for_an_array_ends_when_the_last_is_there(present, declared, commands):
     made = present("train", array="0-2")
     late = declared.waited(made, 0.01)
     assert late.failure == "session train-0 is still PENDING after 0.01 s: see `muster why`"
-    sessions.terminate(["train"], "ada")
+    commands.terminate(["train"], "ada")
     assert declared.waited(made, 10).failure is None

@@ -62,10 +62,6 @@ class EmptyStore:
         return (make_agent("a1"),)
 
 
-class Service:
-    store = EmptyStore()
-
-
 @pytest.fixture
 def clock():
     return Clock()
@@ -75,7 +71,7 @@ def clock():
 def hub(clock, monkeypatch):
     monkeypatch.setattr("muster.service.usage.watched.INTERVAL_S", 0.001)
     FakeUses.made = ()
-    made = WatchedUses(Service(), FakeUses, clock)
+    made = WatchedUses(EmptyStore(), FakeUses, clock)
     yield made
     made.close()
 

@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
-from muster.service.identity.tokens import create_token
-from muster.service.sessions.sessions import Sessions
-from muster.settings import load_settings
+from muster.service.secrets.secrets import Secrets
+from muster.service.service import Service
+from muster.settings import Settings, load_settings
 from muster.store.store import Store
 from muster.web.app import make_app
 from tests.command_line import write_settings
@@ -23,8 +24,21 @@ from tests.command_line import write_settings
 Caller = Callable[..., TestClient]
 
 
+@dataclass(frozen=True)
+class ServedNode:
+    """A control node's service layer, beside the store behind it, which tests fill and read."""
+
+    store: Store
+    settings: Settings
+    service: Service
+
+    @property
+    def secrets(self) -> Secrets:
+        return Secrets(self.store.secrets, self.settings.seal_key)
+
+
 @pytest.fixture
-def service(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sessions]:
+def service(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedNode]:
     (tmp_path / "state").mkdir(mode=0o700)
     shutil.copy(empty_database, tmp_path / "state" / "muster.db")
     config = write_settings(tmp_path, {})
@@ -33,22 +47,22 @@ def service(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SUDO_USER", "ada")
     settings = load_settings(config)
     store = Store(settings.database_url)
-    yield Sessions(store, settings)
+    yield ServedNode(store, settings, Service(store, settings))
     store.close()
 
 
 @pytest.fixture
-def app(service: Sessions) -> FastAPI:
-    return make_app(service)
+def app(service: ServedNode) -> FastAPI:
+    return make_app(service.service)
 
 
 @pytest.fixture
-def secret_of(service: Sessions) -> Callable[..., str]:
+def secret_of(service: ServedNode) -> Callable[..., str]:
     """A token's secret for a user."""
 
     def make(user: str, scope: Scope = Scope.USER) -> str:
         name = f"{user}-{scope}"
-        return create_token(service.store, name, user, scope, None)[1]
+        return service.service.tokens.create(name, user, scope, None)[1]
 
     return make
 
@@ -70,7 +84,7 @@ def caller(app: FastAPI, secret_of: Callable[..., str]) -> Iterator[Caller]:
 
 
 @pytest.fixture
-def browser(app: FastAPI, service: Sessions) -> Iterator[Callable[..., TestClient]]:
+def browser(app: FastAPI, service: ServedNode) -> Iterator[Callable[..., TestClient]]:
     """Clients that have signed in to the pages as such a user, and send what a page's htmx would send.
 
     Each has its token's `secret`, its `cookie` and its `csrf`.
@@ -78,7 +92,7 @@ def browser(app: FastAPI, service: Sessions) -> Iterator[Callable[..., TestClien
     opened: list[TestClient] = []
 
     def make(user: str, scope: Scope = Scope.USER, *, name: str | None = None, sign_in: bool = True) -> TestClient:
-        _, secret = create_token(service.store, name or f"{user}-{scope}-pages", user, scope, None)
+        _, secret = service.service.tokens.create(name or f"{user}-{scope}-pages", user, scope, None)
         client = TestClient(app, raise_server_exceptions=False)
         opened.append(client.__enter__() if not opened else client)
         client.secret = secret

@@ -16,7 +16,7 @@ from muster.core.values.errors import FieldError, MusterError, SpecError
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where
 from muster.core.whatif.hypothesis import SpecChange, Suggestion
-from muster.service.backend import DryRun
+from muster.service.questions.dry_run import DryRun
 from muster.service.sessions.launch_choices import LaunchChoices
 from muster.web.pages.launch.fields import FIELDS, OTHERS, Kind
 from muster.web.pages.launch.form import LaunchForm, shown_text, values_of

@@ -12,7 +12,7 @@ from starlette.datastructures import UploadFile
 
 from muster.core.spec.session_spec import MAX_IMAGE
 from muster.core.values.errors import BadInputError, FieldError, SpecError
-from muster.service.backend import DryRun
+from muster.service.questions.dry_run import DryRun
 from muster.web.api.requests import note_sessions
 from muster.web.pages.launch import fields as launch_fields
 from muster.web.pages.launch.answer import Preview, preview_of, problems_of, refusal

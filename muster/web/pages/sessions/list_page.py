@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
-from muster.service.sessions.listing import SORTS, PageWanted, SessionFilter
+from muster.service.sessions.list_pages import SORTS, ListPageRequest, SessionFilter
 from muster.web.api.requests import note_sessions
 from muster.web.pages.visitor import Visiting
 
@@ -79,7 +79,7 @@ def sessions(
     if sort.removeprefix("-") not in _SORTED:
         raise BadInputError(f"sort: there is no column {sort!r}; write one of {', '.join(sorted(_SORTED))}")
     wanted = Wanted(show, name.strip(), owner, project, group, sort, cursor)
-    page = PageWanted(PAGE_LENGTH, sort.removeprefix("-"), descending=sort.startswith("-"))
+    page = ListPageRequest(PAGE_LENGTH, sort.removeprefix("-"), descending=sort.startswith("-"))
     found = visitor.backend.page(wanted.filter(), page, cursor or None)
     return visitor.page(
         "sessions.html", wanted=wanted, found=found, selected=frozenset(selected), states=tuple(SessionState)

@@ -7,10 +7,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response
 
 from muster.core.model.apps import apps_of
-from muster.core.model.session import FINAL, SessionState
+from muster.core.model.session import FINAL, SessionState, kernel_named
 from muster.core.values.errors import MusterError
-from muster.service.reach.logs import LogWanted
-from muster.service.sessions.sessions import kernel_named
+from muster.service.reach.logs import LogRequest
 from muster.web.pages.visitor import Visiting, Visitor
 from muster.web.problems import problem
 from muster.web.streams.log_stream import log_answer
@@ -51,11 +50,11 @@ async def log(
 ) -> Response:
     """For the dialog's script an error is a line of text; a download's is a page."""
     if download:
-        wanted = LogWanted(timestamps=timestamps, app=app)
+        wanted = LogRequest(timestamps=timestamps, app=app)
         name = await run_in_threadpool(_file_name, visitor, session, kernel, app)
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return await log_answer(request, visitor.backend, session, kernel, wanted, visitor.is_signed_in, headers)
-    wanted = LogWanted(follow=follow, tail=tail, timestamps=timestamps, app=app)
+    wanted = LogRequest(follow=follow, tail=tail, timestamps=timestamps, app=app)
     try:
         return await log_answer(request, visitor.backend, session, kernel, wanted, visitor.is_signed_in)
     except MusterError as error:

@@ -8,8 +8,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from muster.core.model.session import Session, SessionState
 from muster.core.spec.command_line import submit_command
-from muster.service.agents.gpu_map import session_shares
-from muster.service.backend import Details
+from muster.service.questions.details import Details
 from muster.service.usage.watched import WatchedUses
 from muster.web.pages.sessions import view as session_view
 from muster.web.pages.visitor import Visiting, Visitor
@@ -81,8 +80,7 @@ def _more(details: Details) -> dict[str, Any]:
 
 def _containers(request: Request, visitor: Visitor, shown: Session) -> dict[str, Any]:
     now = _watched(request).of(shown)
-    has_gpus = any(kernel.allocation and kernel.allocation.gpus for kernel in shown.kernels)
-    shares = session_shares(shown, visitor.backend.service.store.agents()) if has_gpus else {}
+    shares = visitor.backend.shares(shown)
     return {
         "session": shown,
         "containers": session_view.rows(shown, now, shares),

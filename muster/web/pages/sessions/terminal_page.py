@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from muster.core.model.session import kernel_named
 from muster.service.reach.terminal import check_has_terminal
-from muster.service.sessions.sessions import kernel_named
 from muster.web.pages.visitor import Visiting
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)

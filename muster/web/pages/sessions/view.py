@@ -13,7 +13,8 @@ from muster.core.values.slots import format_bytes, format_milli
 from muster.core.whatif.explain import Surroundings, explain
 from muster.core.whatif.start_estimate import start_told
 from muster.service.agents.gpu_map import HeldShare
-from muster.service.backend import Details, Why
+from muster.service.questions.details import Details
+from muster.service.questions.why import Why
 from muster.service.usage.live import KernelNow
 from muster.service.usage.watched import KernelWatched, UseNow
 from muster.web.drawing.sparkline import sparkline

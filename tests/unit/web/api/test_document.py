@@ -71,7 +71,7 @@ def test_the_body_of_a_submit_is_the_session_spec_itself(app):
 
 
 def test_every_operation_asks_for_a_token_and_tells_how_it_refuses(service):
-    for path, operations in make_app(service).openapi()["paths"].items():
+    for path, operations in make_app(service.service).openapi()["paths"].items():
         for operation in operations.values():
             assert operation["security"], path
             assert set(operation["responses"]["401"]["content"]) == {"application/problem+json"}

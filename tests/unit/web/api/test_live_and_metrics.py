@@ -55,10 +55,10 @@ def test_a_listener_hears_of_his_sessions_as_they_change_and_of_no_others(client
 
 
 def test_nobody_reads_the_store_while_nobody_listens(service):
-    live = LiveChanges(service)
+    live = LiveChanges(service.store)
     heard = []
     with live.running():
-        service.submit(SMALL, "ada")
+        service.service.commands.submit(SMALL, "ada")
         assert live.add(heard.append) == service.store.last_event()
         live.remove(heard.append)
     assert heard == []

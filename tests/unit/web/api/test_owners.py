@@ -59,9 +59,9 @@ def test_why_a_session_waits_names_nobody_elses_wherever_it_is_told(caller, hers
         assert "another user's session is ahead" in told, path
         assert "private-work" in root.get(f"{SESSIONS}{path}").text, path
     assert "private-work" not in ada.post(f"{SESSIONS}/hold", json={"sessions": ["mine"]}).text
-    changes = [live for live in LiveChanges(service).after(0, 1 << 40) if live.session.id == mine["id"]]
+    changes = [live for live in LiveChanges(service.store).after(0, 1 << 40) if live.session.id == mine["id"]]
     assert changes
-    assert "private-work" not in str([live.told_owner.wait for live in changes])
+    assert "private-work" not in str([live.visible_to_owner.wait for live in changes])
 
 
 def test_lists_hold_ones_own_only_whatever_is_asked_for(caller, hers):

@@ -188,11 +188,11 @@ def test_anothers_session_and_what_is_made_of_it_are_not_there(caller, running, 
     assert eve.get(f"/api/v1/images/{IMAGE}").status_code == 404
 
 
-def test_a_commit_that_another_process_makes_is_still_making(caller, running, engine, service):
+def test_a_commit_that_another_process_makes_is_still_making(caller, running, engine, service, monkeypatch):
     running(1, "ada")
     ada = caller("ada")
     begun(ada)
-    service.commits = CommitsUnderWay()
+    monkeypatch.setattr(service.service, "_under_way", CommitsUnderWay())
     assert reached(ada, "making").total_bytes == 0
     engine.goes_on.set()
     assert reached(ada, "made").image["author"] == "ada"

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import BadInputError, MusterError
-from muster.service.identity.tokens import create_token
+from muster.service.local_backend import LocalBackend
 from muster.web.app import make_app
 from muster.web.opened_apps import gateway as app_gateway
 from muster.web.opened_apps.listener import AppListening
@@ -53,14 +53,14 @@ def ways(monkeypatch, tmp_path) -> Iterator[list]:
     made = []
     loop = Loop()
 
-    def opened(_service, session, app):
+    def opened(_backend, session, app):
         new = way(session, app, tmp_path / "app")
         new.closed = Event()
         new._ending.callback(new.closed.set)
         made.append(new)
         return new
 
-    monkeypatch.setattr(app_gateway, "way_to_app", opened)
+    monkeypatch.setattr(LocalBackend, "way_to_app", opened)
     with serving(loop, Upstream(), tmp_path / "app"):
         yield made
     loop.end()
@@ -70,7 +70,7 @@ def ways(monkeypatch, tmp_path) -> Iterator[list]:
 def app(service, ways, monkeypatch):
     del ways
     monkeypatch.setattr(app_gateway, "CHECK_S", 0.1)
-    return make_app(service, apps=AppListening("127.0.0.1", free_ports()))
+    return make_app(service.service, apps=AppListening("127.0.0.1", free_ports()))
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_way_that_cannot_be_made_is_told_and_takes_no_port(browser, monkeypatc
         raise MusterError("session hers cannot be reached by ssh: no route")
 
     with monkeypatch.context() as broken:
-        broken.setattr(app_gateway, "way_to_app", fails)
+        broken.setattr(LocalBackend, "way_to_app", fails)
         assert "cannot be reached by ssh: no route" in open_app(ada).text
     assert [open_app(ada, app=name).status_code for name in ("lab", "web")] == [200, 200]
 
@@ -204,7 +204,7 @@ def revoke(_ada, service, _session, _monkeypatch, _way):
 
 
 def terminate(_ada, service, session, _monkeypatch, _way):
-    service.terminate([session.id], "ada")
+    service.service.commands.terminate([session.id], "ada")
 
 
 def leave_idle(_ada, _service, _session, monkeypatch, _way):
@@ -227,7 +227,7 @@ def test_it_is_over_when_nobody_may_use_it_any_more(browser, service, session, w
 def test_a_session_that_starts_anew_is_opened_anew(browser, service, session, ways):
     ada = browser("ada")
     before = port_of(entrance(open_app(ada)))
-    service.restart([session.id], "ada")
+    service.service.commands.restart([session.id], "ada")
     assert is_over(before)
     assert ways[0].closed.wait(30)
     assert service.store.find(session.id).state is not SessionState.RUNNING
@@ -235,7 +235,7 @@ def test_a_session_that_starts_anew_is_opened_anew(browser, service, session, wa
 
 @pytest.mark.usefixtures("session")
 def test_the_servers_end_is_every_apps_end(app, service, ways):
-    _, secret = create_token(service.store, "laptop", "ada", Scope.USER, None)
+    _, secret = service.service.tokens.create("laptop", "ada", Scope.USER, None)
     with TestClient(app) as ada:
         ada.post("/sign-in", data={"token": secret}, follow_redirects=False)
         ada.headers["X-CSRF-Token"] = hashlib.sha256(f"csrf {ada.cookies['muster']}".encode()).hexdigest()

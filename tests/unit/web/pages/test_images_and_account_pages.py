@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from muster.core.model.token import Scope
-from muster.service.identity.tokens import create_token
 from tests.strategies import make_agent
 
 OLD, NEW = ("sha256:" + digit * 64 for digit in "12")
@@ -90,7 +89,7 @@ def test_the_account_says_who_one_is_and_what_one_may(browser, scope, may):
 
 
 def test_the_account_says_when_the_token_expires_and_nothing_secret(browser, service):
-    token, secret = create_token(service.store, "short", "o'ada <b>", Scope.USER, "2h")
+    token, secret = service.service.tokens.create("short", "o'ada <b>", Scope.USER, "2h")
     page = browser("eve", sign_in=False)
     page.post("/sign-in", data={"token": secret})
     text = page.get("/account").text

@@ -12,7 +12,6 @@ from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.spec.apps import AppSpec
 from muster.core.values.errors import AgentUnreachableError
-from muster.service.identity.tokens import sign_out
 from muster.service.local_backend import LocalBackend
 from muster.web.streams import log_stream
 from tests.strategies import make_session, placed_on
@@ -153,7 +152,7 @@ def test_who_may_no_longer_read_reads_no_further(browser, service, engine, monke
     ada = browser("ada", name="mine")
     end = {
         "its token": lambda: service.store.tokens.remove("mine"),
-        "the sign-in": lambda: sign_out(service.store, ada.cookie),
+        "the sign-in": lambda: service.service.tokens.sign_out(ada.cookie),
     }[ends]
     revoking = threading.Thread(target=lambda: (opened.wait(30), end()))
     revoking.start()

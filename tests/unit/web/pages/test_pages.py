@@ -8,7 +8,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
-from muster.service.identity.tokens import create_token
 from muster.web.pages.rendering import STATIC
 from muster.web.streams import listeners
 from tests.unit.web.api.test_api import SESSIONS, SMALL
@@ -111,7 +110,7 @@ def test_pages_allow_no_scripts_but_their_own(browser):
 
 
 def test_where_it_travels_by_tls_the_cookie_does_so_only(app, service):
-    _, secret = create_token(service.store, "tls", "ada", Scope.USER, None)
+    _, secret = service.service.tokens.create("tls", "ada", Scope.USER, None)
     with TestClient(app, base_url="https://testserver") as client:
         cookie = client.post("/sign-in", data={"token": secret}, follow_redirects=False).headers["set-cookie"]
         assert cookie.startswith("__Host-muster=")

@@ -33,11 +33,11 @@ def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch
     worded = []
     in_words = routes.json.dumps
     monkeypatch.setattr(routes.json, "dumps", lambda told: worded.append(told) or in_words(told))
-    live = LiveChanges(service)
+    live = LiveChanges(service.store)
     ears = [Ear() for _ in range(3)]
     for ear in ears:
         live.add(ear.hear)
-    service.submit({**SMALL, "name": "train"}, "ada")
+    service.service.commands.submit({**SMALL, "name": "train"}, "ada")
     with live.running():
         assert all(ear.news.wait(30) for ear in ears)
     worded.clear()
@@ -48,11 +48,11 @@ def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch
 
 
 def test_two_changes_of_one_session_are_put_into_words_apart(service):
-    live = LiveChanges(service)
+    live = LiveChanges(service.store)
     ear = Ear()
     live.add(ear.hear)
-    service.submit({**SMALL, "name": "train"}, "ada")
-    service.terminate(["train"], "ada")
+    service.service.commands.submit({**SMALL, "name": "train"}, "ada")
+    service.service.commands.terminate(["train"], "ada")
     with live.running():
         assert ear.news.wait(30)
     assert [change.change.to_state for change in ear.heard] == ["PENDING", "CANCELLED"]
@@ -60,10 +60,10 @@ def test_two_changes_of_one_session_are_put_into_words_apart(service):
 
 
 def test_who_comes_while_the_store_is_read_hears_of_nothing_earlier(service, monkeypatch):
-    live = LiveChanges(service)
+    live = LiveChanges(service.store)
     first, second = Ear(), Ear()
     live.add(first.hear)
-    service.submit({**SMALL, "name": "early"}, "ada")
+    service.service.commands.submit({**SMALL, "name": "early"}, "ada")
     changes = service.store.changes
     read = changes.after
     since = []
@@ -73,9 +73,9 @@ def test_who_comes_while_the_store_is_read_hears_of_nothing_earlier(service, mon
         if found and not since:
             # Neither waits for the reader.
             live.remove(first.hear)
-            service.submit({**SMALL, "name": "meanwhile"}, "ada")
+            service.service.commands.submit({**SMALL, "name": "meanwhile"}, "ada")
             since.append(live.add(second.hear))
-            service.submit({**SMALL, "name": "late"}, "ada")
+            service.service.commands.submit({**SMALL, "name": "late"}, "ada")
         return found
 
     monkeypatch.setattr(changes, "after", while_it_reads)

@@ -239,9 +239,9 @@ def test_it_ends_with_its_token_its_session_and_the_server(browser, train, ssh, 
 
 def changed_session(service, session_id, how):
     if how == "ended":
-        service.terminate([session_id], "ada")
+        service.service.commands.terminate([session_id], "ada")
     else:
-        service.restart([session_id], "ada")
+        service.service.commands.restart([session_id], "ada")
     assert service.store.get([session_id])[session_id].state is not SessionState.RUNNING
 
 

@@ -1,4 +1,4 @@
-"""Sessions page by page, and the cursors that lead from one to the next."""
+"""List pages of sessions, and the cursors that lead from one to the next."""
 
 import base64
 import json
@@ -6,38 +6,40 @@ from dataclasses import dataclass, replace
 
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
-from muster.service.sessions.sessions import Sessions
-from muster.store.sessions.pages import SORTS, PageWanted, Place, SessionFilter
+from muster.store.sessions.pages import SORTS, ListPageRequest, Place, SessionFilter
+from muster.store.store import Store
 
-__all__ = ["SORTS", "PageWanted", "SessionFilter", "SessionPage", "session_page"]
+__all__ = ["SORTS", "ListPageRequest", "SessionFilter", "SessionListPage", "session_list_page"]
 _NUMBERS = {"submitted": (0, 1), "name": (1,), "owner": (1,), "state": (1,), "resource_group": (1,)}
 
 
 @dataclass(frozen=True, slots=True)
-class SessionPage:
-    """`cursor` leads to the next page; None where this is the last. `total` counts the sessions of all pages."""
+class SessionListPage:
+    """One page of a list. `cursor` leads to the next, None at the last; `total` counts the sessions of all pages."""
 
     sessions: list[Session]
     cursor: str | None
     total: int
 
 
-def session_page(service: Sessions, filtered: SessionFilter, page: PageWanted, cursor: str | None) -> SessionPage:
-    """Raises BadInputError for a cursor that is not of a list in this order."""
+def session_list_page(
+    store: Store, filtered: SessionFilter, page: ListPageRequest, cursor: str | None
+) -> SessionListPage:
+    """Return the page behind the cursor. Raises BadInputError for a cursor of a list in another order."""
     if cursor is not None:
         page = replace(page, after=_place(cursor, page))
-    ids, last, total = service.store.page(filtered, page)
-    found = service.store.get(ids)
+    ids, last, total = store.page(filtered, page)
+    found = store.get(ids)
     next_cursor = None if last is None else _cursor(page, last)
-    return SessionPage([found[key] for key in ids if key in found], next_cursor, total)
+    return SessionListPage([found[key] for key in ids if key in found], next_cursor, total)
 
 
-def _cursor(page: PageWanted, place: Place) -> str:
+def _cursor(page: ListPageRequest, place: Place) -> str:
     text = json.dumps([page.sort, page.descending, *place])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _place(cursor: str, page: PageWanted) -> Place:
+def _place(cursor: str, page: ListPageRequest) -> Place:
     try:
         decoded = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
         sort, descending, *place = decoded

@@ -1,0 +1,136 @@
+"""The service layer put together for the faces that run on a control node: the only door to its store."""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+from muster.core.images.committed import CommittedImage
+from muster.core.model.session import Session
+from muster.core.model.token import Token
+from muster.core.values.errors import PassInProgressError
+from muster.service.agents.agents import Agents
+from muster.service.agents.reservations import Reservations
+from muster.service.identity.tokens import Tokens
+from muster.service.images.catalog import reference_of
+from muster.service.images.commits_under_way import CommitsUnderWay
+from muster.service.local_backend import LocalBackend
+from muster.service.metrics import Meter
+from muster.service.secrets.secrets import Secrets
+from muster.service.sessions.commands import SessionCommands
+from muster.service.sessions.live import LiveChanges
+from muster.service.sessions.queries import SessionQueries
+from muster.service.wake import AGENTS, wake
+from muster.settings import Settings
+from muster.store.database.lock import queue_lock
+from muster.store.store import Store
+
+if TYPE_CHECKING:  # Ansible, the Docker SDK and the scheduler load slowly
+    from muster.core.whatif.drain_plan import DrainPlan
+    from muster.service.images.commits import Commit, CommitRequest
+    from muster.service.images.distribution import ImageSync, Synced, SyncProgressed
+    from muster.service.images.removal import RemovedImage
+    from muster.service.questions.what_if import WhatIf
+    from muster.service.usage.watched import WatchedUses
+
+
+class Service:
+    """What the command line and the server call on a control node.
+
+    `commands` and `queries` are about everybody's sessions. `backend` gives those of one user.
+    """
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._under_way = CommitsUnderWay()
+        self.settings = settings
+        self.commands = SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key))
+        self.queries = SessionQueries(store)
+        self.agents = Agents(store, settings)
+        self.reservations = Reservations(store, settings)
+        self.tokens = Tokens(store)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, settings: Settings) -> Iterator[Self]:
+        """Open the database for as long as the context lasts. Raises StoreUnavailableError."""
+        store = Store(settings.database_url)
+        try:
+            yield cls(store, settings)
+        finally:
+            store.close()
+
+    def backend(self, token: Token) -> LocalBackend:
+        """Return what the token's user may see and change."""
+        return LocalBackend(self._store, self.settings, self._under_way, token)
+
+    def live_changes(self) -> LiveChanges:
+        """Return a reader of changes of sessions as they happen; it begins to read when it is run."""
+        return LiveChanges(self._store)
+
+    def watched_uses(self) -> "WatchedUses":
+        """Return a cache of what running sessions use at this moment."""
+        from muster.service.usage.watched import WatchedUses  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        return WatchedUses(self._store)
+
+    def meter(self) -> Meter:
+        """Return what measures the cluster for Prometheus."""
+        return Meter(self._store)
+
+    def check_database(self) -> None:
+        """Raises StoreUnavailableError where the database does not answer."""
+        self._store.last_event()
+
+    def what_if(self) -> "WhatIf":
+        """Return questions about the queue that change nothing."""
+        from muster.service.questions.what_if import WhatIf  # noqa: PLC0415 - the scheduler loads slowly
+
+        return WhatIf(self._store, self.settings)
+
+    def planned_drain(self, names: Collection[str]) -> "DrainPlan":
+        """Return what draining these agents would do. Raises NotFoundError."""
+        from muster.service.questions.drain_plan import planned_drain  # noqa: PLC0415 - the scheduler loads slowly
+
+        return planned_drain(self._store, self.settings, names)
+
+    def image_reference(self, word: str) -> str:
+        """Return the reference behind a name or an alias of the catalog; any other word is taken for a reference."""
+        return reference_of(self.settings, self._store, word)
+
+    def copy_image(
+        self, sync: "ImageSync", progressed: "SyncProgressed", finished: Callable[["Synced"], None]
+    ) -> list["Synced"]:
+        """Copy an image to its targets and return what came of each, by agent id. Raises as `synced`."""
+        from muster.service.images.distribution import synced  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        outcomes = synced(sync, progressed, finished)
+        if any(outcome.changed for outcome in outcomes):
+            wake(self.settings, self._store, AGENTS)
+        return outcomes
+
+    def remove_image(self, reference: str, by: str) -> "RemovedImage":
+        """Remove an image that was made of a session. Raises as `removal.remove_image`."""
+        from muster.service.images.removal import remove_image  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        return remove_image(self._store, self.settings, reference, by)
+
+    def planned_commit(self, session: Session, request: "CommitRequest", by: str) -> "Commit":
+        """Return what committing a kernel would make. Raises as `commits.planned_commit`."""
+        from muster.service.images.commits import planned_commit  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        return planned_commit(self._store, self.settings, session, request, by)
+
+    def commit(self, planned: "Commit", progressed: Callable[[int, int], None]) -> CommittedImage:
+        """Make the image and return it. Raises as `commits.committed`."""
+        from muster.service.images.commits import committed  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        return committed(self._store, self.settings, planned, progressed)
+
+
+def queue_is_worked(settings: Settings) -> bool:
+    """Return whether a daemon or a pass works the queue at this moment."""
+    try:
+        with queue_lock(settings.database_url, settings.state_dir, wait=False):
+            return False
+    except PassInProgressError:
+        return True

@@ -1,0 +1,180 @@
+"""Commands on sessions: submit, end, hold, release, restart, rename."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.plan import Wait
+from muster.core.model.session import FINAL, LaunchStep, Session, SessionState
+from muster.core.scheduling.limits import pending_refusal
+from muster.core.spec.session_spec import NAME_PATTERN
+from muster.core.values.errors import BadInputError, NotPossibleInStateError
+from muster.service.secrets.secrets import Secrets
+from muster.service.sessions.preparation import SessionPreparation
+from muster.service.wake import wake
+from muster.settings import Settings
+from muster.store.sessions.submissions import Submission
+from muster.store.store import Store
+
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """New sessions; `impossible` says by id why some could never start. `again`: that key was used before."""
+
+    sessions: Sequence[Session]
+    impossible: Mapping[str, Wait] = field(default_factory=dict)
+    again: bool = False
+
+
+class SessionCommands:
+    """Changes sessions, and wakes the loop that works the queue.
+
+    References mean sessions of `visible_owner` only; everybody's where it is None.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        secrets: Secrets,
+        *,
+        visible_owner: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._visible_owner = visible_owner
+        self._clock = clock
+        self._preparation = SessionPreparation(store, settings, secrets, visible_owner)
+
+    def submit(
+        self, spec: Mapping[str, Any], owner: str, count: int = 1, submission: Submission | None = None
+    ) -> list[Session]:
+        """Queue `count` sessions of one spec, or one for each index of its array: all of them or none.
+
+        Raises as `SessionPreparation.sessions`, NameTakenError, SubmittedBeforeError where the submission was done
+        already, and BadInputError where a limit refuses them.
+        """
+        new = self._preparation.sessions(spec, owner, count, self._clock())
+        pending = self._store.search(states=[SessionState.PENDING])
+        refusal = pending_refusal(self._settings.limits.limits(), pending, new)
+        if refusal is not None:
+            raise BadInputError(refusal)
+        self._store.add(new, submission)
+        wake(self._settings, self._store)
+        return new
+
+    def terminate(self, references: Iterable[str], by: str, *, only_pending: bool = False) -> list[Session]:
+        """End sessions, or cancel them while they are pending; of an array all, or all that are pending.
+
+        A session that has ended, or is about to, is left as it is. All references are looked up before the first is
+        ended. Raises NotFoundError, AmbiguousNameError and, with `only_pending`, NotPossibleInStateError.
+        """
+
+        def end(session: Session, now: float) -> Event | None:
+            if session.state in FINAL or session.ends_for_good:
+                return None
+            return transitions.end_by_user(session, by, now)
+
+        found = self._found(references)
+        if only_pending:
+            return self._changed([_pending(same, "cancelled", or_ended=True) for same in found], end)
+        return self._changed(found, end)
+
+    def hold(self, references: Iterable[str], by: str) -> list[Session]:
+        """Keep pending sessions from starting; of an array those that are pending. Raises as `terminate`."""
+
+        def hold(session: Session, now: float) -> Event | None:
+            if session.state is not SessionState.PENDING or session.held_by is not None:
+                return None
+            return transitions.hold(session, by, now)
+
+        return self._changed([_pending(same, "held") for same in self._found(references)], hold)
+
+    def release(self, references: Iterable[str], by: str) -> list[Session]:
+        """Let held sessions wait for their turn again; any other is left as it is. Raises as `terminate`."""
+
+        def release(session: Session, now: float) -> Event | None:
+            if session.state is not SessionState.PENDING or session.held_by is None:
+                return None
+            return transitions.release(session, by, now)
+
+        return self._changed([_pending(same, "released") for same in self._found(references)], release)
+
+    def restart(self, references: Iterable[str], by: str) -> list[Session]:
+        """Stop running sessions and launch them again where they are; of an array those that run.
+
+        One that is being restarted already is left as it is. Raises as `terminate`.
+        """
+
+        def restart(session: Session, now: float) -> Event | None:
+            if session.step is LaunchStep.RESTARTING or session.state is not SessionState.RUNNING:
+                return None
+            return transitions.restart(session, by, now)
+
+        return self._changed([_running(same) for same in self._found(references)], restart)
+
+    def rename(self, reference: str, name: str, by: str) -> Session:
+        """Rename a session and return it. Raises BadInputError, NameTakenError and NotPossibleInStateError."""
+        if not NAME_PATTERN.fullmatch(name):
+            raise BadInputError(
+                f"NEW: {name!r} is not a session name; use letters, digits, dots, dashes and underscores, 63 at most"
+            )
+        session = self._store.find(reference, self._visible_owner)
+        if session.array_id is not None:
+            raise NotPossibleInStateError(
+                f"session {session.name} is one of an array, which its name tells; submit it anew under another name"
+            )
+        self._store.rename(session, name, by, self._clock())
+        wake(self._settings, self._store)
+        return self._store.get([session.id])[session.id]
+
+    def _found(self, references: Iterable[str]) -> list[list[Session]]:
+        """Return for each reference its session, or those of its array."""
+        return [self._store.find_all(reference, self._visible_owner) for reference in references]
+
+    def _changed(
+        self, found: Iterable[Sequence[Session]], change: Callable[[Session, float], Event | None]
+    ) -> list[Session]:
+        """Apply to each session the event that `change` makes of it, and return them as they are then."""
+        ids = list(dict.fromkeys(session.id for same in found for session in same))
+        # A pass may change a session between reading and changing it: then what it is now is changed.
+        for _ in range(_TRIES):
+            by_id = self._store.get(ids)
+            now = self._clock()
+            events = [event for key in ids if (event := change(by_id[key], now))]
+            if not events:
+                wake(self._settings, self._store)
+                return [by_id[key] for key in ids]
+            self._store.apply(events)
+        raise NotPossibleInStateError("the sessions keep changing; try again")
+
+
+def _pending(same: Sequence[Session], what: str, *, or_ended: bool = False) -> Sequence[Session]:
+    """Return the pending ones; with `or_ended` all, if all have ended. Raises NotPossibleInStateError."""
+    pending = [session for session in same if session.state is SessionState.PENDING]
+    others = [session for session in same if session.state not in FINAL]
+    if pending:
+        return pending
+    if or_ended and not others:
+        return same
+    session = (others or same)[0]
+    remedy = f"; use `muster terminate {session.name}`" if others else ""
+    raise NotPossibleInStateError(
+        f"session {session.name} is {session.state}; only a PENDING session can be {what}{remedy}"
+    )
+
+
+def _running(same: Sequence[Session]) -> Sequence[Session]:
+    """Return those that run or are being restarted. Raises NotPossibleInStateError where there is none."""
+    running = [s for s in same if s.state is SessionState.RUNNING or s.step is LaunchStep.RESTARTING]
+    if not running:
+        raise NotPossibleInStateError(
+            f"session {same[0].name} is {same[0].state}; only a RUNNING session can be restarted"
+        )
+    return running

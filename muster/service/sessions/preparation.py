@@ -1,0 +1,73 @@
+"""New sessions before they are queued: specs resolved and checked, as the queue will keep them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from muster.core.model.apps import with_kinds
+from muster.core.model.plan import Wait
+from muster.core.model.policy import SchedulingPolicy
+from muster.core.model.session import FINAL, Session
+from muster.core.model.snapshot import Snapshot
+from muster.core.notify.callback_hosts import check_callback
+from muster.core.scheduling.schedule import schedule
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.whatif.explain import HOPELESS
+from muster.service.images.catalog import with_catalog_images
+from muster.service.reach.ssh_access import control_public_key
+from muster.service.secrets.secrets import Secrets
+from muster.service.sessions.dependencies import with_ids_of_dependencies
+from muster.service.sessions.idle_bounds import with_site_bounds
+from muster.service.sessions.mounted_folders import with_folders
+from muster.service.sessions.new_sessions import new_sessions
+from muster.settings import Settings
+from muster.store.store import Store
+
+
+class SessionPreparation:
+    """Makes sessions of specs. A dependency may name sessions of `visible_owner` only; None: everybody's."""
+
+    def __init__(self, store: Store, settings: Settings, secrets: Secrets, visible_owner: str | None = None) -> None:
+        self._store = store
+        self._settings = settings
+        self._secrets = secrets
+        self._visible_owner = visible_owner
+
+    def sessions(self, spec: Mapping[str, Any], owner: str, count: int, now: float) -> list[Session]:
+        """Return `count` sessions of one spec, or one for each index of its array; nothing is queued.
+
+        Raises SpecError with every error of the spec, and BadInputError for an impossible count.
+        """
+        resolved = self.resolved(spec, owner, now)
+        self._secrets.check(resolved, owner)
+        return with_folders(self._store, new_sessions(resolved, owner, count, now))
+
+    def resolved(self, spec: Mapping[str, Any], owner: str, now: float) -> SessionSpec:
+        """Return the spec as the queue keeps it. Raises SpecError.
+
+        It has points in time for times, ids for dependencies, image references for the catalog's names, and the
+        control node's key.
+        """
+        local = datetime.fromtimestamp(now)  # noqa: DTZ006 - how far its zone is from UTC depends on the date
+        settings = self._settings
+        checked = with_ids_of_dependencies(validated(SessionSpec, spec, local), self._store, self._visible_owner)
+        checked = with_kinds(checked, settings.app_kinds(), settings.launch_policy().sshd_port)
+        checked = with_catalog_images(checked, settings, self._store, owner)
+        checked = with_site_bounds(checked, settings.idle)
+        check_callback(checked, settings.allowed_callbacks)
+        return checked.model_copy(update={"ssh_keys": (*checked.ssh_keys, control_public_key(settings))})
+
+
+def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Session], now: float) -> dict[str, Wait]:
+    """Return by session id why a session could never start on the agents as they are known."""
+    agents = store.agents()
+    if not agents:
+        return {}
+    # Without the rest of the queue: what never starts does not wait for the others.
+    before = store.get(sorted({key for session in sessions for key in session.spec.dependencies}))
+    ended = {key: session for key, session in before.items() if session.state in FINAL}
+    queue = (*sessions, *(session for session in before.values() if session.state not in FINAL))
+    policy = SchedulingPolicy(limits=settings.limits.limits())
+    waits = schedule(Snapshot(agents, queue, now, policy=policy, ended=ended)).waits
+    return {s.id: wait for s in sessions if (wait := waits.get(s.id)) and wait.code in HOPELESS}

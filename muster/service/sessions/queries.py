@@ -1,0 +1,89 @@
+"""Questions about sessions: find, list, read their stories, wait for them."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from muster.core.model.session import FINAL, Session, SessionState, StoryLine
+from muster.service.sessions.list_pages import ListPageRequest, SessionFilter, SessionListPage, session_list_page
+from muster.service.sessions.visibility import visible_sessions
+from muster.store.store import Store
+
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SessionQuery:
+    """Which sessions to list: ended ones only with `ended` or by their state; the newest `limit` where it is given."""
+
+    ended: bool = False
+    states: tuple[SessionState, ...] = ()
+    mine: bool = False
+    limit: int | None = None
+
+
+class SessionQueries:
+    """Reads the sessions that a user may see: those of `owner`, or everybody's where it is None.
+
+    Any other session is answered as if it did not exist. Waits name no session of other owners.
+    """
+
+    def __init__(self, store: Store, owner: str | None = None) -> None:
+        self._store = store
+        self._owner = owner
+
+    def sees(self, session: Session) -> bool:
+        """Return whether the user may see the session."""
+        return self._owner in {None, session.owner}
+
+    def find(self, reference: str) -> Session:
+        """Return the session of an id, a name or the start of an id. Raises NotFoundError and AmbiguousNameError."""
+        (found,) = self.visible([self._store.find(reference, self._owner)])
+        return found
+
+    def search(self, query: SessionQuery, user: str) -> list[Session]:
+        """Return sessions, oldest first; `user` is whose they are with `mine`."""
+        owner = user if query.mine else self._owner
+        found = self._store.search(ended=query.ended, states=query.states, owner=owner, limit=query.limit)
+        return self.visible(found)
+
+    def list_page(self, filtered: SessionFilter, request: ListPageRequest, cursor: str | None) -> SessionListPage:
+        """Return one page of a list. Raises as `session_list_page`."""
+        narrowed = filtered if self._owner is None else replace(filtered, owner=self._owner)
+        found = session_list_page(self._store, narrowed, request, cursor)
+        return replace(found, sessions=self.visible(found.sessions))
+
+    def story(self, reference: str) -> Sequence[StoryLine]:
+        """Return a session's story, the oldest line first. Raises as `find`."""
+        return self._store.story(self._store.find(reference, self._owner).id)
+
+    def still_runs(self, session: Session) -> bool:
+        """Return whether the session runs in the same launch as it did; another launch has other containers."""
+        now = self._store.get([session.id]).get(session.id)
+        return now is not None and now.state is SessionState.RUNNING and now.generation == session.generation
+
+    def visible(self, sessions: Sequence[Session]) -> list[Session]:
+        """Return the same sessions as the user may see them."""
+        return list(sessions) if self._owner is None else visible_sessions(self._store, sessions, self.sees)
+
+    def wait_for(
+        self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None
+    ) -> Iterator[list[Session]]:
+        """Yield the sessions each time that one of them changed, until all have `reached` or are final.
+
+        Raises TimeoutError.
+        """
+        ids = [session.id for session in sessions]
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        last: list[Session] = []
+        while True:
+            by_id = self._store.get(ids)
+            now = [by_id[session_id] for session_id in ids]
+            if now != last:
+                yield now
+                last = now
+            if all(reached(session) or session.state in FINAL for session in now):
+                return
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(_POLL_S)
