@@ -31,16 +31,16 @@ from muster.web.opened_apps.listener import AppListening
 from muster.web.pages import account_page, folders_page, images_page, live, queue_page, resources_page, sign_in
 from muster.web.pages.errors import error_page, to_sign_in
 from muster.web.pages.launch import page as launch_page
-from muster.web.pages.rendering import STATIC, KeptFiles
 from muster.web.pages.sessions import actions as session_actions
 from muster.web.pages.sessions import app_page, log_dialog, terminal_page
 from muster.web.pages.sessions import list_page as sessions_page
 from muster.web.pages.sessions import page as session_page
 from muster.web.pages.usage import page as usage_page
-from muster.web.pages.visitor import NotSignedInError
 from muster.web.problems import Problem, install
 from muster.web.protection import Audit, RequestSize, SecurityHeaders, audit_log
+from muster.web.rendering import STATIC, KeptFiles
 from muster.web.streams import event_routes, log_routes, terminal
+from muster.web.visitor import NotSignedInError
 
 PREFIX = "/api/v1"
 _API = (

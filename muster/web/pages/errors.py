@@ -3,8 +3,8 @@
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
-from muster.web.pages.visitor import html, is_htmx, sign_in_path
 from muster.web.problems import Problem
+from muster.web.visitor import html, is_htmx, sign_in_path
 
 
 def to_sign_in(request: Request) -> Response:

@@ -7,7 +7,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from muster.service.identity.tokens import NoTokenError
 from muster.web.caller import FailureLimit, service_of
-from muster.web.pages.visitor import (
+from muster.web.visitor import (
     ForeignPageError,
     Visiting,
     cookie_name,

@@ -19,8 +19,8 @@ from muster.core.values.errors import BadInputError, MusterError, StoreUnavailab
 from muster.service.identity.tokens import NoTokenError
 from muster.service.reach.terminal import Terminal
 from muster.web.caller import service_of
-from muster.web.pages.visitor import Visitor, cookie_name, websocket_visitor
 from muster.web.problems import TooManyError, problem
+from muster.web.visitor import Visitor, cookie_name, websocket_visitor
 
 router = APIRouter()
 MOST_TERMINALS = 200

@@ -19,7 +19,7 @@ from muster.web.pages.launch.answer import Preview, preview_of, problems_of, ref
 from muster.web.pages.launch.form import MODES, LaunchForm, filled, sent, values_of
 from muster.web.pages.launch.session_file import fields_of
 from muster.web.pages.launch.turns import Turns
-from muster.web.pages.visitor import Visiting, Visitor
+from muster.web.visitor import Visiting, Visitor
 
 router = APIRouter(include_in_schema=False)
 _MAX_FILE = 1 << 20

@@ -10,9 +10,9 @@ from muster.core.model.apps import apps_of
 from muster.core.model.session import FINAL, SessionState, kernel_named
 from muster.core.values.errors import MusterError
 from muster.service.reach.logs import LogRequest
-from muster.web.pages.visitor import Visiting, Visitor
 from muster.web.problems import problem
 from muster.web.streams.log_stream import log_answer
+from muster.web.visitor import Visiting, Visitor
 
 router = APIRouter(prefix="/sessions/{session}/kernels/{kernel}", include_in_schema=False)
 Kernel = Annotated[str, Path(max_length=64)]

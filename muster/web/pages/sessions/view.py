@@ -18,7 +18,7 @@ from muster.service.questions.why import Why
 from muster.service.usage.live import KernelNow
 from muster.service.usage.watched import KernelWatched, UseNow
 from muster.web.drawing.sparkline import sparkline
-from muster.web.pages.rendering import moment
+from muster.web.rendering import moment
 
 # A picture in each row of a large session would be most of its page, every two seconds.
 _MOST_DRAWN = 32

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from muster.core.model.agent_sample import Amount
 from muster.core.usage.over_time import UseOverTime
 from muster.web.drawing.plots import BYTES, CORES, GPUS, Series, Unit, line_plot, numbers
-from muster.web.pages.rendering import moment
+from muster.web.rendering import moment
 
 SPAN_NAMES = {"hour": "last hour", "day": "last day", "week": "last week"}
 _PARTS: dict[str, tuple[int, Callable[[Amount], float | None]]] = {

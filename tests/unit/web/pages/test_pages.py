@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
-from muster.web.pages.rendering import STATIC
+from muster.web.rendering import STATIC
 from muster.web.streams import listeners
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 

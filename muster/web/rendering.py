@@ -19,7 +19,7 @@ from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_bytes, format_milli, format_slots
 from muster.service.sessions.views import why_text
 
-STATIC = Path(__file__).parents[1] / "static"
+STATIC = Path(__file__).parent / "static"
 _FOREVER = "public, max-age=31536000, immutable"
 
 

@@ -19,7 +19,7 @@ from muster.core.values.errors import MusterError
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import LocalBackend
 from muster.web.caller import service_of
-from muster.web.pages.rendering import rendered
+from muster.web.rendering import rendered
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _POLICY = (
