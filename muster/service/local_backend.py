@@ -20,7 +20,7 @@ from muster.service.agents.agents import Agents, AgentUse, agent_use_json
 from muster.service.agents.gpu_map import GpuUse, HeldShare, session_shares
 from muster.service.agents.resources import ClusterResources, visible_gpus
 from muster.service.folders.owned import OwnedFolders
-from muster.service.identity.scope import check_admin, check_may_change, owner_of_new
+from muster.service.identity.permissions import check_admin, check_may_change, owner_of_new
 from muster.service.identity.tokens import Tokens
 from muster.service.images.commits_under_way import CommitState, CommitsUnderWay, Progressed
 from muster.service.images.known import KnownImages, known_images, known_json

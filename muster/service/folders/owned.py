@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, no_such_folder
 from muster.core.model.token import Token
 from muster.service.folders.views import FolderDetails, FolderListing, FolderRemoved
-from muster.service.identity.scope import check_may_change, owner_of_new
+from muster.service.identity.permissions import check_may_change, owner_of_new
 from muster.service.identity.tokens import ScopeError
 from muster.settings import Settings
 from muster.store.store import Store

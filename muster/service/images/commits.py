@@ -9,7 +9,7 @@ from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session, SessionState, kernel_named
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError
 from muster.engine.commit import CommittedAs, commit, parent_id
-from muster.service.identity.administrators import is_administrator
+from muster.service.identity.permissions import is_administrator
 from muster.service.images.catalog import load_catalog
 from muster.service.reach.logs import agent_of
 from muster.service.wake import AGENTS, wake

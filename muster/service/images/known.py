@@ -8,7 +8,7 @@ from muster.core.images.catalog import ImageVersion, as_shown
 from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import NotFoundError
 from muster.core.values.moment import timestamp
-from muster.service.identity.administrators import is_administrator
+from muster.service.identity.permissions import is_administrator
 from muster.service.images.catalog import holders, load_catalog, size_on
 from muster.settings import Settings
 from muster.store.store import Store

@@ -7,7 +7,7 @@ from muster.core.images.committed import CommittedImage, parse_name
 from muster.core.model.session import FINAL
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError, NotPossibleInStateError
 from muster.engine.commit import remove
-from muster.service.identity.administrators import is_administrator
+from muster.service.identity.permissions import is_administrator
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings
 from muster.store.store import Store

@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.core.model.token import Token
 from muster.core.values.moment import timestamp
-from muster.service.identity.scope import check_may_change
+from muster.service.identity.permissions import check_may_change
 from muster.service.secrets.secrets import Secrets
 
 

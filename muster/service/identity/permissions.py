@@ -1,7 +1,10 @@
-"""What a token's scope lets its user do."""
+"""What users may do: by their token's scope, or as Unix users of the control node."""
+
+import pwd
 
 from muster.core.model.token import Token
 from muster.service.identity.tokens import ScopeError
+from muster.settings import Settings
 
 
 def check_may_change(token: Token) -> None:
@@ -25,3 +28,13 @@ def owner_of_new(token: Token, owner: str | None, what: str) -> str:
     if owner not in {None, token.user} and not token.sees_all:
         raise ScopeError(f"token {token.name} is {token.user}'s; only one of scope admin {what} for others")
     return owner or token.user
+
+
+def is_administrator(settings: Settings, user: str) -> bool:
+    """Return whether a Unix user keeps the control node: root, or the owner of its state."""
+    if user == "root":
+        return True
+    try:
+        return pwd.getpwuid(settings.state_dir.stat().st_uid).pw_name == user
+    except (OSError, KeyError):  # no state yet, or a uid without a name
+        return False
