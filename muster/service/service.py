@@ -1,6 +1,6 @@
 """The service layer put together for the faces that run on a control node: the only door to its store."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -25,7 +25,6 @@ from muster.store.database.lock import queue_lock
 from muster.store.store import Store
 
 if TYPE_CHECKING:  # Ansible, the Docker SDK and the scheduler load slowly
-    from muster.core.whatif.drain_plan import DrainPlan
     from muster.service.images.commits import Commit, CommitRequest
     from muster.service.images.distribution import ImageSync, Synced, SyncProgressed
     from muster.service.images.removal import RemovedImage
@@ -86,12 +85,6 @@ class Service:
         from muster.service.questions.what_if import WhatIf  # noqa: PLC0415 - the scheduler loads slowly
 
         return WhatIf(self._store, self.settings)
-
-    def planned_drain(self, names: Collection[str]) -> "DrainPlan":
-        """Return what draining these agents would do. Raises NotFoundError."""
-        from muster.service.questions.drain_plan import planned_drain  # noqa: PLC0415 - the scheduler loads slowly
-
-        return planned_drain(self._store, self.settings, names)
 
     def image_reference(self, word: str) -> str:
         """Return the reference behind a name or an alias of the catalog; any other word is taken for a reference."""

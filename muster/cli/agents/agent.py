@@ -155,7 +155,7 @@ def drain_(
         if wait or end_sessions or reason:
             raise BadInputError("--plan: it changes nothing; leave out --wait, --end-sessions and --reason")
         with opened_service() as service:
-            print_drain_plan(service.planned_drain(names), as_json=as_json)
+            print_drain_plan(service.what_if().planned_drain(names), as_json=as_json)
         return
     if timeout is not None and not wait:
         raise BadInputError("--timeout: nothing is waited for; give --wait too")

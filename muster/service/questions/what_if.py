@@ -1,7 +1,7 @@
 """Questions about the queue that change nothing: the scheduler's own decision, replayed on what the store holds."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from muster.core.scheduling.schedule import schedule
 from muster.core.simulation.simulation import Cluster, Job, Progress, Simulated, simulate
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
 from muster.core.whatif.counterfactual import Answer, what_would_help, would_start
+from muster.core.whatif.drain_plan import DrainPlan, drain_plan
 from muster.core.whatif.hypothesis import Suggestion
+from muster.service.agents.agents import named_agents
 from muster.service.questions.imagined_cluster import imagined_agents
 from muster.service.questions.workload import history, workload
 from muster.service.scheduler.plugins import load_order, load_placement, scheduling_policy
@@ -84,6 +86,11 @@ class WhatIf:
         if session.state is not SessionState.PENDING:
             raise NotPossibleInStateError(f"session {session.name} is {session.state}, no longer pending")
         return what_would_help(self.snapshot(), session)
+
+    def planned_drain(self, names: Collection[str]) -> DrainPlan:
+        """Return what draining these agents would do. Raises NotFoundError."""
+        snapshot = self.snapshot()
+        return drain_plan(snapshot, [use.agent.id for use in named_agents(snapshot, names)])
 
     def agents(self) -> tuple[Agent, ...]:
         """As if every one answered and none were drained."""
