@@ -1,10 +1,12 @@
 """New sessions before they are queued: specs resolved and checked, as the queue will keep them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from muster.core.model.apps import with_kinds
+from muster.core.model.folders import mounted_folders, qualified
 from muster.core.model.plan import Wait
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session
@@ -19,7 +21,6 @@ from muster.service.reach.ssh_access import control_public_key
 from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.dependencies import with_ids_of_dependencies
 from muster.service.sessions.idle_bounds import with_site_bounds
-from muster.service.sessions.mounted_folders import with_folders
 from muster.service.sessions.new_sessions import new_sessions
 from muster.settings import Settings
 from muster.store.store import Store
@@ -41,7 +42,7 @@ class SessionPreparation:
         """
         resolved = self.resolved(spec, owner, now)
         self._secrets.check(resolved, owner)
-        return with_folders(self._store, new_sessions(resolved, owner, count, now))
+        return _with_folders(self._store, new_sessions(resolved, owner, count, now))
 
     def resolved(self, spec: Mapping[str, Any], owner: str, now: float) -> SessionSpec:
         """Return the spec as the queue keeps it. Raises SpecError.
@@ -71,3 +72,13 @@ def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Sessio
     policy = SchedulingPolicy(limits=settings.limits.limits())
     waits = schedule(Snapshot(agents, queue, now, policy=policy, ended=ended)).waits
     return {s.id: wait for s in sessions if (wait := waits.get(s.id)) and wait.code in HOPELESS}
+
+
+def _with_folders(store: Store, new: Sequence[Session]) -> list[Session]:
+    """Return new sessions of one owner and spec with the folders that they mount. Raises SpecError."""
+    if not new:
+        return []
+    spec, owner = new[0].spec, new[0].owner
+    named = [pair for mount in spec.mounts if (pair := qualified(mount.folder))]
+    mounted = mounted_folders(spec, owner, store.folders.mountable(owner, spec.project, named))
+    return [replace(session, folders=mounted) for session in new]
