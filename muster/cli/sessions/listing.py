@@ -8,7 +8,7 @@ from muster.cli.agents.gpu_map import print_kernels_gpus
 from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows
 from muster.cli.report import print_uses
-from muster.cli.sessions.apps import print_apps
+from muster.core.model.apps import AppState, AppView
 from muster.core.model.session import Session, SessionState, StoryLine
 from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_slots
@@ -49,7 +49,7 @@ def show(session: str, as_json: bool) -> None:
     found = details.session
     _print_session(found, details.dependencies)
     if details.apps:
-        print_apps(found.name, details.apps)
+        _print_apps(found.name, details.apps)
     if details.shares:
         print_kernels_gpus(found, details.shares)
         click.echo()
@@ -115,3 +115,11 @@ def _print_story(story: Sequence[StoryLine]) -> None:
     print_table(
         ("TIME", "STATE", "WHAT HAPPENED"), [(timestamp(line.at), line.to_state, line.reason) for line in story]
     )
+
+
+def _print_apps(session: str, apps: Sequence[AppView]) -> None:
+    rows = [(view.app.name, view.app.port, view.state or "-", view.reason or "-") for view in apps]
+    print_table(("APP", "PORT", "STATE", "REASON"), rows)
+    if any(view.state in {AppState.HEALTHY, AppState.STARTING} for view in apps):
+        click.echo(f"Open one with `muster open {session} APP`.")
+    click.echo()
