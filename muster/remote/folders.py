@@ -19,23 +19,23 @@ class RemoteFolders:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def search(self, wanted: FolderQuery) -> FolderListing:
+    def search(self, query: FolderQuery) -> FolderListing:
         parameters = {
-            "all": wanted.everything,
-            "project": wanted.project,
-            "owner": wanted.owner,
-            "sizes": wanted.sizes,
+            "all": query.everything,
+            "project": query.project,
+            "owner": query.owner,
+            "sizes": query.sizes,
         }
-        return self._told("GET", "folders", parameters=parameters)
+        return self._listing("GET", "folders", parameters=parameters)
 
     def show(self, name: str, owner: str | None = None, *, sizes: bool = True) -> FolderListing:
-        return self._told("GET", _folder(name), parameters={"owner": owner, "sizes": sizes})
+        return self._listing("GET", _folder(name), parameters={"owner": owner, "sizes": sizes})
 
     def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
-        return self._told("POST", "folders", {"name": name, "quota_bytes": quota_bytes}, {"owner": owner})
+        return self._listing("POST", "folders", {"name": name, "quota_bytes": quota_bytes}, {"owner": owner})
 
     def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
-        return self._told("POST", f"{_folder(name)}/quota", {"quota_bytes": quota_bytes}, {"owner": owner})
+        return self._listing("POST", f"{_folder(name)}/quota", {"quota_bytes": quota_bytes}, {"owner": owner})
 
     def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> Folder:
         body = {"grantee": grantee, "read_only": read_only}
@@ -48,18 +48,18 @@ class RemoteFolders:
         keep: list[FolderUser] = unpacked(list[FolderUser], told)
         return keep
 
-    def remove(self, name: str, owner: str | None, told: Callable[[str], None]) -> FolderRemoved:
+    def remove(self, name: str, owner: str | None, on_removed: Callable[[str], None]) -> FolderRemoved:
         answer = self._client.patiently("DELETE", _folder(name), parameters={"owner": owner})
         removed: FolderRemoved = unpacked(FolderRemoved, answer)
         for agent_id in removed.removed_from:
-            told(agent_id)
+            on_removed(agent_id)
         return removed
 
-    def _told(
+    def _listing(
         self, method: str, path: str, body: object = None, parameters: dict[str, Any] | None = None
     ) -> FolderListing:
-        told: FolderListing = unpacked(FolderListing, self._client.patiently(method, path, body, parameters))
-        return told
+        listing: FolderListing = unpacked(FolderListing, self._client.patiently(method, path, body, parameters))
+        return listing
 
 
 class RemoteSecrets:

@@ -24,7 +24,6 @@ from muster.service.folders.views import FolderUse
 from muster.settings import Settings
 from muster.store.store import Store
 
-Told = Callable[[str], None]
 _ENFORCED = "enforced"
 
 
@@ -98,8 +97,8 @@ class FolderService:
     def measured(self, folders: Sequence[Folder]) -> Visited:
         return self._visited("measured", folders)
 
-    def remove(self, name: str, owner: str, told: Told) -> tuple[Folder | None, Visited]:
-        """Removes a folder and its data; `told` is called with each agent where that is done.
+    def remove(self, name: str, owner: str, on_removed: Callable[[str], None]) -> tuple[Folder | None, Visited]:
+        """Remove a folder and its data; `on_removed` is called with each agent that removed them.
 
         What it still is where an agent did not answer: to be removed again then, and mounted by nobody. Raises
         NotFoundError, and NotPossibleInStateError while a session mounts it.
@@ -107,13 +106,17 @@ class FolderService:
         known = {agent.id for agent in self._store.agents()}
         found = self._store.folders.find(owner, name)
         folder = self._store.folders.remove(found, self._clock(), known)
-        visited = self._visited("absent", [folder], folder.left_on, told)
+        visited = self._visited("absent", [folder], folder.left_on, on_removed)
         # Agents that are no longer known took its data with them.
         gone = {*visited.answers, *(set(folder.left_on) - known)}
         return self._store.folders.removed_from(folder, gone), visited
 
     def _visited(
-        self, state: str, folders: Sequence[Folder], only: Collection[str] | None = None, told: Told | None = None
+        self,
+        state: str,
+        folders: Sequence[Folder],
+        only: Collection[str] | None = None,
+        on_answer: Callable[[str], None] | None = None,
     ) -> Visited:
         visited = Visited()
         asked: list[str] = []
@@ -132,8 +135,8 @@ class FolderService:
                 visited.problems[answer.host] = problem
                 return
             visited.answers[answer.host] = answer.result["folders"]
-            if told:
-                told(answer.host)
+            if on_answer:
+                on_answer(answer.host)
 
         variables = {
             "folders_root": str(self._settings.folders_root),

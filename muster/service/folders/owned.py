@@ -1,4 +1,4 @@
-"""Data folders as a token's user sees and changes them: his own, and what others share with him."""
+"""Data folders as a token's user sees and changes them: their own, and what others share with them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ DEFAULT_PROJECT = "default"
 
 @dataclass(frozen=True, slots=True)
 class FolderQuery:
-    """`everything`: all that may be seen; else what `owner`, the asking user by default, may mount in `project`.
+    """Which folders to list: all visible ones (`everything`), or what `owner` may mount in `project`.
 
-    With `sizes` the agents are asked, which takes seconds.
+    `owner` is the caller by default. With `sizes` the agents measure them, which takes seconds.
     """
 
     everything: bool = False
@@ -32,10 +32,12 @@ class FolderQuery:
 
 
 class OwnedFolders:
-    """An administrator sees and changes all; anybody else changes his own, and sees what is shared with him.
+    """The folders of a token's user. An administrator's token sees and changes all.
 
-    `owner` is whose folder it is, the user's own by default. A folder that a user does not see is answered as if it
-    were not there, with NotFoundError; for one that he sees and does not own there is ScopeError.
+    Any other user changes their own, and sees what is shared with them.
+
+    `owner` is whose folder it is, the user's own by default. An invisible folder is answered with NotFoundError, as if
+    it did not exist; a visible one of another owner with ScopeError where it would be changed.
     """
 
     def __init__(self, store: Store, settings: Settings, token: Token) -> None:
@@ -43,54 +45,54 @@ class OwnedFolders:
         self._settings = settings
         self._token = token
 
-    def search(self, wanted: FolderQuery) -> FolderListing:
-        """By owner and name. Raises ScopeError where others' view is asked for."""
-        user = wanted.owner or self._token.user
+    def search(self, query: FolderQuery) -> FolderListing:
+        """Return folders by owner and name. Raises ScopeError where another user's view is asked for."""
+        user = query.owner or self._token.user
         if user != self._token.user and not self._token.sees_all:
             raise ScopeError(
                 f"token {self._token.name} is {self._token.user}'s; only one of scope admin asks as others"
             )
-        everything = wanted.everything and self._token.sees_all
+        everything = query.everything and self._token.sees_all
         found = [
             folder
             for folder in self._store.folders.all()
-            if everything or folder.read_only_for(user, wanted.project) is not None
+            if everything or folder.read_only_for(user, query.project) is not None
         ]
-        visited = self._agents().measured(found) if wanted.sizes and found else None
-        return self._told(found, visited, wanted.project)
+        visited = self._agents().measured(found) if query.sizes and found else None
+        return self._listing(found, visited, query.project)
 
     def show(
         self, name: str, owner: str | None = None, *, project: str = DEFAULT_PROJECT, sizes: bool = True
     ) -> FolderListing:
-        """Only this one. Raises NotFoundError."""
-        folder = self._seen(name, owner or self._token.user, project)
-        return self._told([folder], self._agents().measured([folder]) if sizes else None, project)
+        """Return one folder. Raises NotFoundError."""
+        folder = self._visible(name, owner or self._token.user, project)
+        return self._listing([folder], self._agents().measured([folder]) if sizes else None, project)
 
     def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
         """Raises ScopeError, BadInputError and NameTakenError."""
         whose = owner_of_new(self._token, owner, "makes folders")
         folder, visited = self._agents().create(name, whose, quota_bytes)
-        return self._told([folder], visited)
+        return self._listing([folder], visited)
 
     def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
         """Raises ScopeError, NotFoundError and BadInputError."""
-        folder, visited = self._agents().set_quota(name, self._changed(name, owner).owner, quota_bytes)
-        return self._told([folder], visited)
+        folder, visited = self._agents().set_quota(name, self._changeable(name, owner).owner, quota_bytes)
+        return self._listing([folder], visited)
 
     def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> Folder:
         """Raises ScopeError, NotFoundError, and BadInputError for whom it cannot be shared with."""
-        return self._agents().share(name, self._changed(name, owner).owner, grantee, read_only=read_only)
+        return self._agents().share(name, self._changeable(name, owner).owner, grantee, read_only=read_only)
 
     def unshare(self, name: str, owner: str | None, grantee: str) -> list[FolderUser]:
-        """The sessions of others that keep it until they end. Raises ScopeError and NotFoundError."""
-        return self._agents().unshare(name, self._changed(name, owner).owner, grantee)
+        """Return the sessions of others that keep it until they end. Raises ScopeError and NotFoundError."""
+        return self._agents().unshare(name, self._changeable(name, owner).owner, grantee)
 
     def remove(self, name: str, owner: str | None, on_removed: Callable[[str], None]) -> FolderRemoved:
-        """Removes a folder and its data; `on_removed` is called with each agent that removed them.
+        """Remove a folder and its data; `on_removed` is called with each agent that removed them.
 
         Raises ScopeError, NotFoundError, and NotPossibleInStateError while a session mounts it.
         """
-        left, visited = self._agents().remove(name, self._changed(name, owner).owner, on_removed)
+        left, visited = self._agents().remove(name, self._changeable(name, owner).owner, on_removed)
         return FolderRemoved(name, list(visited.answers), left, visited.problems)
 
     def _agents(self) -> "FolderService":
@@ -98,38 +100,40 @@ class OwnedFolders:
 
         return FolderService(self._store, self._settings)
 
-    def _seen(self, name: str, owner: str, project: str) -> Folder:
+    def _visible(self, name: str, owner: str, project: str) -> Folder:
         folder = self._store.folders.find(owner, name)
         if not self._token.sees_all and folder.read_only_for(self._token.user, project) is None:
             raise no_such_folder(owner, name)
         return folder
 
-    def _changed(self, name: str, owner: str | None) -> Folder:
-        """To be changed."""
+    def _changeable(self, name: str, owner: str | None) -> Folder:
+        """Raises ScopeError and NotFoundError."""
         check_may_change(self._token)
-        folder = self._seen(name, owner or self._token.user, DEFAULT_PROJECT)
-        if not self._changes(folder):
+        folder = self._visible(name, owner or self._token.user, DEFAULT_PROJECT)
+        if not self._may_change(folder):
             raise ScopeError(f"folder {folder.owner}/{name} is {folder.owner}'s; only its owner can change it")
         return folder
 
-    def _changes(self, folder: Folder) -> bool:
+    def _may_change(self, folder: Folder) -> bool:
         return self._token.owner_filter in {None, folder.owner}
 
-    def _told(self, folders: list[Folder], visited: "Visited | None", project: str = DEFAULT_PROJECT) -> FolderListing:
+    def _listing(
+        self, folders: list[Folder], visited: "Visited | None", project: str = DEFAULT_PROJECT
+    ) -> FolderListing:
         users = self._store.folders.users()
         items = [
-            self._discreet(
+            self._redacted(
                 FolderDetails(folder, users.get(folder.id, ()), visited.use_of(folder) if visited else None), project
             )
             for folder in folders
         ]
         return FolderListing(items, visited.problems if visited else {})
 
-    def _discreet(self, told: FolderDetails, project: str) -> FolderDetails:
-        """Whoever a folder is shared with is not told with whom else, nor what others do with it."""
-        if self._changes(told.folder):
-            return told
+    def _redacted(self, details: FolderDetails, project: str) -> FolderDetails:
+        """Leave out other grantees and other users' sessions, unless the user may change the folder."""
+        if self._may_change(details.folder):
+            return details
         grantees = {self._token.user, f"{PROJECT_MARK}{project}"}
-        shares = tuple(share for share in told.folder.shares if share.grantee in grantees)
-        users = [user for user in told.users if user.owner == self._token.user]
-        return replace(told, folder=replace(told.folder, shares=shares), users=users)
+        shares = tuple(share for share in details.folder.shares if share.grantee in grantees)
+        users = [user for user in details.users if user.owner == self._token.user]
+        return replace(details, folder=replace(details.folder, shares=shares), users=users)

@@ -1,4 +1,4 @@
-"""Folders with what their agents and sessions tell of them, and as plain data."""
+"""Folders with their usage and the sessions that mount them, and as plain data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class FolderUse:
 
 @dataclass(frozen=True, slots=True)
 class FolderDetails:
-    """A folder, the sessions that mount it, and what it holds: None where no agent was asked, or none answered."""
+    """A folder, the sessions that mount it, and its usage: None where no agent measured it."""
 
     folder: Folder
     users: Sequence[FolderUser] = ()
@@ -31,7 +31,7 @@ class FolderDetails:
 
 @dataclass(frozen=True, slots=True)
 class FolderListing:
-    """Folders; and by agent id why an agent that was asked about them told nothing."""
+    """Folders, and by agent id why an agent did not measure them."""
 
     items: Sequence[FolderDetails]
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -47,8 +47,8 @@ class FolderRemoved:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def folder_json(told: FolderDetails) -> dict[str, Any]:
-    folder, use = told.folder, told.use
+def folder_json(details: FolderDetails) -> dict[str, Any]:
+    folder, use = details.folder, details.use
     return {
         "id": folder.id,
         "name": folder.name,
@@ -61,7 +61,7 @@ def folder_json(told: FolderDetails) -> dict[str, Any]:
         "quota_not_enforced": dict(use.unenforced) if use else {},
         "used_bytes": use.used_bytes if use else None,
         "files": use.files if use else None,
-        "used_by": [user.session for user in told.users],
+        "used_by": [user.session for user in details.users],
         "shared_with": [{"grantee": share.grantee, "read_only": share.read_only} for share in folder.shares],
     }
 
