@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.model.session import Session
 from muster.core.whatif.counterfactual import Answer
-from muster.core.whatif.discretion import discreet
+from muster.core.whatif.redaction import redacted
 from muster.service.questions.what_if import WhatIf
 from muster.service.questions.why import visible_suggestions
 from muster.service.sessions.visibility import Sees
@@ -42,4 +42,4 @@ def _visible(store: Store, answer: Answer, hidden: Collection[str], sees: Sees) 
     if answer.wait is None:
         return answer
     suggestions = visible_suggestions(store, answer.suggestions, sees) if answer.suggestions else ()
-    return replace(answer, wait=discreet(answer.wait, hidden), suggestions=suggestions)
+    return replace(answer, wait=redacted(answer.wait, hidden), suggestions=suggestions)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from muster.core.whatif.discretion import discreet
+from muster.core.whatif.redaction import redacted
 from muster.service.questions.what_if import Queued, WhatIf
 from muster.service.sessions.visibility import Sees
 from muster.settings import Settings
@@ -34,5 +34,5 @@ def visible_queue(store: Store, settings: Settings, sees: Sees) -> VisibleQueue:
     others = store.get(sorted(waited_for))
     hidden = {key for key, other in others.items() if not sees(other)}
     names = {key: f"{other.name} ({other.state})" for key, other in others.items() if key not in hidden}
-    redacted = [one if one.wait is None else replace(one, wait=discreet(one.wait, hidden)) for one in visible]
-    return VisibleQueue(redacted, lengths, names)
+    queued = [one if one.wait is None else replace(one, wait=redacted(one.wait, hidden)) for one in visible]
+    return VisibleQueue(queued, lengths, names)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from muster.core.model.plan import Wait
 from muster.core.model.session import Session, SessionState
-from muster.core.whatif.discretion import discreet
 from muster.core.whatif.explain import stored_wait
+from muster.core.whatif.redaction import redacted
 from muster.store.store import Store
 
 # Whether a user may see a session.
@@ -25,6 +25,6 @@ def visible_sessions(store: Store, sessions: Sequence[Session], sees: Sees) -> l
 def _redacted(session: Session, wait: Wait | None, hidden: set[str]) -> Session:
     if wait is None or not hidden.intersection(wait.waits_for):
         return session
-    redacted = discreet(wait, hidden)
-    changed = {"message": redacted.message, "waits_for": list(redacted.waits_for)}
+    visible = redacted(wait, hidden)
+    changed = {"message": visible.message, "waits_for": list(visible.waits_for)}
     return replace(session, wait={**session.wait, **changed})

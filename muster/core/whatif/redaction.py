@@ -1,4 +1,4 @@
-"""Why a session waits, as somebody is told of it who may not see all of the sessions that it waits for."""
+"""Waits without the names of sessions that a user may not see."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -13,10 +13,10 @@ _NAMELESS: Mapping[WaitCode, str] = {
 }
 
 
-def discreet(wait: Wait, hidden: Collection[str]) -> Wait:
-    """The wait without names and ids of the sessions `hidden` (ids), which its message may hold."""
+def redacted(wait: Wait, hidden: Collection[str]) -> Wait:
+    """Return the wait without names and ids of the `hidden` sessions (ids), which its message may hold."""
     if not any(session_id in hidden for session_id in wait.waits_for):
         return wait
-    seen = tuple(session_id for session_id in wait.waits_for if session_id not in hidden)
+    visible = tuple(session_id for session_id in wait.waits_for if session_id not in hidden)
     message = _NAMELESS.get(wait.code, "starts when other users' sessions let it")
-    return replace(wait, message=message, waits_for=seen)
+    return replace(wait, message=message, waits_for=visible)

@@ -4,14 +4,14 @@ import pytest
 
 from muster.core.model.plan import Wait, WaitCode
 from muster.core.scheduling.reasons import behind, preempting
-from muster.core.whatif.discretion import discreet
+from muster.core.whatif.redaction import redacted
 from tests.strategies import make_session
 
 
 @pytest.mark.parametrize("code", WaitCode)
 def test_no_wait_names_a_session_that_may_not_be_seen(code):
     wait = Wait(code, "it waits for secret-plan", waits_for=("hers", "mine"), until=5.0, position=3)
-    told = discreet(wait, {"hers"})
+    told = redacted(wait, {"hers"})
     assert "secret-plan" not in str(told)
     assert (told.waits_for, told.until, told.position, told.code) == (("mine",), 5.0, 3, code)
     assert told.message
@@ -21,9 +21,9 @@ def test_what_the_scheduler_says_of_others_is_said_without_them():
     hers = make_session(name="secret-plan")
     for wait in (behind(hers, delays=True), behind(hers, delays=False), preempting([hers])):
         assert "secret-plan" in wait.message
-        assert "secret-plan" not in discreet(wait, {hers.id}).message
+        assert "secret-plan" not in redacted(wait, {hers.id}).message
 
 
 def test_a_wait_for_sessions_that_may_be_seen_stays_as_it_is():
     wait = behind(make_session(name="mine"), delays=True)
-    assert discreet(wait, {"somebody-elses"}) is wait
+    assert redacted(wait, {"somebody-elses"}) is wait
