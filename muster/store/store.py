@@ -29,8 +29,8 @@ from muster.store.secrets import SecretRows
 from muster.store.sessions.changes import Changes
 from muster.store.sessions.ended_runs import ended_runs
 from muster.store.sessions.known import SESSION_REVISION, KnownSessions
+from muster.store.sessions.list_pages import ListPageRequest, Place, SessionFilter, session_ids_of_page
 from muster.store.sessions.names import meant, taken
-from muster.store.sessions.pages import ListPageRequest, Place, SessionFilter, session_ids_of_page
 from muster.store.sessions.reader import SELECT, SessionReader
 from muster.store.sessions.renaming import rename
 from muster.store.sessions.submissions import Submission, Submissions, claim

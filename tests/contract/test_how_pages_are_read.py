@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from muster.core.model.session import SessionState
 from muster.store.database.connection import new_engine, reading
-from muster.store.sessions.pages import ListPageRequest, SessionFilter, session_ids_of_page
+from muster.store.sessions.list_pages import ListPageRequest, SessionFilter, session_ids_of_page
 from muster.store.store import Store
 from tests.strategies import make_session
 

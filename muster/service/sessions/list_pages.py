@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
-from muster.store.sessions.pages import SORTS, ListPageRequest, Place, SessionFilter
+from muster.store.sessions.list_pages import SORTS, ListPageRequest, Place, SessionFilter
 from muster.store.store import Store
 
 __all__ = ["SORTS", "ListPageRequest", "SessionFilter", "SessionListPage", "session_list_page"]
