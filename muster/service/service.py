@@ -1,11 +1,13 @@
 """The service layer put together for the faces that run on a control node: the only door to its store."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from muster.core.images.committed import CommittedImage
 from muster.core.model.session import Session
+from muster.core.model.snapshot import Snapshot
 from muster.core.model.token import Token
 from muster.core.values.errors import PassInProgressError
 from muster.service.agents.agents import Agents
@@ -75,6 +77,10 @@ class Service:
     def meter(self) -> Meter:
         """Return what measures the cluster for Prometheus."""
         return Meter(self._store)
+
+    def snapshot(self) -> Snapshot:
+        """Return the agents and all sessions that have not ended, as of one moment."""
+        return self._store.snapshot(time.time())
 
     def check_database(self) -> None:
         """Raises StoreUnavailableError where the database does not answer."""

@@ -56,7 +56,6 @@ keyed_groups:
 """
 
 import shlex
-import time
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -70,8 +69,8 @@ try:
     from muster.core.model.session import SessionState
     from muster.core.values.errors import MusterError
     from muster.service.reach.ssh_access import ssh_config, ssh_host_alias
+    from muster.service.service import Service
     from muster.settings import load_settings
-    from muster.store.store import Store
 
     HAS_MUSTER = True
 except ImportError:
@@ -117,11 +116,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             )
         try:
             settings = load_settings(Path(self.get_option("config")))
-            store = Store(settings.database_url)
-            try:
-                snapshot = store.snapshot(time.time())
-            finally:
-                store.close()
+            with Service.opened(settings) as service:
+                snapshot = service.snapshot()
             if self.get_option("agents"):
                 for room in snapshot.rooms:
                     self._add_agent(room)
