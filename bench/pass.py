@@ -34,10 +34,11 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from muster.ansible_gateway.gateway import AnsibleGateway, Answered
+from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
+from muster.core.lifecycle.answer import AnswerHandler
 from muster.core.model.session import Allocation
 from muster.keys import make_key_pair
 from muster.service.queue.worker import News, QueueWorker, WorkerDependencies
@@ -55,12 +56,12 @@ class StandIns:
     def __init__(self, inventory: Path) -> None:
         self._gateway = AnsibleGateway(inventory, CLUSTER)
 
-    def observe(self, agent_ids: Collection[str], answered: Answered, without: Collection[str] = ()) -> None:
-        self._gateway.observe(agent_ids, answered, without)
+    def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
+        self._gateway.observe(agent_ids, on_answer, without)
 
-    def converge(self, manifests: Mapping[str, Mapping[str, Any]], answered: Answered) -> None:
+    def converge(self, manifests: Mapping[str, Mapping[str, Any]], on_answer: AnswerHandler) -> None:
         own = {key: {**manifest, "cluster": f"{CLUSTER}-{key}"} for key, manifest in manifests.items()}
-        self._gateway.converge(own, answered)
+        self._gateway.converge(own, on_answer)
 
 
 class Bench:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from muster.ansible_gateway.gateway import Answer, Answered
+from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError, MusterError
 
 Start = Callable[[Callable[[], None]], None]
@@ -14,9 +14,9 @@ Start = Callable[[Callable[[], None]], None]
 class Gateway(Protocol):
     """What the queue's worker needs of the agents."""
 
-    def observe(self, agent_ids: Collection[str], answered: Answered, without: Collection[str] = ()) -> None: ...
+    def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None: ...
 
-    def converge(self, manifests: Mapping[str, Mapping[str, Any]], answered: Answered) -> None: ...
+    def converge(self, manifests: Mapping[str, Mapping[str, Any]], on_answer: AnswerHandler) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -38,7 +38,7 @@ class Arrival:
     """An agent's answer."""
 
     visit: Visit
-    answer: Answer
+    answer: AgentAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Visits:
             # Until the run has ended well: agents that are silent because it broke off say nothing of themselves.
             error: MusterError | None = AnsibleFailedError("a visit to agents broke off")
             try:
-                run(answered=lambda answer: self._tell(Arrival(visit, answer)))
+                run(on_answer=lambda answer: self._tell(Arrival(visit, answer)))
                 error = None
             except MusterError as raised:
                 error = raised

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from muster.ansible_gateway.gateway import Answer
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
 from muster.core.lifecycle import observation, transitions
+from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.outcomes import record
 from muster.core.lifecycle.touch import kept_for_gangs, leftovers, touches
@@ -255,7 +255,7 @@ class QueueWorker:
         self._sampling.observe(snapshot, answering)
         self._apply(observation.observe(snapshot, reports))
 
-    def _keep_logs(self, answer: Answer) -> None:
+    def _keep_logs(self, answer: AgentAnswer) -> None:
         for session_id, outcome in answer.outcomes.items():
             self._ends.hear_last_words(session_id, outcome["last_words"], self._shell.clock())
             for words in outcome["last_words"]:
