@@ -141,9 +141,10 @@ def _outcomes(
 
 
 def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[str]:
-    for session in snapshot.placed:
-        if (session.id, session.generation) in ledger.launches and agent_id in session.agents:
-            yield session.id
+    for session_id, generation in ledger.launches:
+        session = snapshot.on_agents.get(session_id)
+        if session is not None and session.generation == generation and agent_id in session.agents:
+            yield session_id
 
 
 def _refused(answer: AgentAnswer) -> Mapping[str, Any]:

@@ -70,10 +70,10 @@ class Ledger:
 
     def with_outcomes(self, new: Iterable[tuple[tuple[str, str], str, Mapping[str, Any]]]) -> "Ledger":
         """Note what agents made of steps: each as (session id, step), agent id and outcome."""
-        outcomes = dict(self.outcomes)
+        changed: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
         for key, agent_id, outcome in new:
-            outcomes[key] = {**outcomes.get(key, {}), agent_id: outcome}
-        return replace(self, outcomes=outcomes)
+            changed.setdefault(key, dict(self.outcomes.get(key, {})))[agent_id] = outcome
+        return replace(self, outcomes={**self.outcomes, **changed}) if changed else self
 
     def with_reports_of(self, agent_ids: Collection[str]) -> "Ledger":
         """Note that these agents have said what runs on them."""
@@ -93,7 +93,8 @@ class Ledger:
 
     def with_slow(self, snapshot: Snapshot, rules: TurnRules) -> Snapshot:
         """Return the snapshot with the agents whose visit has lasted too long to count on them."""
-        return replace(snapshot, slow=self.visits.slow(rules.slow_after_s, snapshot.now))
+        slow = self.visits.slow(rules.slow_after_s, snapshot.now)
+        return snapshot if slow == snapshot.slow else replace(snapshot, slow=slow)
 
     def only(self, snapshot: Snapshot) -> "Ledger":
         """Forget what does not concern any session's present step."""
