@@ -71,11 +71,11 @@ class World:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, most_steps: int = 8) -> World:
+def worlds(draw: st.DrawFn, *, most_steps: int = 12) -> World:
     """Worlds in which turns were taken, facts heard and sessions ended, in any order."""
     world = World(draw(st.one_of(_clusters(), _clusters(), snapshots())))
-    for _ in range(draw(st.integers(0, most_steps))):
-        match draw(st.sampled_from(_STEPS)):
+    for step in draw(st.lists(st.sampled_from(_STEPS), max_size=most_steps)):
+        match step:
             case "turn":
                 world = world.settled()
             case "facts":

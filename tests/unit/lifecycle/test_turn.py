@@ -13,7 +13,7 @@ from muster.core.lifecycle.turn import Convergence, Observation
 from muster.core.model.session import LaunchStep
 from tests.turn_strategies import RULES, agents_in, answers, facts, worlds
 
-cheap = settings(max_examples=max(100, settings.default.max_examples))
+cheap = settings(max_examples=max(50, settings.default.max_examples))
 
 
 @cheap
