@@ -28,22 +28,27 @@ from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from muster.ansible_gateway.gateway import AnsibleGateway, Answered
+from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
+from muster.core.lifecycle.answer import AnswerHandler
+from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.session import Allocation
 from muster.keys import make_key_pair
-from muster.service.queue.worker import News, QueueWorker, WorkerDependencies
+from muster.service.queue.worker import QueueWorker, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
 from tests.strategies import make_agent, make_session
+
+if TYPE_CHECKING:
+    from muster.core.lifecycle.facts import Fact
 
 CLUSTER = f"bench-{secrets.token_hex(3)}"
 STATE = Path("/var/lib/muster/agent")
@@ -55,12 +60,12 @@ class StandIns:
     def __init__(self, inventory: Path) -> None:
         self._gateway = AnsibleGateway(inventory, CLUSTER)
 
-    def observe(self, agent_ids: Collection[str], answered: Answered, without: Collection[str] = ()) -> None:
-        self._gateway.observe(agent_ids, answered, without)
+    def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
+        self._gateway.observe(agent_ids, on_answer, without)
 
-    def converge(self, manifests: Mapping[str, Mapping[str, Any]], answered: Answered) -> None:
+    def converge(self, manifests: Mapping[str, Mapping[str, Any]], on_answer: AnswerHandler) -> None:
         own = {key: {**manifest, "cluster": f"{CLUSTER}-{key}"} for key, manifest in manifests.items()}
-        self._gateway.converge(own, answered)
+        self._gateway.converge(own, on_answer)
 
 
 class Bench:
@@ -72,7 +77,7 @@ class Bench:
         inventory = directory / "inventory.yml"
         inventory.write_text(yaml.safe_dump({"all": {"children": {"agents": {"hosts": hosts}}}}))
         self.store = Store(f"sqlite:///{directory / 'muster.db'}")
-        self.news: SimpleQueue[News] = SimpleQueue()
+        self.inbox: SimpleQueue[Fact] = SimpleQueue()
         self.worker = QueueWorker(
             WorkerDependencies(
                 store=self.store,
@@ -84,10 +89,9 @@ class Bench:
                 start=lambda run: Thread(target=run, daemon=True).start(),
                 with_policy=lambda snapshot: snapshot,
                 secrets=Secrets(self.store.secrets, directory / "secrets.key"),
-                lost_after_s=3600,
-                slow_after_s=3600,
+                rules=TurnRules(lost_after_s=3600, slow_after_s=3600),
             ),
-            self.news.put,
+            self.inbox.put,
         )
         self.store.save_agents([make_agent(name) for name in self.names])
         self._sessions = 0
@@ -111,11 +115,11 @@ class Bench:
     def work(self) -> None:
         """Until nothing more follows."""
         self.worker.decide()
-        while not self.worker.idle:
-            news = [self.news.get(timeout=300)]
-            while not self.news.empty():
-                news.append(self.news.get())
-            self.worker.take(news)
+        while not self.worker.is_idle:
+            facts = [self.inbox.get(timeout=300)]
+            while not self.inbox.empty():
+                facts.append(self.inbox.get())
+            self.worker.take(facts)
             self.worker.decide()
         if self.worker.failure is not None or self.worker.work.problems:
             raise SystemExit(f"a visit failed: {self.worker.failure or self.worker.work.problems}")
@@ -138,7 +142,7 @@ def bench_touched(directory: Path, touched: int) -> dict[str, float]:
     left = [session for session in bench.store.search() if session.state != "TERMINATED"]
     if left:
         raise SystemExit(f"{len(left)} sessions did not end")
-    bench.worker.look_everywhere()
+    bench.worker.observe_all()
     observed_s = seconds(bench.work)
     bench.store.close()
     return {"touched": touched_s, "observed": observed_s}

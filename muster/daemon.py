@@ -63,7 +63,7 @@ class _Stop:
         self.wanted = True
         if self.loop is None:
             raise _StoppedError
-        self.loop.tell(Nudge.STOP)
+        self.loop.send(Nudge.STOP)
 
 
 @contextmanager
@@ -81,11 +81,11 @@ def _queue(settings: Settings) -> Iterator[QueueLock]:
 def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: _Stop) -> None:
     watchers = _Watchers(settings, shell.store)
     loop = QueueLoop(settings, shell, lock, watchers.watch)
-    watchers.died = lambda agent_id: loop.tell(KernelDied(agent_id))
+    watchers.died = lambda agent_id: loop.send(KernelDied(agent_id))
 
     def heard(message: str) -> None:
         if message in set(Nudge):
-            loop.tell(Nudge(message))
+            loop.send(Nudge(message))
 
     with _hearing(settings, heard), shell.store.listen(heard), couriers_at_work(settings, shell.store):
         stop.loop = loop

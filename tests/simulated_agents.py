@@ -12,8 +12,8 @@ from enum import StrEnum
 from threading import Event
 from typing import Any
 
-from muster.ansible_gateway.gateway import Answer
 from muster.core.images.names import familiar
+from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.model.agent import Agent
 from muster.core.values.errors import AnsibleFailedError, ImageError
 
@@ -340,19 +340,17 @@ class SimulatedGateway:
         self.pulled: list[tuple[str, str]] = []
         self.let_go = Event()
 
-    def observe(
-        self, agent_ids: Collection[str], answered: Callable[[Answer], None], without: Collection[str] = ()
-    ) -> None:
+    def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
         if self.fails:
             raise self.fails
         asked = [a for a in self.agents.values() if a.id in agent_ids or (not agent_ids and a.id not in without)]
         self.observations.append([agent.id for agent in asked])
         for agent in self._hanging_last(asked[: self.breaks_off_after]):
-            answered(self._refusal(agent) or Answer(agent.id, self._report(agent)))
+            on_answer(self._refusal(agent) or AgentAnswer(agent.id, report=self._report(agent)))
         if self.breaks_off_after is not None:
             raise AnsibleFailedError("it was killed")
 
-    def converge(self, manifests: Mapping[str, Mapping[str, Any]], answered: Callable[[Answer], None]) -> None:
+    def converge(self, manifests: Mapping[str, Mapping[str, Any]], on_answer: AnswerHandler) -> None:
         if self.crash_before is not None:
             raise self.crash_before
         if self.fails:
@@ -366,7 +364,7 @@ class SimulatedGateway:
         for agent in self._hanging_last(asked):
             answer = self._refusal(agent) or self._converged(agent, manifests[agent.id])
             if agent.hangs or self.crash_after is None:
-                answered(answer)
+                on_answer(answer)
             else:
                 answers.append(answer)
         if self.crash_after is not None:
@@ -402,15 +400,15 @@ class SimulatedGateway:
         return report
 
     @staticmethod
-    def _refusal(agent: SimulatedAgent) -> Answer | None:
+    def _refusal(agent: SimulatedAgent) -> AgentAnswer | None:
         if not agent.reachable:
-            return Answer(agent.id, problem="it does not answer", reached=False)
-        return Answer(agent.id, problem=agent.module_fails) if agent.module_fails else None
+            return AgentAnswer(agent.id, problem="it does not answer", reached=False)
+        return AgentAnswer(agent.id, problem=agent.module_fails) if agent.module_fails else None
 
-    def _converged(self, agent: SimulatedAgent, manifest: Mapping[str, Any]) -> Answer:
+    def _converged(self, agent: SimulatedAgent, manifest: Mapping[str, Any]) -> AgentAnswer:
         result = agent.converge(manifest, self.overlays)
         if agent.answer_gets_lost:
-            return Answer(agent.id, problem="the connection broke", reached=False)
+            return AgentAnswer(agent.id, problem="the connection broke", reached=False)
         outcomes = {
             outcome["id"]: {
                 **outcome,
@@ -418,4 +416,4 @@ class SimulatedGateway:
             }
             for outcome in result["sessions"]
         }
-        return Answer(agent.id, self._report(agent), outcomes)
+        return AgentAnswer(agent.id, report=self._report(agent), outcomes=outcomes)

@@ -7,20 +7,24 @@ from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from muster.ansible_gateway.templates import Templates
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
+from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.agent import AgentState
 from muster.core.model.session import Session, SessionState
-from muster.service.queue.worker import News, QueueWorker, Work, WorkerDependencies
+from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
 from tests.simulated_agents import Container, SimulatedAgent, SimulatedGateway, report_of
 from tests.strategies import NOW, fake_key_pair, make_session
+
+if TYPE_CHECKING:
+    from muster.core.lifecycle.facts import Fact
 
 S = SessionState
 LOST_AFTER_S = 300.0
@@ -77,12 +81,11 @@ class ControlNode:
             start=self._start,
             with_policy=lambda snapshot: snapshot,
             secrets=Secrets(self.store.secrets, self.directory / "secrets.key"),
-            lost_after_s=LOST_AFTER_S,
-            slow_after_s=SLOW_AFTER_S,
+            rules=TurnRules(LOST_AFTER_S, SLOW_AFTER_S),
             clock=lambda: self.now,
         )
-        self.news: SimpleQueue[News] = SimpleQueue()
-        self.worker = QueueWorker(self.shell, self.news.put)
+        self.inbox: SimpleQueue[Fact] = SimpleQueue()
+        self.worker = QueueWorker(self.shell, self.inbox.put)
 
     def restart(self) -> None:
         self.store.close()
@@ -108,7 +111,7 @@ class ControlNode:
         self.now += 1
         self.worker.work = Work()
         if observe:
-            self.worker.look_everywhere()
+            self.worker.observe_all()
         self.go_on()
         failure, self.worker.failure = self.worker.failure, None
         if failure is not None:
@@ -118,18 +121,18 @@ class ControlNode:
     def go_on(self) -> None:
         """Until nothing more follows from what has been answered by now."""
         self.worker.decide()
-        while not self.news.empty():
-            news = []
-            while not self.news.empty():
-                news.append(self.news.get())
-            self.worker.take(news)
+        while not self.inbox.empty():
+            facts = []
+            while not self.inbox.empty():
+                facts.append(self.inbox.get())
+            self.worker.take(facts)
             self.worker.decide()
 
     def go_on_until(self, reached: Callable[[], bool]) -> None:
         """Until something follows from answers that other threads bring."""
         self.worker.decide()
         while not reached():
-            self.worker.take([self.news.get(timeout=30)])
+            self.worker.take([self.inbox.get(timeout=30)])
             self.worker.decide()
 
     def story(self, session: Session) -> list[str]:

@@ -5,24 +5,17 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ansible_runner
 
 from muster.ansible_gateway.layout import ansible_root
+from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 
-
-@dataclass(frozen=True, slots=True)
-class HostAnswer:
-    """The result of the last task on a host that succeeded, or one line that says why there is none."""
-
-    host: str
-    result: Mapping[str, Any] = field(default_factory=dict)
-    failed: str = ""
-    unreachable: str = ""
+ReadResult = Callable[[str, Mapping[str, Any]], AgentAnswer]
+"""Makes the answer of a host from its id and the result of its task, which succeeded."""
 
 
 @contextmanager
@@ -38,10 +31,11 @@ def run_playbook(
     inventory: Path,
     variables: Mapping[str, Any],
     directory: Path,
-    answered: Callable[[HostAnswer], None],
+    read_result: ReadResult,
+    on_answer: AnswerHandler,
     limit: str = "",
 ) -> None:
-    """Runs `playbooks/<name>.yml`, a play of one task.
+    """Run `playbooks/<name>.yml`, a play of one task, and call `on_answer` with each host's answer as it comes.
 
     Raises AnsibleFailedError when no host was even asked, and when the run broke off.
     """
@@ -54,10 +48,10 @@ def run_playbook(
         nonlocal finished
         finished = finished or event["event"] == "playbook_on_stats"
         data = event.get("event_data", {})
-        answer = _host_answer(event["event"], data.get("host", ""), data.get("res", {}))
+        answer = _answer(event["event"], data.get("host", ""), data.get("res", {}), read_result)
         if answer:
-            hosts.add(answer.host)
-            answered(answer)
+            hosts.add(answer.agent_id)
+            on_answer(answer)
         elif event.get("stdout"):
             messages.append(event["stdout"])
         return False
@@ -87,14 +81,14 @@ def run_playbook(
         raise AnsibleFailedError(f"playbooks/{name}.yml on inventory {inventory}: {cause}")
 
 
-def _host_answer(event: str, host: str, result: Mapping[str, Any]) -> HostAnswer | None:
+def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadResult) -> AgentAnswer | None:
     message = " ".join(str(result.get("msg", result)).split())
     match event:
         case "runner_on_ok":
-            return HostAnswer(host, result)
+            return read_result(host, result)
         case "runner_on_failed":
-            return HostAnswer(host, failed=message)
+            return AgentAnswer(host, problem=message)
         case "runner_on_unreachable":
-            return HostAnswer(host, unreachable=f"unreachable: {message}")
+            return AgentAnswer(host, problem=f"unreachable: {message}", reached=False)
         case _:
             return None

@@ -6,22 +6,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from muster.cli.context import json_option
 from muster.cli.output import print_json
 from muster.core.images.names import familiar
+from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.agent import agent_from_report
 from muster.core.values.errors import MusterError
 from muster.core.values.slots import format_slot
 from muster.service.images.catalog import default_reference, load_catalog, tags_on
 from muster.service.service import Service, queue_is_worked
 from muster.settings import Settings, load_settings, settings_path
-
-if TYPE_CHECKING:
-    from muster.ansible_gateway.gateway import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +114,7 @@ def _agents(settings: Settings) -> Iterator[Finding]:
             "inventory", ok=False, found=f"{settings.inventory} does not exist", remedy="write it, with a group agents"
         )
         return
-    answers: list[Answer] = []
+    answers: list[AgentAnswer] = []
     try:
         AnsibleGateway(settings.inventory, settings.cluster).observe((), answers.append)
     except MusterError as error:
@@ -129,7 +126,7 @@ def _agents(settings: Settings) -> Iterator[Finding]:
         yield from _agent(answer, settings)
 
 
-def _agent(answer: "Answer", settings: Settings) -> Iterator[Finding]:
+def _agent(answer: AgentAnswer, settings: Settings) -> Iterator[Finding]:
     name, report = f"agent {answer.agent_id}", answer.report
     if report is None:
         yield Finding(name, ok=False, found=answer.problem, remedy="mend it, then run `muster pass`")

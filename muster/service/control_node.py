@@ -10,13 +10,14 @@ from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
+from muster.core.lifecycle.launch_usage import IdleRulesOf
+from muster.core.lifecycle.ledger import TurnRules
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import PassInProgressError
 from muster.keys import make_key_pair
 from muster.service.images.source import ImageSource
 from muster.service.notify.couriers import deliver_once
 from muster.service.queue.loop import QueueLoop
-from muster.service.queue.session_ends import idle_rules
 from muster.service.queue.worker import Work, WorkerDependencies
 from muster.service.scheduler.site_policy import SiteScheduling
 from muster.service.secrets.secrets import Secrets
@@ -26,6 +27,7 @@ from muster.store.database.lock import queue_lock
 from muster.store.store import Store
 
 _POLL_S = 0.1
+_LEAST_GAP_S = 60.0
 
 
 @contextmanager
@@ -43,9 +45,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
             start=_start_thread,
             with_policy=SiteScheduling(settings, store).complete,
             secrets=Secrets(store.secrets, settings.seal_key),
-            lost_after_s=settings.lost_after_s,
-            slow_after_s=settings.slow_after_s,
-            idle_rules=idle_rules(settings),
+            rules=TurnRules(settings.lost_after_s, settings.slow_after_s, _idle_rules(settings)),
         )
     finally:
         store.close()
@@ -94,6 +94,12 @@ def _worked_here(settings: Settings, shell: WorkerDependencies) -> Work:
         work = QueueLoop(settings, shell, lock).run_until_idle()
     deliver_once(settings, shell.store)
     return work
+
+
+def _idle_rules(settings: Settings) -> IdleRulesOf:
+    """Return the rules by resource group. What three observations in a row could have told counts."""
+    gap_s = max(_LEAST_GAP_S, 3 * settings.observe_interval_s)
+    return lambda resource_group: settings.idle.rules(resource_group, gap_s)
 
 
 def _start_thread(run: Callable[[], None]) -> None:

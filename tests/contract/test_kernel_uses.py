@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from muster.core.lifecycle.idle import IdleRules
+from muster.core.lifecycle.launch_usage import LaunchUsage, samples_in
 from muster.core.model.session import SessionState
 from muster.core.usage.kernel import KernelUse
 from muster.core.values.slots import Slots
-from muster.service.queue.session_ends import SessionEnds
+from muster.service.queue.worker import with_recorded_usage
 from tests.strategies import NOW, make_session, placed_on
 
 RULES = IdleRules(timeout_s=100, grace_s=0, warn_before_s=20, gap_s=60)
@@ -73,46 +74,60 @@ def test_runs_are_those_within_the_time_with_what_they_used(store):
     assert len(list(store.uses.runs(NOW, NOW + 1000, NOW + 100, users=["ada"], projects=["vision"]))) == 2
 
 
+class Usage:
+    """What the queue's worker does with usage: reads it, adds what agents tell, and keeps that."""
+
+    def __init__(self, store):
+        self.store = store
+        self.usage = LaunchUsage()
+
+    def take(self, sessions, samples, now, *, is_last=False):
+        self.usage = with_recorded_usage(self.usage, self.store, sessions)
+        changed = self.usage.changed_by(samples, now, lambda _group: RULES, is_last=is_last)
+        self.store.uses.save(changed.values())
+        self.usage = self.usage.with_changed(changed)
+
+    def observe(self, session, at, cpu=0.0):
+        snapshot = self.store.snapshot(at)
+        self.take(snapshot.placed, samples_in([report(session, at, cpu)], snapshot), at)
+        return self.store.apply(self.usage.events(snapshot, lambda _group: RULES))
+
+
 @pytest.fixture
-def ends(store):
-    return SessionEnds(store, lambda _group: RULES)
+def usage(store):
+    return Usage(store)
 
 
-def looked(ends, store, session, at, cpu=0.0):
-    snapshot = store.snapshot(at)
-    ends.observe(snapshot, [report(session, at, cpu)], at)
-    return store.apply(ends.events(snapshot))
-
-
-def test_an_idle_session_is_warned_and_ended_also_by_the_next_who_works_the_queue(store, ends, url, open_store):
+def test_an_idle_session_is_warned_and_ended_also_by_the_next_who_works_the_queue(store, usage, url, open_store):
     session = running(1)
     store.add([session])
     for at in (0, 30, 60):
-        assert looked(ends, store, session, NOW + at) == []
+        assert usage.observe(session, NOW + at) == []
     other_store = open_store(url)
-    other = SessionEnds(other_store, lambda _group: RULES)
-    (warning,) = looked(other, other_store, session, NOW + 90)
+    other = Usage(other_store)
+    (warning,) = other.observe(session, NOW + 90)
     assert warning.reason.startswith("idle for 1m30s")
     assert other_store.find(session.id).notice == f"session {session.name}: {warning.reason}\n"
-    (end,) = looked(other, other_store, session, NOW + 110)
+    (end,) = other.observe(session, NOW + 110)
     assert end.to_state is SessionState.TERMINATING
 
 
-def test_use_takes_a_warning_back(store, ends):
+def test_use_takes_a_warning_back(store, usage):
     session = running(1)
     store.add([session])
     for at in (0, 30, 60, 90):
-        looked(ends, store, session, NOW + at)
-    (event,) = looked(ends, store, session, NOW + 95, cpu=5.0)
+        usage.observe(session, NOW + at)
+    (event,) = usage.observe(session, NOW + 95, cpu=5.0)
     assert event.reason == "it is in use again"
     assert store.find(session.id).notice is None
 
 
-def test_last_words_are_recorded_however_soon_they_come(store, ends):
+def test_last_words_are_recorded_however_soon_they_come(store, usage):
     session = running(1)
     store.add([session])
-    ends.hear_last_words(session.id, [], NOW)
+    usage.take([session], [], NOW, is_last=True)
     entry = report(session, NOW, cpu=1.0)["kernels"][0]
-    ends.hear_last_words(session.id, [entry], NOW)
-    ends.hear_last_words(session.id, [{**entry, "use": {**entry["use"], "at": NOW + 0.1, "cpu_seconds": 1.25}}], NOW)
+    usage.take([session], [(session, entry)], NOW, is_last=True)
+    later = {**entry, "use": {**entry["use"], "at": NOW + 0.1, "cpu_seconds": 1.25}}
+    usage.take([session], [(session, later)], NOW, is_last=True)
     assert [use.cpu_seconds for use in store.uses.of_sessions([session.id])] == [1.25]

@@ -2,13 +2,13 @@
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
-from muster.ansible_gateway.playbook import HostAnswer
 from muster.core.launch.folders import folder_to_make
+from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.agent import AgentState
 from muster.core.model.folders import (
     Folder,
@@ -31,7 +31,7 @@ _ENFORCED = "enforced"
 class Visited:
     """What agents answered, by agent id, in the order of the folders; and why others did not."""
 
-    answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    answers: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
     def use_of(self, folder: Folder) -> FolderUse | None:
@@ -130,13 +130,13 @@ class FolderService:
         if not asked or not folders:
             return visited
 
-        def answered(answer: HostAnswer) -> None:
-            if problem := answer.unreachable or answer.failed:
-                visited.problems[answer.host] = problem
+        def record(answer: AgentAnswer) -> None:
+            if answer.problem:
+                visited.problems[answer.agent_id] = answer.problem
                 return
-            visited.answers[answer.host] = answer.result["folders"]
+            visited.answers[answer.agent_id] = answer.folders
             if on_answer:
-                on_answer(answer.host)
+                on_answer(answer.agent_id)
 
         variables = {
             "folders_root": str(self._settings.folders_root),
@@ -144,7 +144,7 @@ class FolderService:
             "folders_entries": [folder_to_make(f, self._policy.uid_of(f.owner)) for f in folders],
         }
         try:
-            AnsibleGateway(self._settings.inventory, self._settings.cluster).folders(asked, variables, answered)
+            AnsibleGateway(self._settings.inventory, self._settings.cluster).folders(asked, variables, record)
         except AnsibleFailedError as error:
             visited.problems |= {agent_id: str(error) for agent_id in asked if agent_id not in visited.answers}
         silent = [agent_id for agent_id in asked if agent_id not in {*visited.answers, *visited.problems}]

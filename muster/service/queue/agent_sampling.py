@@ -38,7 +38,7 @@ class AgentSampling:
         if abs(snapshot.now - self._removed_at) >= _REMOVE_EVERY_S:
             self._removed_at = snapshot.now
             self._store.samples.remove_old(snapshot.now)
-            known = {agent.id for agent in snapshot.agents}
+            known = due.keys() | {agent.id for agent in snapshot.agents}
             self._counted = {agent_id: seen for agent_id, seen in self._counted.items() if agent_id in known}
 
     def _last(self, agent_id: str) -> float | None:

@@ -1,7 +1,7 @@
 """The loop around the queue's worker: one code path for the daemon, `muster pass` and the playbook.
 
-It turns when an agent answered, when somebody nudged it, and when the clock brings something: an observation of all
-agents on an interval, a launch to be repeated, a time limit.
+The worker decides when an agent answered, when somebody nudged the loop, and when the clock brings something: an
+observation of all agents on an interval, a launch to be repeated, a time limit.
 """
 
 import logging
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from queue import Empty, SimpleQueue
 
-from muster.core.model.agent import Agent, agent_from_report
+from muster.core.lifecycle.facts import Fact
+from muster.core.lifecycle.turn import PROMPT_S
+from muster.core.model.agent import Agent
 from muster.core.model.session import SessionState
 from muster.core.scheduling.admission import moments
 from muster.service.queue.pass_durations import PassTimer
-from muster.service.queue.visits import Arrival
-from muster.service.queue.worker import PROMPT_S, News, QueueWorker, Work, WorkerDependencies
+from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.settings import Settings
 from muster.store.database.lock import QueueLock
 
@@ -28,7 +29,7 @@ _GATHER_S = 0.02
 
 
 class Nudge(StrEnum):
-    """What the loop can be told from outside."""
+    """A message from outside that wakes the loop."""
 
     QUEUE = "queue"
     AGENTS = "agents"
@@ -48,53 +49,53 @@ class _RequestedPass:
 
     number: int
     until_visit: int
-    looked: bool = False
+    observed: bool = False
 
 
 class QueueLoop:
-    """Holds the queue's lock for as long as it runs. `seen` is told of each agent that gave a report."""
+    """The loop holds the queue's lock for as long as it runs. `on_report` gets each agent that gave a report."""
 
     def __init__(
         self,
         settings: Settings,
         shell: WorkerDependencies,
         lock: QueueLock,
-        seen: Callable[[Agent], None] | None = None,
+        on_report: Callable[[Agent], None] = lambda _agent: None,
     ) -> None:
         self._settings = settings
         self._shell = shell
         self._lock = lock
-        self._seen = seen
-        self._inbox: SimpleQueue[News | Nudge | KernelDied] = SimpleQueue()
+        self._on_report = on_report
+        self._inbox: SimpleQueue[Fact | Nudge | KernelDied] = SimpleQueue()
         self._worker = QueueWorker(shell, self._inbox.put)
         self._timer = PassTimer(shell.store)
-        self._next_look = 0.0
+        self._observe_at = 0.0
         self._requested: _RequestedPass | None = None
 
-    def tell(self, message: Nudge | KernelDied) -> None:
-        """From any thread, and from signal handlers."""
+    def send(self, message: Nudge | KernelDied) -> None:
+        """Wake the loop with this, from any thread or from a signal handler."""
         self._inbox.put(message)
 
     def run_until_idle(self) -> Work:
         """One pass, with all that follows from it. Raises what kept Ansible from asking any agent."""
-        self._worker.look_everywhere()
+        self._worker.observe_all()
         while True:
             self._decide()
             if self._worker.failure is not None:
                 raise self._worker.failure
-            if self._worker.idle:
+            if self._worker.is_idle:
                 self._timer.write()
                 return self._worker.work
-            self._turn(_POLL_S)
+            self._take(_POLL_S)
 
     def run(self) -> None:
         """Until it is told to stop."""
         while True:
-            if time.monotonic() >= self._next_look:
-                self._look_everywhere()
+            if time.monotonic() >= self._observe_at:
+                self._observe_all()
             self._decide()
             self._report()
-            if self._turn(min(self._due_in(), self._next_look - time.monotonic())):
+            if self._take(min(self._due_in(), self._observe_at - time.monotonic())):
                 self._finish_visits()
                 self._timer.write()
                 return
@@ -105,26 +106,26 @@ class QueueLoop:
             self._worker.decide()
         self._finish_requested()
 
-    def _turn(self, timeout_s: float) -> bool:
-        """Takes what has come; whether to stop."""
+    def _take(self, timeout_s: float) -> bool:
+        """Take what has come; return whether to stop."""
         messages = self._received(timeout_s)
-        news: list[News] = []
+        facts: list[Fact] = []
         for message in messages:
             match message:
                 case Nudge.AGENTS:
-                    self._look_everywhere()
+                    self._observe_all()
                 case KernelDied():
-                    self._worker.look([message.agent_id])
+                    self._worker.observe([message.agent_id])
                 case Nudge():
                     continue
                 case _:
-                    news.append(message)
-                    self._tell_seen(message)
-        self._worker.take(news)
+                    facts.append(message)
+        for agent in self._worker.take(facts):
+            self._on_report(agent)
         return Nudge.STOP in messages
 
-    def _received(self, timeout_s: float) -> list[News | Nudge | KernelDied]:
-        messages: list[News | Nudge | KernelDied] = []
+    def _received(self, timeout_s: float) -> list[Fact | Nudge | KernelDied]:
+        messages: list[Fact | Nudge | KernelDied] = []
         try:
             messages.append(self._inbox.get(timeout=max(0.01, timeout_s)))
             time.sleep(_GATHER_S)
@@ -133,31 +134,28 @@ class QueueLoop:
         except Empty:
             return messages
 
-    def _tell_seen(self, news: News) -> None:
-        if self._seen is not None and isinstance(news, Arrival) and news.answer.report is not None:
-            self._seen(agent_from_report(news.answer.agent_id, news.answer.report, self._shell.clock()))
-
-    def _look_everywhere(self) -> None:
-        self._next_look = time.monotonic() + self._settings.observe_interval_s
+    def _observe_all(self) -> None:
+        self._observe_at = time.monotonic() + self._settings.observe_interval_s
         number = self._shell.store.requested_pass()
-        self._worker.look_everywhere()
+        self._worker.observe_all()
         if number > self._shell.store.finished_pass():
-            self._requested = _RequestedPass(number, self._worker.visits.last_number + 1)
+            self._requested = _RequestedPass(number, self._worker.ledger.visits.last_number + 1)
 
     def _finish_requested(self) -> None:
         requested = self._requested
-        if requested is None or self._worker.is_to_look or self._is_open(requested):
+        if requested is None or self._worker.ledger.to_observe_all or self._is_open(requested):
             return
-        if not requested.looked:
-            requested.looked, requested.until_visit = True, self._worker.visits.last_number
+        if not requested.observed:
+            requested.observed, requested.until_visit = True, self._worker.ledger.visits.last_number
         if not self._is_open(requested):
             self._shell.store.finish_pass(requested.number)
             self._requested = None
 
     def _is_open(self, requested: _RequestedPass) -> bool:
-        return any(
-            number <= requested.until_visit for number in self._worker.visits.prompt(self._settings.slow_after_s)
-        )
+        return any(number <= requested.until_visit for number in self._prompt_visits())
+
+    def _prompt_visits(self) -> frozenset[int]:
+        return self._worker.ledger.visits.prompt(self._settings.slow_after_s, self._shell.clock())
 
     def _report(self) -> None:
         work, self._worker.work = self._worker.work, Work()
@@ -173,17 +171,16 @@ class QueueLoop:
 
     def _due_in(self) -> float:
         """Seconds until the next thing that the clock alone brings. What is overdue waits for the next observation."""
-        snapshot = self._shell.store.snapshot(self._shell.clock())
+        snapshot, now = self._worker.snapshot, self._shell.clock()
         limits = [
             session.started_at + session.spec.time_limit
             for session in snapshot.placed
             if session.state is SessionState.RUNNING and session.started_at and session.spec.time_limit
         ]
-        coming = [
-            at - snapshot.now for at in (*moments(snapshot), *limits, self._worker.paused_until) if at > snapshot.now
-        ]
+        times = (*moments(snapshot), *limits, self._worker.ledger.paused_until)
+        coming = [max(0.0, at - now) for at in times if at > snapshot.now]
         # A visit that is not prompt any more makes room for another; one that is slow, for other agents.
-        slow = [min(PROMPT_S, self._settings.slow_after_s)] if self._worker.visits.numbers else []
+        slow = [min(PROMPT_S, self._settings.slow_after_s)] if self._worker.ledger.visits.visits else []
         # A moment later: a decision that comes too early would see nothing to do.
         return min((*coming, *slow), default=self._settings.observe_interval_s) + 0.05
 
@@ -191,6 +188,6 @@ class QueueLoop:
         """What agents have been told is recorded, as far as they answer soon; the rest is read from them later."""
         give_up_at = time.monotonic() + _STOP_PATIENCE_S
         self._worker.conclude()
-        while self._worker.visits.prompt(self._settings.slow_after_s) and time.monotonic() < give_up_at:
-            self._turn(0.5)
+        while self._prompt_visits() and time.monotonic() < give_up_at:
+            self._take(0.5)
             self._worker.conclude()

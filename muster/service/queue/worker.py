@@ -1,4 +1,4 @@
-"""Working the queue: decide, send Ansible to the agents, record each answer as it comes, decide again.
+"""The shell around the queue's turn: read, decide, commit, send Ansible to the agents, record each answer as it comes.
 
 Every decision is read from the store, and committed before anything acts on it, so that a crash anywhere leaves a state
 from which the next worker, by this same code, goes on. What this object remembers only spares it from asking twice.
@@ -6,39 +6,34 @@ from which the next worker, by this same code, goes on. What this object remembe
 
 import base64
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from muster.ansible_gateway.gateway import Answer
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
-from muster.core.lifecycle import observation, transitions
-from muster.core.lifecycle.idle import IdleRules
-from muster.core.lifecycle.outcomes import record
-from muster.core.lifecycle.touch import kept_for_gangs, leftovers, touches
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.lifecycle.conclusions import conclude
+from muster.core.lifecycle.facts import Fact, VisitOver
+from muster.core.lifecycle.hearing import Heard, hear
+from muster.core.lifecycle.launch_usage import LaunchUsage
+from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent, AgentState, agent_from_report
-from muster.core.model.plan import Waits
+from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn
+from muster.core.model.agent import Agent
+from muster.core.model.plan import Plan, Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
-from muster.core.values.errors import SettingsError
+from muster.core.values.errors import MusterError, SettingsError
 from muster.service.queue.agent_sampling import AgentSampling
-from muster.service.queue.pulls import PullImage, PullOver, PullProgress, Pulls
-from muster.service.queue.session_ends import SessionEnds
-from muster.service.queue.visits import Arrival, Gateway, Start, VisitOver, Visits
+from muster.service.queue.pulls import PullImage, PullRunner
+from muster.service.queue.visits import Gateway, Start, VisitRunner
 from muster.service.secrets.secrets import Secrets, with_secrets
 from muster.store.store import Store
 
-if TYPE_CHECKING:
-    from muster.core.values.errors import MusterError
-
-News = Arrival | VisitOver | PullProgress | PullOver
-# So that a busy cluster's visits are few and large. One that hangs is not counted for long: it delays nobody.
-_MOST_PROMPT_VISITS = 4
-PROMPT_S = 3.0
-_PAUSE_AFTER_FAILURE_S = 5.0
+_USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
 
 @dataclass(slots=True)
@@ -69,7 +64,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDependencies:
-    """The shell around the pure core."""
+    """What the worker acts by; `rules` are what its turns keep to."""
 
     store: Store
     gateway: Gateway
@@ -80,335 +75,189 @@ class WorkerDependencies:
     start: Start
     with_policy: Callable[[Snapshot], Snapshot]
     secrets: Secrets
-    lost_after_s: float
-    slow_after_s: float
-    idle_rules: Callable[[str], IdleRules] = lambda _resource_group: IdleRules()
+    rules: TurnRules
     clock: Callable[[], float] = time.time
 
 
 class QueueWorker:
-    """One of these works a queue at a time; its methods are called by one thread. `tell` puts news where it is fed."""
+    """One of these works a queue at a time; its methods are called by one thread.
 
-    def __init__(self, shell: WorkerDependencies, tell: Callable[[News], None]) -> None:
+    `send` puts facts where `take` gets them from; visits and pulls call it from their own threads. `snapshot` is what
+    was last read. What the scheduler remembers is a cache of what it works out; it knows values by their identity,
+    which a ledger of values cannot promise, so it stays here.
+    """
+
+    def __init__(self, shell: WorkerDependencies, send: Callable[[Fact], None]) -> None:
         self.work = Work()
         self.failure: MusterError | None = None
+        self.ledger = Ledger()
+        self.snapshot = Snapshot((), (), 0.0)
         self._shell = shell
-        self.visits = Visits(shell.gateway, shell.start, tell, shell.clock)
-        self._pulls = Pulls(shell.pull_image, shell.start, tell)
+        self._visits = VisitRunner(shell.gateway, shell.start, send)
+        self._pulls = PullRunner(shell.pull_image, shell.start, send)
         self._memory = PassMemory()
-        self._ends = SessionEnds(shell.store, shell.idle_rules)
         self._sampling = AgentSampling(shell.store)
-        self._look: set[str] = set()
-        self._look_everywhere = False
-        self._paused_until = 0.0
-        # By session id and step, what each agent made of it.
-        self._heard: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
-        # Launches (session, generation) whose answers are still to come.
-        self._launched: set[tuple[str, int]] = set()
-        # Launches that were cut short, and the agents that are still to be asked what came of them.
-        self._unsure: dict[str, set[str]] = {}
-        self._leftovers_tried: dict[str, frozenset[str]] = {}
 
     @property
-    def idle(self) -> bool:
-        return not (self.visits.numbers or self._pulls.busy or self._look or self._look_everywhere)
+    def is_idle(self) -> bool:
+        return self.ledger.is_idle
 
-    @property
-    def is_to_look(self) -> bool:
-        """Whether an observation of all agents is still to begin."""
-        return self._look_everywhere
-
-    @property
-    def paused_until(self) -> float:
-        """Seconds since the epoch."""
-        return self._paused_until
-
-    def look(self, agent_ids: Iterable[str]) -> None:
+    def observe(self, agent_ids: Iterable[str]) -> None:
         """Observe these agents as soon as they are not in flight."""
-        self._look.update(agent_ids)
+        self.ledger = self.ledger.observing(agent_ids)
 
-    def look_everywhere(self) -> None:
+    def observe_all(self) -> None:
         """Observe all agents, and try again what has failed or resisted."""
-        self._look_everywhere = True
-        self._leftovers_tried.clear()
-        for outcomes in self._heard.values():
-            for agent_id in [a for a, outcome in outcomes.items() if outcome["outcome"] == "failed"]:
-                del outcomes[agent_id]
+        self.ledger = self.ledger.observing_all()
 
-    def take(self, news: Sequence[News]) -> None:
-        """Records what agents said. `decide` says what follows from it."""
-        arrivals = [item for item in news if isinstance(item, Arrival)]
-        if arrivals:
-            self._arrived(arrivals)
-        for item in news:
-            match item:
-                case VisitOver():
-                    self._visit_over(item)
-                case PullProgress():
-                    self._pulls.progressed(item)
-                    self._save_progress(item.image)
-                case PullOver():
-                    self._pulls.over(item)
-                    if item.error is None:
-                        self._look.add(item.agent_id)
+    def take(self, facts: Sequence[Fact]) -> tuple[Agent, ...]:
+        """Record the facts and return the agents that gave a report. `decide` says what follows from that."""
+        if not facts:
+            return ()
+        snapshot = self._read()
+        gone = self._gone(facts, snapshot)
+        heard = hear(snapshot, self.ledger, facts, self._shell.rules, gone)
+        self._record(heard, snapshot)
+        for fact in facts:
+            if isinstance(fact, VisitOver) and fact.error is not None:
+                self.failure = fact.error
+        return heard.reporting
 
     def decide(self) -> None:
         """One pass over the queue: what follows from what is known, and visits to make it so."""
-        self.conclude()
-        self._schedule()
-        snapshot = self._snapshot()
-        if self._shell.clock() < self._paused_until:
-            return
-        snapshot = self._pull_images(snapshot)
-        self._observe(snapshot)
-        self._converge(snapshot)
+        while not self._take_turn():
+            continue
 
-    def _schedule(self) -> None:
+    def conclude(self) -> None:
+        """What follows for the sessions that are placed, without starting anything."""
+        snapshot = self._read()
+        events, self.ledger = conclude(snapshot, self.ledger, self._shell.rules)
+        self._apply(events)
+
+    def _take_turn(self) -> bool:
+        """Whether nothing more follows for now."""
+        decided = turn(self._read(), self.ledger, self._plan, self._shell.rules)
+        if len(self._apply(decided.events)) < len(decided.events):
+            # Somebody has changed a session meanwhile.
+            return False
+        self.ledger, self.snapshot = decided.ledger, decided.snapshot
+        if decided.waits is not None:
+            self._shell.store.save_waits(_as_kept(decided.waits))
+            self.work.waiting = len(decided.waits)
+        self._begin(decided)
+        return not decided.again
+
+    def _plan(self, snapshot: Snapshot) -> Plan | None:
         try:
-            snapshot = self._shell.with_policy(self._snapshot())
-            plan = schedule(snapshot, self._memory)
+            return schedule(self._shell.with_policy(snapshot), self._memory)
         except SettingsError as error:
             # A site's plugin is broken: what is placed goes on, and nothing new starts until it is mended.
             self.failure = error
-            return
-        self._apply([*transitions.place(plan, snapshot), *transitions.preempt(plan, snapshot)])
-        self._shell.store.save_waits(_as_kept(plan.waits))
-        self.work.waiting = len(plan.waits)
-
-    def conclude(self) -> None:
-        """What follows for the sessions that are placed, and from that again, without starting anything."""
-        while self._conclude():
-            continue
-
-    def _conclude(self) -> list[Event]:
-        snapshot = self._snapshot()
-        events = [*transitions.lose(snapshot), *transitions.take_back(snapshot), *observation.observe(snapshot, {})]
-        events += self._ends.events(snapshot, {event.session_id for event in events})
-        decided = {event.session_id for event in events}
-        agents = {agent.id: agent for agent in snapshot.agents}
-        rest = [session for session in snapshot.placed if session.id not in decided]
-        conclusions = [self._conclusion(session, agents, snapshot.now) for session in rest]
-        self._forget_all_but(snapshot)
-        return self._apply([*events, *filter(None, conclusions)])
-
-    def _conclusion(self, session: Session, agents: Mapping[str, Agent], now: float) -> Event | None:
-        if session.step is LaunchStep.PULLING:
-            failure = self._pulls.failure(self._pulls.missing(session, agents))
-            if failure:
-                return transitions.launch_failed(session, str(failure), now, permanent=failure.permanent)
-        outcomes = self._heard.get((session.id, _step_of(session)), {})
-        awaited = [
-            a for a in session.agents if session.state is not SessionState.TERMINATING or not _is_lost(agents, a)
-        ]
-        if session.state in {SessionState.PREPARING, SessionState.TERMINATING} and outcomes.keys() >= set(awaited):
-            return record(session, outcomes, {agent.id: agent.report for agent in agents.values()}, now)
-        if session.step is LaunchStep.STARTING:
-            return self._cut_short(session, outcomes, agents, now)
-        return None
-
-    def _cut_short(
-        self, session: Session, outcomes: Mapping[str, Any], agents: Mapping[str, Agent], now: float
-    ) -> Event | None:
-        """A launch some agent's answer to which does not come: found out what became of it, or given up."""
-        key = (session.id, session.generation)
-        if key in self._launched:
-            if all(agent_id in outcomes or agent_id in self.visits.in_flight for agent_id in session.agents):
-                return None
-            self._launched.discard(key)
-        silent = [a for a in session.agents if a not in agents or agents[a].state is not AgentState.ALIVE]
-        if silent and session.spans_agents:
-            # None of its commands has begun: they are released when every agent has answered.
-            reason = f"agent {silent[0]} stopped answering during the launch"
-            return transitions.back_to_the_queue(session, reason, now)
-        if silent:
             return None
-        if session.id not in self._unsure:
-            self._unsure[session.id] = set(session.agents)
-            self.look(session.agents)
-        if self._unsure[session.id]:
-            return None
-        return observation.adopt(session, {agent_id: agents[agent_id].report for agent_id in session.agents}, now)
 
-    def _arrived(self, arrivals: Sequence[Arrival]) -> None:
-        now = self._shell.clock()
-        reports = {}
-        for arrival in arrivals:
-            self.visits.arrived(arrival)
-            answer = arrival.answer
-            if answer.report is not None:
-                reports[answer.agent_id] = answer.report
-                self._keep_logs(answer)
-                self._hear(arrival)
-            else:
-                self._no_report(answer.agent_id, answer.problem, now)
-                if answer.reached:
-                    self._launches_refused(arrival)
-        answering = [agent_from_report(agent_id, report, now) for agent_id, report in reports.items()]
-        self._shell.store.save_agents(answering)
-        for agent in answering:
-            self._pulls.reported(agent)
-            self.work.problems.pop(agent.id, None)
-        for awaited in self._unsure.values():
-            awaited.difference_update(reports)
-        snapshot = self._snapshot()
-        self._ends.observe(snapshot, reports.values(), now)
-        self._sampling.observe(snapshot, answering)
-        self._apply(observation.observe(snapshot, reports))
+    def _begin(self, decided: Turn) -> None:
+        numbers = [visit.visit for visit in decided.visits]
+        self.ledger = replace(self.ledger, visits=self.ledger.visits.begun(numbers, self._shell.clock()))
+        for pull in decided.pulls:
+            self._pulls.begin(pull)
+        for visit in decided.visits:
+            match visit:
+                case Observation():
+                    self._visits.observe(visit)
+                case Convergence():
+                    self._converge(visit, decided.snapshot)
 
-    def _keep_logs(self, answer: Answer) -> None:
-        for session_id, outcome in answer.outcomes.items():
-            self._ends.hear_last_words(session_id, outcome["last_words"], self._shell.clock())
-            for words in outcome["last_words"]:
-                self._shell.store.keep_log(session_id, words["name"], base64.b64decode(words["log_gz_b64"]))
-
-    def _hear(self, arrival: Arrival) -> None:
-        for session_id, outcome in arrival.answer.outcomes.items():
-            step = arrival.visit.steps.get(session_id)
-            if step is not None and outcome["outcome"] != "kept":
-                self._heard.setdefault((session_id, step), {})[arrival.answer.agent_id] = outcome
-
-    def _no_report(self, agent_id: str, problem: str, now: float) -> None:
-        self.work.problems[agent_id] = problem
-        for agent in self._snapshot().agents:
-            if agent.id == agent_id:
-                self._shell.store.save_agents([agent.unanswered(problem, now, self._shell.lost_after_s)])
-
-    def _launches_refused(self, arrival: Arrival) -> None:
-        """An agent whose module failed as a whole has failed the launches that it was asked for."""
-        agent_id, problem = arrival.answer.agent_id, arrival.answer.problem
-        failed = {"outcome": "failed", "error": f"agent {agent_id}: {problem}", "permanent": False, "last_words": ()}
-        for session in self._shell.store.get(list(arrival.visit.steps)).values():
-            step = arrival.visit.steps[session.id]
-            if (session.id, session.generation) in self._launched and agent_id in session.agents:
-                self._heard.setdefault((session.id, step), {})[agent_id] = failed
-
-    def _visit_over(self, over: VisitOver) -> None:
-        silent = self.visits.over(over.visit)
-        if over.error is not None:
-            self.failure = over.error
-            self._paused_until = self._shell.clock() + _PAUSE_AFTER_FAILURE_S
-            return
-        now = self._shell.clock()
-        for agent_id in silent:
-            if over.visit.everywhere:
-                self._not_in_inventory(agent_id, now)
-            else:
-                self._no_report(agent_id, "Ansible brought no answer of it", now)
-
-    def _not_in_inventory(self, agent_id: str, now: float) -> None:
-        snapshot = self._snapshot()
-        for agent in snapshot.agents:
-            if agent.id == agent_id and any(agent_id in session.agents for session in snapshot.placed):
-                self._no_report(agent_id, "it is no longer in the inventory", now)
-            elif agent.id == agent_id:
-                self._shell.store.forget_agent(agent_id)
-
-    def _pull_images(self, snapshot: Snapshot) -> Snapshot:
-        agents = {agent.id: agent for agent in snapshot.agents}
-        waiting = {s.id: self._pulls.missing(s, agents) for s in snapshot.placed if _before_launch(s)}
-        scheduled = [s for s in snapshot.placed if s.state is SessionState.SCHEDULED and waiting[s.id]]
-        if self._apply([transitions.pull(session, waiting[session.id], snapshot.now) for session in scheduled]):
-            snapshot = self._snapshot()
-        pulling = [session for session in snapshot.placed if session.step is LaunchStep.PULLING]
-        for session in pulling:
-            for image, agent_ids in waiting[session.id].items():
-                for agent_id in agent_ids:
-                    self._pulls.begin(agents[agent_id], image)
-        return snapshot
-
-    def _save_progress(self, image: str) -> None:
-        snapshot = self._snapshot()
-        agents = {agent.id: agent for agent in snapshot.agents}
-        for session in snapshot.placed:
-            if session.step is LaunchStep.PULLING and any(kernel.image == image for kernel in session.kernels):
-                progress = self._pulls.progress(self._pulls.missing(session, agents))
-                self._shell.store.save_progress(session.id, progress)
-
-    def _observe(self, snapshot: Snapshot) -> None:
-        agents = {agent.id: agent for agent in snapshot.agents}
-        in_flight = self.visits.in_flight
-        launchable = {session.id for session in snapshot.placed if self._may_launch(session, agents)}
-        kept = kept_for_gangs(snapshot, launchable, in_flight)
-        if self._look_everywhere:
-            self._look_everywhere = False
-            self._look |= kept
-            if agents.keys() - in_flight - kept or not (agents or self.visits.is_everywhere):
-                self.visits.observe_everywhere(agents.keys(), without=in_flight | kept)
-        self._look &= agents.keys()
-        free = self._look - self.visits.in_flight - kept
-        if free:
-            self._look -= free
-            self.visits.observe(free)
-
-    def _converge(self, snapshot: Snapshot) -> None:
-        if len(self.visits.prompt(PROMPT_S)) >= _MOST_PROMPT_VISITS:
-            return
-        agents = {agent.id: agent for agent in snapshot.agents}
-        in_flight = self.visits.in_flight
-        free = {a.id for a in snapshot.agents if a.state is AgentState.ALIVE and a.id not in in_flight}
-        resisting = {a.id for a in snapshot.agents if self._leftovers_tried.get(a.id) == leftovers(a, snapshot)}
-        launchable = {s.id for s in snapshot.placed if self._may_launch(s, agents)}
-        heard = {s.id: set(self._heard.get((s.id, _step_of(s)), ())) for s in snapshot.placed}
-        touched = touches(snapshot, free=free, launchable=launchable, heard=heard, resisting=resisting)
-        if not touched.agents:
-            return
-        for agent_id in touched.agents:
-            self._leftovers_tried[agent_id] = leftovers(agents[agent_id], snapshot)
+    def _converge(self, visit: Convergence, snapshot: Snapshot) -> None:
         generation = self._shell.store.next_generation(snapshot.now)
-        keys = self._launch(touched.launches, generation, snapshot.now)
-        # Read again: a session that a user ended in the meantime must not be launched.
-        placed = self._shell.store.snapshot(snapshot.now).placed
-        keeper = snapshot.overlay_keeper
+        keys: dict[str, KeyPair] = {}
+        if visit.launches:
+            keys, snapshot = self._launch(visit.launches, generation, snapshot.now)
         manifests = {
-            agent_id: manifest(
-                agents[agent_id],
-                placed,
+            agent.id: manifest(
+                agent,
+                snapshot.placed,
                 keys,
                 generation,
                 self._shell.launch_policy,
                 self._shell.render,
-                keeps_overlays=keeper is not None and keeper.id == agent_id,
+                keeps_overlays=visit.overlay_keeper == agent.id,
             )
-            for agent_id in sorted(touched.agents)
+            for agent in visit.agents
         }
-        self.visits.converge(manifests, {session.id: _step_of(session) for session in placed})
+        self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
+        self._visits.converge(visit.visit, manifests)
 
-    def _launch(self, sessions: Collection[Session], generation: int, now: float) -> dict[str, KeyPair]:
+    def _launch(self, sessions: Sequence[Session], generation: int, now: float) -> tuple[dict[str, KeyPair], Snapshot]:
+        """Commit the launches; return the keys of those that go on, and what is recorded after that."""
         keys = {session.id: self._shell.make_key_pair(f"muster-{session.name}") for session in sessions}
         events = [transitions.launch(session, generation, keys[session.id].public, now) for session in sessions]
         launched = {event.session_id for event in self._apply(events)}
-        self._launched |= {(session_id, generation) for session_id in launched}
-        for session_id in launched:
-            self._unsure.pop(session_id, None)
-        begun = {session_id: pair for session_id, pair in keys.items() if session_id in launched}
-        asking = self._shell.store.get([s.id for s in sessions if s.spec.secrets and s.id in launched])
-        complete, failures = with_secrets(begun, asking.values(), self._shell.secrets, now)
-        self._apply(failures)
-        return complete
+        self.ledger = self.ledger.with_launches(launched, generation)
+        # Read again: a session that a user ended in the meantime must not be launched.
+        snapshot = self._read()
+        starting = [s for s in snapshot.placed if s.id in launched and s.step is LaunchStep.STARTING]
+        begun = {session.id: keys[session.id] for session in starting}
+        with_names = [session for session in starting if session.spec.secrets]
+        complete, failures = with_secrets(begun, with_names, self._shell.secrets, now)
+        return complete, self._read() if self._apply(failures) else snapshot
 
-    def _may_launch(self, session: Session, agents: dict[str, Agent]) -> bool:
-        if _before_launch(session):
-            return not self._pulls.missing(session, agents)
-        # What came of it is known by now, and it was not enough to adopt.
-        return session.step is LaunchStep.STARTING and self._unsure.get(session.id) == set()
+    def _record(self, heard: Heard, snapshot: Snapshot) -> None:
+        store = self._shell.store
+        for log in heard.logs:
+            store.keep_log(log.session_id, log.kernel_name, base64.b64decode(log.log_gz_b64))
+        if heard.usage:
+            store.uses.save(heard.usage)
+        if agents := {agent.id: agent for agent in (*heard.reporting, *heard.silent)}:
+            store.save_agents(agents.values())
+        self._sampling.observe(snapshot, heard.reporting)
+        self._apply(heard.events)
+        for agent_id in heard.forgotten:
+            store.forget_agent(agent_id)
+        for session_id, progress in heard.progress.items():
+            store.save_progress(session_id, progress)
+        self.work.problems |= heard.problems
+        for agent in heard.reporting:
+            self.work.problems.pop(agent.id, None)
+        self.ledger = heard.ledger
 
-    def _forget_all_but(self, snapshot: Snapshot) -> None:
-        steps = {(session.id, _step_of(session)) for session in snapshot.placed}
-        self._heard = {key: outcomes for key, outcomes in self._heard.items() if key in steps}
-        starting = {s.id: s.generation for s in snapshot.placed if s.step is LaunchStep.STARTING}
-        self._launched = {(key, generation) for key, generation in self._launched if starting.get(key) == generation}
-        self._unsure = {session_id: rest for session_id, rest in self._unsure.items() if session_id in starting}
+    def _read(self) -> Snapshot:
+        """Read what is so now, with the usage of sessions that the ledger lacks."""
+        store = self._shell.store
+        self.snapshot = store.snapshot(self._shell.clock())
+        self._know_usage_of(session for session in self.snapshot.placed if session.state in _USING)
+        return self.snapshot
 
-    def _snapshot(self) -> Snapshot:
-        snapshot = self._shell.store.snapshot(self._shell.clock())
-        return replace(snapshot, slow=self.visits.slow(self._shell.slow_after_s))
+    def _gone(self, facts: Iterable[Fact], snapshot: Snapshot) -> Collection[Session]:
+        """Read the sessions that last words tell the usage of, and that are not placed any more."""
+        placed = {session.id for session in snapshot.placed}
+        ids = {
+            session_id
+            for fact in facts
+            if isinstance(fact, AgentAnswer)
+            for session_id, outcome in fact.outcomes.items()
+            if session_id not in placed and any(word.get("use") is not None for word in outcome["last_words"])
+        }
+        gone = self._shell.store.get(sorted(ids)).values() if ids else ()
+        self._know_usage_of(gone)
+        return gone
 
-    def _apply(self, events: Iterable[Event]) -> list[Event]:
+    def _know_usage_of(self, sessions: Iterable[Session]) -> None:
+        self.ledger = replace(self.ledger, usage=with_recorded_usage(self.ledger.usage, self._shell.store, sessions))
+
+    def _apply(self, events: Sequence[Event]) -> list[Event]:
         applied = self._shell.store.apply(events)
         for event in applied:
             if event.from_state is not event.to_state:
                 self.work.note(event.session_id, event.to_state)
         return applied
+
+
+def with_recorded_usage(usage: LaunchUsage, store: Store, sessions: Iterable[Session]) -> LaunchUsage:
+    """Return the usage with what the store holds of the sessions' present launches."""
+    unread = usage.unread(sessions)
+    if not unread:
+        return usage
+    return usage.with_read(unread, store.uses.of_sessions([session.id for session in unread]))
 
 
 def _as_kept(waits: Waits) -> dict[str, dict[str, Any]]:
@@ -421,16 +270,3 @@ def _as_kept(waits: Waits) -> dict[str, dict[str, Any]]:
             kept[id(reason)] = {name: value for name, value in reason.as_dict().items() if name != "position"}
         by_session[session_id] = kept[id(reason)]
     return by_session
-
-
-def _before_launch(session: Session) -> bool:
-    return session.state is SessionState.SCHEDULED or session.step is LaunchStep.PULLING
-
-
-def _step_of(session: Session) -> str:
-    """What its agents are to do now, and the generation that this belongs to."""
-    return f"{session.step or session.state} {session.generation}"
-
-
-def _is_lost(agents: Mapping[str, Agent], agent_id: str) -> bool:
-    return agent_id not in agents or agents[agent_id].state is AgentState.LOST

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from muster.core.lifecycle.transitions import TRANSITIONS, Event, observation
+from muster.core.lifecycle import observation
+from muster.core.lifecycle.transitions import TRANSITIONS, Event
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.reports import reports_of

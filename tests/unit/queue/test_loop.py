@@ -66,7 +66,8 @@ def daemon(
 ) -> Iterator[QueueLoop]:
     """A loop that has made its first observation; it is stopped at the end."""
     settings = Settings(observe_interval_s=interval_s, slow_after_s=slow_after_s)
-    shell = replace(node.shell, start=start_thread, clock=clock, slow_after_s=slow_after_s)
+    rules = replace(node.shell.rules, slow_after_s=slow_after_s)
+    shell = replace(node.shell, start=start_thread, clock=clock, rules=rules)
     loop = QueueLoop(settings, shell, lock)
     thread = threading.Thread(target=loop.run)
     looked = len(node.gateway.observations)
@@ -75,7 +76,7 @@ def daemon(
         eventually(lambda: len(node.gateway.observations) > looked)
         yield loop
     finally:
-        loop.tell(Nudge.STOP)
+        loop.send(Nudge.STOP)
         thread.join(30)
         assert not thread.is_alive()
 
@@ -125,7 +126,7 @@ def test_a_nudge_works_the_queue_without_an_observation(node, lock):
     with daemon(node, lock) as loop:
         looked = len(node.gateway.observations)
         session = node.submit()
-        loop.tell(Nudge.QUEUE)
+        loop.send(Nudge.QUEUE)
         eventually(lambda: node.state(session) is S.RUNNING)
         assert len(node.gateway.observations) == looked
 
@@ -133,17 +134,17 @@ def test_a_nudge_works_the_queue_without_an_observation(node, lock):
 def test_a_nudge_may_ask_for_an_observation(node, lock):
     with daemon(node, lock) as loop:
         looked = len(node.gateway.observations)
-        loop.tell(Nudge.AGENTS)
+        loop.send(Nudge.AGENTS)
         eventually(lambda: len(node.gateway.observations) == looked + 1)
 
 
 def test_a_kernel_that_died_has_its_agent_observed_and_no_other(node, lock, agents):
     with daemon(node, lock) as loop:
         session = node.submit(command="true")
-        loop.tell(Nudge.QUEUE)
+        loop.send(Nudge.QUEUE)
         eventually(lambda: node.state(session) is S.RUNNING)
         agents[0].containers[session.id].end(0)
-        loop.tell(KernelDied("a1"))
+        loop.send(KernelDied("a1"))
         eventually(lambda: node.state(session) is S.TERMINATED)
         assert node.gateway.observations[-1] == ["a1"]
 
@@ -166,10 +167,10 @@ def test_a_place_on_an_agent_that_is_slow_is_taken_back_without_a_nudge(node, lo
     clock = [node.now]
     with daemon(node, lock, slow_after_s=0.3, clock=lambda: clock[0]) as loop:
         agents[0].hangs = True
-        loop.tell(KernelDied("a1"))
+        loop.send(KernelDied("a1"))
         eventually(lambda: node.gateway.observations[-1] == ["a1"])
         session = node.submit(cpu=2)
-        loop.tell(Nudge.QUEUE)
+        loop.send(Nudge.QUEUE)
         eventually(lambda: node.session(session).agents == ("a1",))
         clock[0] += 1
         eventually(lambda: node.state(session) is S.RUNNING)
@@ -181,7 +182,7 @@ def test_a_place_on_an_agent_that_is_slow_is_taken_back_without_a_nudge(node, lo
 
 def requested(node: ControlNode, loop: QueueLoop) -> int:
     number = node.store.request_pass()
-    loop.tell(Nudge.AGENTS)
+    loop.send(Nudge.AGENTS)
     return number
 
 
@@ -221,15 +222,15 @@ def test_a_requested_pass_is_not_over_before_ansible_is_tried_again(node, lock):
     eventually(lambda: lock.decisions >= 2)
     looked, number = len(node.gateway.observations), requested(node, loop)
     seen = lock.decisions
-    loop.tell(Nudge.QUEUE)
+    loop.send(Nudge.QUEUE)
     eventually(lambda: lock.decisions > seen)
     node.gateway.fails = None
     assert node.store.finished_pass() < number
     clock[0] += 60
-    loop.tell(Nudge.QUEUE)
+    loop.send(Nudge.QUEUE)
     eventually(lambda: node.store.finished_pass() >= number)
     assert len(node.gateway.observations) > looked
-    loop.tell(Nudge.STOP)
+    loop.send(Nudge.STOP)
     thread.join(30)
 
 
@@ -240,9 +241,9 @@ def test_stopping_waits_for_what_agents_have_been_told(node, lock, agents):
     with daemon(node, lock) as loop:
         session = node.submit(cpu=2)
         agents[0].hangs = True
-        loop.tell(Nudge.QUEUE)
+        loop.send(Nudge.QUEUE)
         eventually(lambda: node.gateway.manifests and node.state(session) is S.PREPARING)
-        loop.tell(Nudge.STOP)
+        loop.send(Nudge.STOP)
         node.gateway.let_go.set()
     assert node.state(session) is S.RUNNING
 
@@ -250,7 +251,7 @@ def test_stopping_waits_for_what_agents_have_been_told(node, lock, agents):
 def test_what_came_together_with_the_word_to_stop_is_recorded(node, lock):
     session = node.submit()
     loop = QueueLoop(Settings(), node.shell, lock)
-    node.gateway.meanwhile = lambda: loop.tell(Nudge.STOP)
+    node.gateway.meanwhile = lambda: loop.send(Nudge.STOP)
     loop.run()
     assert node.state(session) is S.RUNNING
 
@@ -258,6 +259,6 @@ def test_what_came_together_with_the_word_to_stop_is_recorded(node, lock):
 def test_stopping_does_not_wait_for_an_agent_that_hangs(node, lock, agents):
     with daemon(node, lock, slow_after_s=0.2) as loop:
         agents[0].hangs = True
-        loop.tell(KernelDied("a1"))
+        loop.send(KernelDied("a1"))
         eventually(lambda: node.gateway.observations[-1] == ["a1"])
     assert not node.gateway.let_go.is_set()

@@ -47,8 +47,8 @@ def test_after_a_failure_ansible_is_left_alone_for_a_while(node):
     asked = len(node.gateway.observations)
     node.run()
     assert (node.state(session), len(node.gateway.observations)) == (S.PREPARING, asked)
-    assert node.worker.paused_until > node.now
-    node.now = node.worker.paused_until
+    assert node.worker.ledger.paused_until > node.now
+    node.now = node.worker.ledger.paused_until
     node.run(observe=False)
     assert node.state(session) is S.RUNNING
 

@@ -146,10 +146,10 @@ def test_a_session_whose_agent_goes_away_during_a_pull_starts_elsewhere(node, ag
     agents[0].pull_hangs = True
     node.go_on()
     agents[0].reachable = False
-    node.worker.look_everywhere()
+    node.worker.observe_all()
     node.go_on_until(lambda: node.state(session) is S.RUNNING)
     assert node.session(session).agents == ("a2",)
     assert "agent a1 does not answer any more" in reasons(node, session)
     node.gateway.let_go.set()
-    node.go_on_until(lambda: node.worker.idle)
+    node.go_on_until(lambda: node.worker.is_idle)
     assert agents[0].made == 0

@@ -170,7 +170,7 @@ class Cluster(RuleBasedStateMachine):
         finally:
             self.node.gateway.meanwhile = lambda: None
         well = all(a.reachable and not a.module_fails and not a.answer_gets_lost for a in self.agents)
-        paused = self.node.worker.paused_until > self.node.now
+        paused = self.node.worker.ledger.paused_until > self.node.now
         if observe and well and meanwhile is None and not paused:
             self._gangs_are_whole()
 

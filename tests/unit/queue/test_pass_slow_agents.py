@@ -29,16 +29,16 @@ def gang(node, size=4):
 def hang(node, agent):
     """The agent is visited, and its visit does not end."""
     agent.hangs = True
-    node.worker.look([agent.id])
+    node.worker.observe([agent.id])
     node.go_on()
-    assert node.worker.visits.in_flight == {agent.id}
+    assert node.worker.ledger.visits.in_flight == {agent.id}
 
 
 def let_go(node):
     for agent in node.gateway.agents.values():
         agent.hangs = False
     node.gateway.let_go.set()
-    node.go_on_until(lambda: node.worker.idle)
+    node.go_on_until(lambda: node.worker.is_idle)
 
 
 def test_a_hanging_agent_does_not_delay_the_sessions_of_others(node, agents):
@@ -58,7 +58,7 @@ def test_observing_all_agents_leaves_out_one_that_hangs(node, agents):
     other = node.submit(cpu=2, command="true")
     node.go_on_until(lambda: node.state(other) is S.RUNNING)
     agents[1].containers[other.id].end(0)
-    node.worker.look_everywhere()
+    node.worker.observe_all()
     node.go_on_until(lambda: node.state(other) is S.TERMINATED)
     assert node.gateway.observations[-1] == ["a2", "a3"]
     assert node.state(session) is S.SCHEDULED
@@ -66,10 +66,10 @@ def test_observing_all_agents_leaves_out_one_that_hangs(node, agents):
 
 def test_an_agent_that_hangs_in_an_observation_of_all_delays_no_answer_of_the_others(node, agents):
     agents[2].hangs = True
-    node.worker.look_everywhere()
+    node.worker.observe_all()
     session = node.submit()
     node.go_on_until(lambda: node.state(session) is S.RUNNING)
-    assert node.worker.visits.in_flight == {"a3"}
+    assert node.worker.ledger.visits.in_flight == {"a3"}
 
 
 def test_a_session_that_was_placed_on_an_agent_is_taken_back_once_that_is_slow(node, agents):
@@ -140,10 +140,10 @@ def test_observations_do_not_keep_a_gang_waiting(node, agents):
     large = gang(node, 6)
     node.go_on()
     assert node.state(large) is S.SCHEDULED
-    begun = node.worker.visits.last_number
-    node.worker.look_everywhere()
+    begun = node.worker.ledger.visits.last_number
+    node.worker.observe_all()
     node.go_on()
-    assert node.worker.visits.last_number == begun
+    assert node.worker.ledger.visits.last_number == begun
     let_go(node)
     assert node.state(large) is S.RUNNING
 
@@ -154,7 +154,7 @@ def test_a_gang_that_waits_for_a_slow_agent_keeps_no_other_from_being_observed(n
     node.go_on()
     node.now += SLOW_AFTER_S + 1
     visits = agents[1].visits
-    node.worker.look_everywhere()
+    node.worker.observe_all()
     node.go_on_until(lambda: agents[1].visits > visits)
 
 
@@ -162,8 +162,8 @@ def test_while_no_agent_is_known_one_look_at_the_inventory_goes_on_at_a_time(con
     node = control_node(an_agent("a1"))
     node.gateway.agents["a1"].hangs = True
     for _ in range(3):
-        node.worker.look_everywhere()
+        node.worker.observe_all()
         node.go_on()
-    assert len(node.worker.visits.numbers) == 1
+    assert len(node.worker.ledger.visits.numbers) == 1
     node.gateway.let_go.set()
-    node.go_on_until(lambda: node.worker.idle)
+    node.go_on_until(lambda: node.worker.is_idle)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.ansible_gateway.playbook import HostAnswer
+from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.folders import MountedFolder
 from muster.core.model.token import Scope
 from muster.service.folders import folders
@@ -26,15 +26,15 @@ def asked_agents(monkeypatch):
         def __init__(self, inventory, cluster):
             del inventory, cluster
 
-        def folders(self, agent_ids, variables, answered):
+        def folders(self, agent_ids, variables, on_answer):
             asked.append((variables["folders_state"], [entry["path"] for entry in variables["folders_entries"]]))
             told = {"exists": True, "used_bytes": 5, "files": 2, "quota": None, "shared_from": None}
             for agent_id in agent_ids:
                 if agent_id == "far":
-                    answered(HostAnswer("far", unreachable="no route to far"))
+                    on_answer(AgentAnswer("far", problem="no route to far", reached=False))
                 else:
                     entries = [{"path": entry["path"], **told} for entry in variables["folders_entries"]]
-                    answered(HostAnswer(agent_id, {"folders": entries}))
+                    on_answer(AgentAnswer(agent_id, folders=entries))
 
     monkeypatch.setattr(folders, "AnsibleGateway", Gateway)
     return asked

@@ -1,0 +1,87 @@
+"""What follows for the sessions that are placed from what is recorded and remembered, without starting anything."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from muster.core.lifecycle import observation, transitions
+from muster.core.lifecycle.applied import applied
+from muster.core.lifecycle.ledger import Ledger, TurnRules
+from muster.core.lifecycle.outcomes import record
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.session import LaunchStep, Session, SessionState
+from muster.core.model.snapshot import Snapshot
+
+_ANSWERED_FOR = frozenset({SessionState.PREPARING, SessionState.TERMINATING})
+
+
+def conclude(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[tuple[Event, ...], Ledger]:
+    """Return all events that follow, and that follow from these again; and the ledger after that."""
+    snapshot = ledger.with_slow(snapshot, rules)
+    concluded: list[Event] = []
+    while True:
+        ledger = ledger.only(snapshot)
+        events, ledger = _conclude_once(snapshot, ledger, rules)
+        if not events:
+            return tuple(concluded), ledger
+        concluded += events
+        snapshot = applied(snapshot, events)
+
+
+def _conclude_once(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[list[Event], Ledger]:
+    """Return at most one event for each session."""
+    events = [*transitions.lose(snapshot), *transitions.take_back(snapshot), *observation.observe(snapshot, {})]
+    events += ledger.usage.events(snapshot, rules.idle_rules, {event.session_id for event in events})
+    decided = {event.session_id for event in events}
+    agents = {agent.id: agent for agent in snapshot.agents}
+    for session in snapshot.placed:
+        if session.id not in decided:
+            event, ledger = _conclusion(session, ledger, agents, snapshot.now)
+            events += [event] if event else []
+    return events, ledger
+
+
+def _conclusion(
+    session: Session, ledger: Ledger, agents: Mapping[str, Agent], now: float
+) -> tuple[Event | None, Ledger]:
+    if session.step is LaunchStep.PULLING:
+        failure = ledger.pulls.failure(ledger.pulls.missing(session, agents))
+        if failure:
+            return transitions.launch_failed(session, str(failure), now, permanent=failure.permanent), ledger
+    outcomes = ledger.outcomes_of(session)
+    ending = session.state is SessionState.TERMINATING
+    awaited = [agent_id for agent_id in session.agents if not (ending and _is_lost(agents, agent_id))]
+    if session.state in _ANSWERED_FOR and outcomes.keys() >= set(awaited):
+        return record(session, outcomes, {agent.id: agent.report for agent in agents.values()}, now), ledger
+    if session.step is LaunchStep.STARTING:
+        return _cut_short(session, ledger, agents, now)
+    return None, ledger
+
+
+def _cut_short(
+    session: Session, ledger: Ledger, agents: Mapping[str, Agent], now: float
+) -> tuple[Event | None, Ledger]:
+    """Find out what became of a launch of which some agent's answer does not come, or give the launch up."""
+    launch = (session.id, session.generation)
+    if launch in ledger.launches:
+        answering = ledger.outcomes_of(session).keys() | ledger.visits.in_flight
+        if answering >= set(session.agents):
+            return None, ledger
+        ledger = replace(ledger, launches=ledger.launches - {launch})
+    silent = [a for a in session.agents if a not in agents or agents[a].state is not AgentState.ALIVE]
+    if silent and session.spans_agents:
+        # None of its commands has begun: they are released when every agent has answered.
+        reason = f"agent {silent[0]} stopped answering during the launch"
+        return transitions.back_to_the_queue(session, reason, now), ledger
+    if silent:
+        return None, ledger
+    if session.id not in ledger.unclear:
+        unclear = {**ledger.unclear, session.id: frozenset(session.agents)}
+        ledger = replace(ledger, unclear=unclear).observing(session.agents)
+    if ledger.unclear[session.id]:
+        return None, ledger
+    return observation.adopt(session, {agent_id: agents[agent_id].report for agent_id in session.agents}, now), ledger
+
+
+def _is_lost(agents: Mapping[str, Agent], agent_id: str) -> bool:
+    return agent_id not in agents or agents[agent_id].state is AgentState.LOST

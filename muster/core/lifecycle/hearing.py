@@ -1,0 +1,197 @@
+"""What facts mean where they come in: what is to be recorded of them, and what the ledger keeps."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.lifecycle.facts import Fact, PullOver, PullProgress, VisitOver
+from muster.core.lifecycle.launch_usage import samples_in
+from muster.core.lifecycle.ledger import Ledger, TurnRules
+from muster.core.lifecycle.observation import observe
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.session import LaunchStep, Session
+from muster.core.model.snapshot import Snapshot
+from muster.core.usage.kernel import KernelUse
+
+_PAUSE_AFTER_FAILURE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLog:
+    """What an ended kernel wrote, gzipped and in base64."""
+
+    session_id: str
+    kernel_name: str
+    log_gz_b64: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is to be recorded, in the order of these fields; the ledger counts from then on.
+
+    Logs come before anything that says that a kernel has ended. `reporting` are the agents that gave a report; `silent`
+    those that did not, as they are now. `forgotten` holds ids of agents that the inventory names no longer, `progress`,
+    by session id, how far its pulls have come, and `problems`, by agent id, why it gave no report.
+    """
+
+    ledger: Ledger
+    logs: tuple[KernelLog, ...] = ()
+    usage: tuple[KernelUse, ...] = ()
+    reporting: tuple[Agent, ...] = ()
+    silent: tuple[Agent, ...] = ()
+    events: tuple[Event, ...] = ()
+    forgotten: frozenset[str] = frozenset()
+    progress: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+def hear(
+    snapshot: Snapshot, ledger: Ledger, facts: Sequence[Fact], rules: TurnRules, gone: Iterable[Session] = ()
+) -> Heard:
+    """Return what these facts mean, answers first. A fact that was heard before means nothing.
+
+    `gone` are sessions of the answers' last words that the snapshot does not hold any more.
+    """
+    heard = _hear_answers(snapshot, ledger, _new_answers(facts, ledger), rules, gone)
+    for fact in facts:
+        match fact:
+            case VisitOver():
+                heard = _hear_end(snapshot, heard, fact, rules)
+            case PullProgress() | PullOver():
+                heard = _hear_pull(snapshot, heard, fact)
+            case AgentAnswer():
+                continue
+    return heard
+
+
+def _new_answers(facts: Iterable[Fact], ledger: Ledger) -> list[AgentAnswer]:
+    """Return the answers that a visit waits for: the first of each agent."""
+    new: dict[tuple[int | None, str], AgentAnswer] = {}
+    for fact in facts:
+        if isinstance(fact, AgentAnswer) and ledger.visits.awaits(fact):
+            new.setdefault((fact.visit, fact.agent_id), fact)
+    return list(new.values())
+
+
+def _hear_answers(
+    snapshot: Snapshot, ledger: Ledger, answers: Sequence[AgentAnswer], rules: TurnRules, gone: Iterable[Session]
+) -> Heard:
+    if not answers:
+        return Heard(ledger)
+    reports = {answer.agent_id: answer.report for answer in answers if answer.report is not None}
+    reporting = tuple(agent_from_report(agent_id, report, snapshot.now) for agent_id, report in reports.items())
+    usage = _usage(snapshot, ledger, answers, rules, gone)
+    ledger = replace(
+        ledger,
+        visits=ledger.visits.with_answers(answers),
+        pulls=ledger.pulls.shown_by(reporting),
+        usage=ledger.usage.with_changed(usage),
+    )
+    ledger = ledger.with_reports_of(reports).with_outcomes(_outcomes(snapshot, ledger, answers))
+    heard = Heard(
+        ledger,
+        logs=tuple(_logs(answers)),
+        usage=tuple(usage.values()),
+        reporting=reporting,
+        events=tuple(observe(snapshot, reports)) if reports else (),
+    )
+    return _with_silent(snapshot, heard, {a.agent_id: a.problem for a in answers if a.report is None}, rules)
+
+
+def _logs(answers: Iterable[AgentAnswer]) -> Iterator[KernelLog]:
+    for answer in answers:
+        for session_id, outcome in answer.outcomes.items():
+            yield from (KernelLog(session_id, w["name"], w["log_gz_b64"]) for w in outcome["last_words"])
+
+
+def _usage(
+    snapshot: Snapshot, ledger: Ledger, answers: Sequence[AgentAnswer], rules: TurnRules, gone: Iterable[Session]
+) -> dict[str, KernelUse]:
+    """Return, by kernel id, the usage that is new: of last words, and then of reports."""
+    sessions = {session.id: session for session in (*gone, *snapshot.sessions)}
+    words = [
+        (sessions[session_id], word)
+        for answer in answers
+        for session_id, outcome in answer.outcomes.items()
+        for word in outcome["last_words"]
+        if word.get("use") is not None and session_id in sessions and sessions[session_id].started_at is not None
+    ]
+    samples = samples_in((answer.report for answer in answers if answer.report is not None), snapshot)
+    last = ledger.usage.changed_by(words, snapshot.now, rules.idle_rules, is_last=True)
+    usage = ledger.usage.with_changed(last)
+    return last | usage.changed_by(samples, snapshot.now, rules.idle_rules, is_last=False)
+
+
+def _outcomes(
+    snapshot: Snapshot, ledger: Ledger, answers: Iterable[AgentAnswer]
+) -> Iterator[tuple[tuple[str, str], str, Mapping[str, Any]]]:
+    """Yield what the agents made of the steps that their visit asked for."""
+    for answer in answers:
+        visit = ledger.visits.find(answer.visit)
+        steps = visit.steps if visit is not None else {}
+        for session_id, outcome in answer.outcomes.items():
+            if session_id in steps and outcome["outcome"] != "kept":
+                yield (session_id, steps[session_id]), answer.agent_id, outcome
+        if answer.report is None and answer.reached:
+            for session_id in _launched_on(answer.agent_id, snapshot, ledger):
+                if session_id in steps:
+                    yield (session_id, steps[session_id]), answer.agent_id, _refused(answer)
+
+
+def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[str]:
+    for session_id, generation in ledger.launches:
+        session = snapshot.on_agents.get(session_id)
+        if session is not None and session.generation == generation and agent_id in session.agents:
+            yield session_id
+
+
+def _refused(answer: AgentAnswer) -> Mapping[str, Any]:
+    """Return the outcome of each launch on an agent whose module failed as a whole."""
+    error = f"agent {answer.agent_id}: {answer.problem}"
+    return {"outcome": "failed", "error": error, "permanent": False, "last_words": ()}
+
+
+def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver, rules: TurnRules) -> Heard:
+    """Note the end of a visit, and the silence of the agents that it still waits for."""
+    visit = heard.ledger.visits.find(end.visit)
+    if visit is None:
+        return heard
+    heard = replace(heard, ledger=replace(heard.ledger, visits=heard.ledger.visits.without(end.visit)))
+    if end.error is not None:
+        # Agents that are silent because it broke off say nothing of themselves.
+        return replace(heard, ledger=replace(heard.ledger, paused_until=snapshot.now + _PAUSE_AFTER_FAILURE_S))
+    if not visit.everywhere:
+        return _with_silent(snapshot, heard, dict.fromkeys(visit.waiting, "Ansible brought no answer of it"), rules)
+    known = visit.waiting & {agent.id for agent in snapshot.agents}
+    needed = known & {agent_id for session in snapshot.placed for agent_id in session.agents}
+    heard = replace(heard, forgotten=heard.forgotten | (known - needed))
+    return _with_silent(snapshot, heard, dict.fromkeys(needed, "it is no longer in the inventory"), rules)
+
+
+def _with_silent(snapshot: Snapshot, heard: Heard, problems: Mapping[str, str], rules: TurnRules) -> Heard:
+    """Note that these agents gave no report: UNREACHABLE, and LOST after a time."""
+    silent = tuple(
+        agent.unanswered(problems[agent.id], snapshot.now, rules.lost_after_s)
+        for agent in snapshot.agents
+        if agent.id in problems
+    )
+    return replace(heard, silent=(*heard.silent, *silent), problems={**heard.problems, **problems})
+
+
+def _hear_pull(snapshot: Snapshot, heard: Heard, fact: PullProgress | PullOver) -> Heard:
+    before = heard.ledger.pulls
+    pulls = before.heard(fact)
+    if pulls is before:
+        return heard
+    heard = replace(heard, ledger=replace(heard.ledger, pulls=pulls))
+    if isinstance(fact, PullProgress):
+        agents = {agent.id: agent for agent in (*snapshot.agents, *heard.reporting)}
+        progress = {
+            session.id: pulls.progress(pulls.missing(session, agents))
+            for session in snapshot.placed
+            if session.step is LaunchStep.PULLING and any(kernel.image == fact.image for kernel in session.kernels)
+        }
+        return replace(heard, progress={**heard.progress, **progress})
+    return replace(heard, ledger=heard.ledger.observing([fact.agent_id])) if fact.error is None else heard

@@ -1,0 +1,95 @@
+"""The visits under way. An agent is in one visit at a time; until it has answered there, it is in flight."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.model.session import Session
+
+
+def step_of(session: Session) -> str:
+    """Return what the session's agents are to do now, with the generation that this belongs to."""
+    return f"{session.step or session.state} {session.generation}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVisit:
+    """A visit that goes on since `since`, in seconds since the epoch.
+
+    `waiting` holds the agents that are to answer, `answered` those that have. A visit `everywhere` goes to all that the
+    inventory names: agents may answer that nobody waited for. `steps` says, by session id, what the manifests ask for.
+    """
+
+    number: int
+    since: float
+    waiting: frozenset[str]
+    answered: frozenset[str] = frozenset()
+    everywhere: bool = False
+    steps: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVisits:
+    """The visits that are not over, in the order of their numbers, and the number of the last one that began."""
+
+    visits: tuple[OpenVisit, ...] = ()
+    last_number: int = 0
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """The agents that a visit waits for."""
+        return frozenset(agent_id for visit in self.visits for agent_id in visit.waiting)
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        return frozenset(visit.number for visit in self.visits)
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether an observation of all that the inventory names goes on."""
+        return any(visit.everywhere for visit in self.visits)
+
+    def slow(self, after_s: float, now: float) -> frozenset[str]:
+        """Return the agents whose visit has lasted longer than that."""
+        return frozenset(a for visit in self.visits if visit.since < now - after_s for a in visit.waiting)
+
+    def prompt(self, within_s: float, now: float) -> frozenset[int]:
+        """Return the numbers of the visits that have lasted no longer than that."""
+        return frozenset(visit.number for visit in self.visits if visit.since >= now - within_s)
+
+    def find(self, number: int | None) -> OpenVisit | None:
+        return next((visit for visit in self.visits if visit.number == number), None)
+
+    def opened(self, agent_ids: Collection[str], now: float, *, everywhere: bool = False) -> "OpenVisits":
+        """Return these visits with another one; its number is `last_number`."""
+        visit = OpenVisit(self.last_number + 1, now, frozenset(agent_ids), everywhere=everywhere)
+        return OpenVisits((*self.visits, visit), visit.number)
+
+    def begun(self, numbers: Collection[int], now: float) -> "OpenVisits":
+        """Return these visits with the time at which Ansible was really sent: deciding may have taken long."""
+        changed = (replace(visit, since=now) if visit.number in numbers else visit for visit in self.visits)
+        return replace(self, visits=tuple(changed))
+
+    def with_steps(self, number: int, steps: Mapping[str, str]) -> "OpenVisits":
+        changed = (replace(visit, steps=steps) if visit.number == number else visit for visit in self.visits)
+        return replace(self, visits=tuple(changed))
+
+    def awaits(self, answer: AgentAnswer) -> bool:
+        """Whether the answer's visit goes on and the agent has not answered in it yet."""
+        visit = self.find(answer.visit)
+        return visit is not None and answer.agent_id not in visit.answered
+
+    def with_answers(self, answers: Collection[AgentAnswer]) -> "OpenVisits":
+        came: dict[int | None, set[str]] = {}
+        for answer in answers:
+            came.setdefault(answer.visit, set()).add(answer.agent_id)
+        changed = (
+            replace(v, waiting=v.waiting - came[v.number], answered=v.answered | came[v.number])
+            if v.number in came
+            else v
+            for v in self.visits
+        )
+        return replace(self, visits=tuple(changed))
+
+    def without(self, number: int) -> "OpenVisits":
+        return replace(self, visits=tuple(visit for visit in self.visits if visit.number != number))

@@ -1,0 +1,167 @@
+"""The queue's turn: what follows from one snapshot, as a pure function of frozen values."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.applied import applied
+from muster.core.lifecycle.conclusions import conclude
+from muster.core.lifecycle.ledger import Ledger, TurnRules
+from muster.core.lifecycle.pulls import ImagePull
+from muster.core.lifecycle.touch import kept_for_gangs, leftovers, touches
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.plan import Plan, Waits
+from muster.core.model.session import LaunchStep, Session, SessionState
+from muster.core.model.snapshot import Snapshot
+
+PROMPT_S = 3.0
+# So that a busy cluster's visits are few and large. One that hangs is not counted for long: it delays nobody.
+_MOST_PROMPT_VISITS = 4
+
+Schedule = Callable[[Snapshot], Plan | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A visit that reads reports: of these agents, or of all that the inventory names `without` some."""
+
+    visit: int
+    agent_ids: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Convergence:
+    """A visit that makes agents match their manifests; `launches` are sessions that it begins.
+
+    The agent `overlay_keeper` makes and removes the overlay networks of all sessions.
+    """
+
+    visit: int
+    agents: tuple[Agent, ...]
+    launches: tuple[Session, ...]
+    overlay_keeper: str | None
+
+
+Visit = Observation | Convergence
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a turn says. Visits and pulls begin once all events are committed; the ledger counts from then on.
+
+    Where the store refuses an event, the world has changed: the turn is thrown away, and another one taken. With
+    `again` another one follows in any case. `snapshot` is as it will be once the events are committed. `waits` says
+    why sessions are PENDING; None: as before.
+    """
+
+    events: tuple[Event, ...]
+    ledger: Ledger
+    snapshot: Snapshot
+    visits: tuple[Visit, ...] = ()
+    pulls: tuple[ImagePull, ...] = ()
+    waits: Waits | None = None
+    again: bool = False
+
+
+def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRules) -> Turn:
+    """Return what is to be committed and begun now.
+
+    `schedule` is the scheduler with the site's plugins, whose order of sessions depends on what the store holds of
+    earlier usage; None from it means that it cannot decide. Conclusions are therefore committed first, in a turn that
+    goes no further. What the scheduler keeps between turns is a cache: it changes nothing of what it decides, and
+    belongs to the caller.
+    """
+    snapshot = ledger.with_slow(snapshot, rules)
+    events, ledger = conclude(snapshot, ledger, rules)
+    if events:
+        return Turn(events, ledger, applied(snapshot, events), again=True)
+    plan = schedule(snapshot)
+    if plan is not None:
+        events = (*transitions.place(plan, snapshot), *transitions.preempt(plan, snapshot))
+    waits = plan.waits if plan is not None else None
+    snapshot = applied(snapshot, events)
+    if snapshot.now < ledger.paused_until:
+        return Turn(events, ledger, snapshot, waits=waits)
+    pull_events, pulls = _pulls(snapshot, ledger)
+    snapshot = applied(snapshot, pull_events)
+    ledger = replace(ledger, pulls=ledger.pulls.begun(pulls))
+    observations, ledger = _observations(snapshot, ledger)
+    convergences, ledger = _convergences(snapshot, ledger)
+    return Turn((*events, *pull_events), ledger, snapshot, (*observations, *convergences), pulls, waits)
+
+
+def _pulls(snapshot: Snapshot, ledger: Ledger) -> tuple[tuple[Event, ...], tuple[ImagePull, ...]]:
+    """Return SCHEDULED → PREPARING for sessions that lack images, and the pulls that are not under way."""
+    agents = {agent.id: agent for agent in snapshot.agents}
+    events: list[Event] = []
+    pulls: dict[tuple[str, str], ImagePull] = {}
+    for session in snapshot.placed:
+        if not _is_before_launch(session):
+            continue
+        missing = ledger.pulls.missing(session, agents)
+        if missing and session.state is SessionState.SCHEDULED:
+            events.append(transitions.pull(session, missing, snapshot.now))
+        for image, agent_ids in missing.items():
+            pulls |= {(agent_id, image): ImagePull(agents[agent_id], image) for agent_id in sorted(agent_ids)}
+    return tuple(events), tuple(pull for key, pull in pulls.items() if key not in ledger.pulls.under_way)
+
+
+def _observations(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledger]:
+    agents = {agent.id: agent for agent in snapshot.agents}
+    visits: list[Visit] = []
+    in_flight = ledger.visits.in_flight
+    kept = kept_for_gangs(snapshot, _launchable(snapshot, ledger, agents), in_flight)
+    if ledger.to_observe_all:
+        ledger = replace(ledger, to_observe_all=False).observing(kept)
+        left_out = in_flight | kept
+        if agents.keys() - left_out or not (agents or ledger.visits.is_everywhere):
+            opened = ledger.visits.opened(agents.keys() - left_out, snapshot.now, everywhere=True)
+            ledger = replace(ledger, visits=opened)
+            visits.append(Observation(opened.last_number, without=tuple(sorted(left_out))))
+    to_observe = ledger.to_observe & agents.keys()
+    free = to_observe - ledger.visits.in_flight - kept
+    ledger = replace(ledger, to_observe=to_observe - free)
+    if free:
+        opened = ledger.visits.opened(free, snapshot.now)
+        ledger = replace(ledger, visits=opened)
+        visits.append(Observation(opened.last_number, tuple(sorted(free))))
+    return visits, ledger
+
+
+def _convergences(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledger]:
+    if len(ledger.visits.prompt(PROMPT_S, snapshot.now)) >= _MOST_PROMPT_VISITS:
+        return [], ledger
+    agents = {agent.id: agent for agent in snapshot.agents}
+    in_flight = ledger.visits.in_flight
+    touched = touches(
+        snapshot,
+        free={a.id for a in snapshot.agents if a.state is AgentState.ALIVE and a.id not in in_flight},
+        launchable=_launchable(snapshot, ledger, agents),
+        heard={session.id: ledger.outcomes_of(session).keys() for session in snapshot.placed},
+        resisting={a.id for a in snapshot.agents if ledger.leftovers_tried.get(a.id) == leftovers(a, snapshot)},
+    )
+    if not touched.agents:
+        return [], ledger
+    visited = tuple(agents[agent_id] for agent_id in sorted(touched.agents))
+    tried = {agent.id: leftovers(agent, snapshot) for agent in visited}
+    opened = ledger.visits.opened(touched.agents, snapshot.now)
+    keeper = snapshot.overlay_keeper
+    visit = Convergence(opened.last_number, visited, touched.launches, keeper.id if keeper else None)
+    return [visit], replace(ledger, visits=opened, leftovers_tried={**ledger.leftovers_tried, **tried})
+
+
+def _launchable(snapshot: Snapshot, ledger: Ledger, agents: Mapping[str, Agent]) -> set[str]:
+    return {session.id for session in snapshot.placed if _may_launch(session, ledger, agents)}
+
+
+def _may_launch(session: Session, ledger: Ledger, agents: Mapping[str, Agent]) -> bool:
+    if _is_before_launch(session):
+        return not ledger.pulls.missing(session, agents)
+    # What came of it is known by now, and it was not enough to adopt.
+    return session.step is LaunchStep.STARTING and ledger.unclear.get(session.id) == frozenset()
+
+
+def _is_before_launch(session: Session) -> bool:
+    return session.state is SessionState.SCHEDULED or session.step is LaunchStep.PULLING

@@ -1,0 +1,199 @@
+"""Strategies for the queue's turn: worlds of frozen values, in which agents answer as they like."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.lifecycle.applied import applied
+from muster.core.lifecycle.facts import Fact, PullOver, PullProgress, VisitOver
+from muster.core.lifecycle.hearing import hear
+from muster.core.lifecycle.ledger import Ledger, TurnRules
+from muster.core.lifecycle.open_visits import OpenVisit
+from muster.core.lifecycle.turn import Convergence, Turn, turn
+from muster.core.model.agent import Agent
+from muster.core.model.session import Kernel, LaunchStep, Session, SessionState
+from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.schedule import schedule
+from muster.core.values.errors import AnsibleFailedError, ImageError
+from tests.strategies import NOW, make_agent, make_session, snapshots
+
+RULES = TurnRules(lost_after_s=300, slow_after_s=15)
+
+
+@dataclass(frozen=True)
+class World:
+    """What the store holds and what the worker remembers; `generation` is the last one that was given out."""
+
+    snapshot: Snapshot
+    ledger: Ledger = field(default_factory=Ledger)
+    generation: int = 100
+
+    def decide(self) -> Turn:
+        return turn(self.snapshot, self.ledger, schedule, RULES)
+
+    def after_turn(self, decided: Turn) -> "World":
+        """The world once the worker has committed and begun what the turn says."""
+        snapshot, ledger, generation = applied(self.snapshot, decided.events), decided.ledger, self.generation
+        for visit in decided.visits:
+            if isinstance(visit, Convergence):
+                generation += 1
+                events = [transitions.launch(s, generation, "ssh-ed25519 AAAA", snapshot.now) for s in visit.launches]
+                snapshot = applied(snapshot, events)
+                ledger = ledger.with_launches([session.id for session in visit.launches], generation)
+                ledger = ledger.with_steps(visit.visit, snapshot.placed)
+        return World(snapshot, ledger, generation)
+
+    def settled(self) -> "World":
+        """The world after as many turns as follow at once."""
+        while True:
+            decided = self.decide()
+            self = self.after_turn(decided)  # noqa: PLW0642 - the next value of this one
+            if not decided.again:
+                return self
+
+    def after(self, *facts: Fact) -> "World":
+        """The world once the worker has recorded these facts."""
+        heard = hear(self.snapshot, self.ledger, facts, RULES)
+        agents = {agent.id: agent for agent in self.snapshot.agents}
+        for agent in (*heard.reporting, *heard.silent):
+            before = agents.get(agent.id)
+            agents[agent.id] = replace(agent, drain_reason=before.drain_reason if before else None)
+        known = tuple(agents[key] for key in sorted(agents) if key not in heard.forgotten)
+        snapshot = applied(replace(self.snapshot, agents=known), heard.events)
+        return replace(self, snapshot=snapshot, ledger=heard.ledger)
+
+    def later(self, seconds: float) -> "World":
+        return replace(self, snapshot=replace(self.snapshot, now=self.snapshot.now + seconds))
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, most_steps: int = 12) -> World:
+    """Worlds in which turns were taken, facts heard and sessions ended, in any order."""
+    world = World(draw(st.one_of(_clusters(), _clusters(), snapshots())))
+    for step in draw(st.lists(st.sampled_from(_STEPS), max_size=most_steps)):
+        match step:
+            case "turn":
+                world = world.settled()
+            case "facts":
+                world = world.settled()
+                world = world.after(*draw(st.lists(facts(world), min_size=1, max_size=4)))
+            case "end":
+                ending = [s for s in world.snapshot.sessions if not s.ends_for_good]
+                chosen = draw(st.sampled_from(ending)) if ending else None
+                events = [transitions.end_by_user(chosen, "ada", world.snapshot.now)] if chosen else []
+                world = replace(world, snapshot=applied(world.snapshot, events))
+            case "observe":
+                ids = [agent.id for agent in world.snapshot.agents]
+                world = replace(world, ledger=world.ledger.observing(ids[:1]))
+            case "observe all":
+                world = replace(world, ledger=world.ledger.observing_all())
+            case "forget":
+                world = replace(world, ledger=Ledger())
+            case _:
+                world = world.later(draw(st.sampled_from((1, 5, 20, 400))))
+    return world
+
+
+_STEPS = ("turn", "facts", "facts", "facts", "facts", "facts", "end", "observe", "observe all", "forget", "time")
+
+
+@st.composite
+def _clusters(draw: st.DrawFn) -> Snapshot:
+    """Agents on which a few small sessions find room, some of them with an image that no agent holds."""
+    agents = tuple(make_agent(f"a{n}", cpus=4, swarm="manager") for n in range(1, draw(st.integers(2, 4))))
+    sessions = tuple(
+        make_session(
+            number,
+            cluster_size=draw(st.integers(1, 3)),
+            cluster_mode=draw(st.sampled_from(("single-node", "multi-node", "multi-node"))),
+            cpu=draw(st.sampled_from((1, 2, 3))),
+            image=draw(st.sampled_from(("busybox", "busybox", "debian:13"))),
+            command=draw(st.sampled_from((None, "true"))),
+            requeue=draw(st.booleans()),
+        )
+        for number in range(1, draw(st.integers(2, 5)))
+    )
+    return Snapshot(agents, sessions, NOW + 10)
+
+
+def facts(world: World) -> st.SearchStrategy[Fact]:
+    """Facts that may come now; answers also of visits that are over."""
+    choices: list[st.SearchStrategy[Any]] = [st.just(VisitOver(0))]
+    visits = world.ledger.visits.visits
+    if visits:
+        choices += [answers(world), answers(world)]
+        errors = st.sampled_from((None, None, AnsibleFailedError("the inventory cannot be read")))
+        choices.append(st.builds(VisitOver, st.sampled_from([visit.number for visit in visits]), errors))
+    if world.ledger.pulls.under_way:
+        keys = st.sampled_from(sorted(world.ledger.pulls.under_way))
+        choices.append(keys.map(lambda key: PullProgress(*key, 1, 2)))
+        errors = st.sampled_from((None, ImageError("gone", permanent=True), ImageError("busy", permanent=False)))
+        choices.append(st.tuples(keys, errors).map(lambda pair: PullOver(*pair[0], pair[1])))
+    return st.one_of(choices)
+
+
+@st.composite
+def answers(draw: st.DrawFn, world: World) -> AgentAnswer:
+    """One agent's answer in a visit: what it was asked to do is done, or not, or the agent does not answer at all."""
+    visit = draw(st.sampled_from(world.ledger.visits.visits))
+    waiting = sorted(visit.waiting) or [agent.id for agent in world.snapshot.agents] or ["a9"]
+    agent_id = draw(st.sampled_from(waiting))
+    agent = next((agent for agent in world.snapshot.agents if agent.id == agent_id), None)
+    if agent is None or draw(st.integers(0, 4)) == 0:
+        return AgentAnswer(agent_id, visit.number, problem="no", reached=draw(st.booleans()))
+    outcomes = dict(draw(_outcomes(world, visit, agent)))
+    kernels = [entry for session in world.snapshot.placed for entry in draw(_entries(session, agent))]
+    return AgentAnswer(agent_id, visit.number, report={**agent.report, "kernels": kernels}, outcomes=outcomes)
+
+
+@st.composite
+def _outcomes(draw: st.DrawFn, world: World, visit: OpenVisit, agent: Agent) -> list[tuple[str, dict[str, Any]]]:
+    may_be = {
+        LaunchStep.STARTING: ("started", "started", "released", "failed"),
+        LaunchStep.RELEASING: ("released", "released", "failed"),
+        SessionState.TERMINATING: ("stopped", "stopped", "failed"),
+    }
+    found = []
+    for session in world.snapshot.placed:
+        step, _, _ = visit.steps.get(session.id, "").partition(" ")
+        if step and agent.id in session.agents:
+            outcome = draw(st.sampled_from(may_be.get(step, ("kept",))))
+            facts = {"outcome": outcome, "error": "it failed", "permanent": draw(st.booleans()), "last_words": []}
+            found.append((session.id, facts))
+    return found
+
+
+@st.composite
+def _entries(draw: st.DrawFn, session: Session, agent: Agent) -> list[dict[str, Any]]:
+    kernels = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent.id]
+    if session.generation == 0 or not draw(st.integers(0, 3)):
+        return []
+    return [_entry(session, kernel, draw(st.sampled_from(("running", "running", "exited")))) for kernel in kernels]
+
+
+def _entry(session: Session, kernel: Kernel, state: str) -> dict[str, Any]:
+    ended = state != "running"
+    return {
+        "kernel_id": kernel.id,
+        "session_id": session.id,
+        "name": kernel.name,
+        "generation": session.generation,
+        "container_id": f"c{kernel.id}",
+        "state": state,
+        "released": True,
+        "exit_code": 0 if ended else None,
+        "oom_killed": False,
+        "started_at": "2026-01-01T00:00:00Z",
+        "finished_at": "2026-01-01T00:01:00Z" if ended else None,
+        "address": None if ended else "10.1.2.3",
+        "ssh_port": None,
+        "gpus": [],
+    }
+
+
+def agents_in(visits: tuple[OpenVisit, ...]) -> Iterator[str]:
+    return (agent_id for visit in visits for agent_id in visit.waiting)

@@ -1,0 +1,123 @@
+"""The queue's turn: what holds for it in any world, whatever agents answer."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.lifecycle.applied import applied, applied_to
+from muster.core.lifecycle.facts import PullOver, VisitOver
+from muster.core.lifecycle.hearing import Heard, hear
+from muster.core.lifecycle.open_visits import step_of
+from muster.core.lifecycle.transitions import TRANSITIONS
+from muster.core.lifecycle.turn import Convergence, Observation
+from muster.core.model.session import LaunchStep
+from tests.turn_strategies import RULES, agents_in, answers, facts, worlds
+
+cheap = settings(max_examples=max(50, settings.default.max_examples))
+
+
+@cheap
+@given(worlds())
+def test_an_agent_is_in_one_visit_at_a_time_and_is_not_visited_again_while_in_flight(world):
+    before = world.ledger.visits.in_flight
+    decided = world.decide()
+    for visit in decided.visits:
+        match visit:
+            case Observation(agent_ids=(), without=without):
+                assert before <= set(without)
+            case Observation(agent_ids=agent_ids):
+                assert not before & set(agent_ids)
+            case Convergence(agents=agents):
+                assert not before & {agent.id for agent in agents}
+    waiting = list(agents_in(decided.ledger.visits.visits))
+    assert len(waiting) == len(set(waiting))
+
+
+@cheap
+@given(worlds())
+def test_an_image_is_pulled_to_an_agent_once_at_a_time(world):
+    decided = world.decide()
+    new = [(pull.agent.id, pull.image) for pull in decided.pulls]
+    assert len(new) == len(set(new))
+    assert not world.ledger.pulls.under_way.keys() & set(new)
+
+
+@cheap
+@given(worlds())
+def test_each_event_is_a_legal_transition_of_what_was_there(world):
+    decided = world.decide()
+    sessions = {session.id: session for session in world.snapshot.sessions}
+    for event in decided.events:
+        before = sessions[event.session_id]
+        assert event.from_state is before.state
+        assert event.to_state in TRANSITIONS[before.state]
+        sessions[before.id] = applied_to(before, event)
+        assert sessions[before.id].state is event.to_state
+    assert decided.snapshot.sessions == applied(world.snapshot, decided.events).sessions
+
+
+@cheap
+@given(worlds())
+def test_a_second_turn_with_nothing_new_decides_nothing(world):
+    settled = world.settled()
+    again = settled.decide()
+    assert (again.events, again.visits, again.pulls) == ((), (), ())
+    assert again.ledger == settled.ledger
+
+
+@cheap
+@given(worlds())
+def test_a_turn_is_the_same_each_time(world):
+    """What the store refuses is thrown away: nothing but values may have come of it."""
+    first, second = world.decide(), world.decide()
+    assert (first.events, first.visits, first.pulls) == (second.events, second.visits, second.pulls)
+    assert first.ledger == second.ledger
+
+
+@cheap
+@given(worlds())
+def test_commands_are_released_when_all_agents_have_answered_that_the_kernels_are_there(world):
+    decided = world.decide()
+    sessions = {session.id: session for session in world.snapshot.placed}
+    reports = {agent.id: agent.report for agent in world.snapshot.agents}
+    for event in decided.events:
+        if event.session.get("step") is not LaunchStep.RELEASING:
+            continue
+        session = sessions[event.session_id]
+        outcomes = world.ledger.outcomes.get((session.id, step_of(session)), {})
+        said = {agent_id for agent_id, outcome in outcomes.items() if outcome["outcome"] in {"started", "released"}}
+        shown = {k["kernel_id"] for a in session.agents for k in reports[a]["kernels"] if k["session_id"] == session.id}
+        assert said >= set(session.agents) or shown >= {kernel.id for kernel in session.kernels}
+
+
+@cheap
+@given(worlds(), st.data())
+def test_a_fact_that_is_heard_again_changes_nothing(world, data):
+    fact = data.draw(facts(world))
+    heard = hear(world.snapshot, world.ledger, [fact], RULES)
+    assert hear(world.snapshot, world.ledger, [fact, fact], RULES) == heard
+    after = world.after(fact)
+    if isinstance(fact, AgentAnswer | VisitOver | PullOver):
+        assert hear(after.snapshot, after.ledger, [fact], RULES) == Heard(after.ledger)
+
+
+def same(some: Heard, other: Heard) -> bool:
+    """But for the order in which things are said."""
+    return some.ledger == other.ledger and {e.session_id: e for e in some.events} == {
+        e.session_id: e for e in other.events
+    }
+
+
+@cheap
+@given(worlds(), st.data())
+def test_the_order_in_which_agents_answer_does_not_matter(world, data):
+    if not world.ledger.visits.in_flight:
+        return
+    drawn = data.draw(st.lists(answers(world), max_size=4, unique_by=lambda answer: answer.agent_id))
+    shuffled = data.draw(st.permutations(drawn))
+    assert same(hear(world.snapshot, world.ledger, drawn, RULES), hear(world.snapshot, world.ledger, shuffled, RULES))
+    together, one_by_one = world.after(*drawn), world
+    for answer in shuffled:
+        one_by_one = one_by_one.after(answer)
+    assert together.ledger == one_by_one.ledger
+    assert together.snapshot.sessions == one_by_one.snapshot.sessions
