@@ -86,19 +86,22 @@ def worlds(draw: st.DrawFn, *, most_steps: int = 12) -> World:
                 chosen = draw(st.sampled_from(ending)) if ending else None
                 events = [transitions.end_by_user(chosen, "ada", world.snapshot.now)] if chosen else []
                 world = replace(world, snapshot=applied(world.snapshot, events))
-            case "observe":
-                ids = [agent.id for agent in world.snapshot.agents]
-                world = replace(world, ledger=world.ledger.observing(ids[:1]))
-            case "observe all":
-                world = replace(world, ledger=world.ledger.observing_all())
             case "forget":
                 world = replace(world, ledger=Ledger())
             case _:
                 world = world.later(draw(st.sampled_from((1, 5, 20, 400))))
+        world = draw(_to_be_observed(world))
     return world
 
 
-_STEPS = ("turn", "facts", "facts", "facts", "facts", "facts", "end", "observe", "observe all", "forget", "time")
+_STEPS = ("turn", "facts", "facts", "facts", "facts", "facts", "end", "forget", "time")
+
+
+def _to_be_observed(world: World) -> st.SearchStrategy[World]:
+    """The world as it is, or with one agent or all of them to be observed."""
+    ledgers = [world.ledger] * 3
+    ledgers += [world.ledger.observing([agent.id]) for agent in world.snapshot.agents[:1]]
+    return st.sampled_from([replace(world, ledger=ledger) for ledger in (*ledgers, world.ledger.observing_all())])
 
 
 @st.composite

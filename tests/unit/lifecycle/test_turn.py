@@ -11,7 +11,9 @@ from muster.core.lifecycle.open_visits import step_of
 from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.lifecycle.turn import Convergence, Observation
 from muster.core.model.session import LaunchStep
-from tests.turn_strategies import RULES, agents_in, answers, facts, worlds
+from muster.core.model.snapshot import Snapshot
+from tests.strategies import NOW, make_agent, make_session
+from tests.turn_strategies import RULES, World, agents_in, answers, facts, worlds
 
 cheap = settings(max_examples=max(50, settings.default.max_examples))
 
@@ -26,7 +28,7 @@ def test_an_agent_is_in_one_visit_at_a_time_and_is_not_visited_again_while_in_fl
             case Observation(agent_ids=(), without=without):
                 assert before <= set(without)
             case Observation(agent_ids=agent_ids):
-                assert not before & set(agent_ids)
+                assert not (before | decided.ledger.to_observe) & set(agent_ids)
             case Convergence(agents=agents):
                 assert not before & {agent.id for agent in agents}
     waiting = list(agents_in(decided.ledger.visits.visits))
@@ -88,6 +90,25 @@ def test_commands_are_released_when_all_agents_have_answered_that_the_kernels_ar
         said = {agent_id for agent_id, outcome in outcomes.items() if outcome["outcome"] in {"started", "released"}}
         shown = {k["kernel_id"] for a in session.agents for k in reports[a]["kernels"] if k["session_id"] == session.id}
         assert said >= set(session.agents) or shown >= {kernel.id for kernel in session.kernels}
+
+
+@cheap
+@given(st.integers(2, 4), st.data())
+def test_a_gang_is_released_by_the_last_of_its_agents_and_by_no_earlier_one(size, data):
+    agents = tuple(make_agent(f"a{number}", cpus=1, swarm="manager") for number in range(1, size + 1))
+    gang = make_session(cluster_size=size, cluster_mode="multi-node", cpu=1)
+    world = World(Snapshot(agents, (gang,), NOW + 10)).settled()
+    (visit,) = world.ledger.visits.visits
+    assert visit.waiting == {agent.id for agent in agents}
+    order = data.draw(st.permutations(agents))
+    for place, agent in enumerate(order, start=1):
+        outcomes = {gang.id: {"outcome": "started", "last_words": []}}
+        answer = AgentAnswer(agent.id, visit.number, report=agent.report, outcomes=outcomes)
+        world = world.after(answer)
+        if data.draw(st.booleans()):
+            world = world.after(answer)
+        world = world.settled()
+        assert world.snapshot.placed[0].step is (LaunchStep.RELEASING if place == size else LaunchStep.STARTING)
 
 
 @cheap
