@@ -78,10 +78,10 @@ class Visitor:
         """That block alone."""
         return html(template, block, self._context(context))
 
-    def said(self, text: str) -> Response:
+    def announce(self, text: str) -> Response:
         """After a change: the text is shown, and what is live refreshes."""
         if is_htmx(self.connection):
-            return Response(status_code=204, headers={"HX-Trigger": _ascii({"muster:said": text})})
+            return Response(status_code=204, headers={"HX-Trigger": _ascii({"muster:announce": text})})
         return RedirectResponse(local_path(self.connection.headers.get("referer", "/")), 303)
 
     def go(self, path: str) -> Response:

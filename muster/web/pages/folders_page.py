@@ -64,14 +64,16 @@ def share(visitor: Visiting, owner: Named, name: Named, *, whom: Filled = "", ac
     if access not in {"ro", "rw"}:
         raise BadInputError(f"access: there is no {access!r}; use ro or rw")
     visitor.backend.folders.share(name, owner, whom.strip(), read_only=access == "ro")
-    return visitor.said(f"{whom.strip()} may mount {name}, {'read-only' if access == 'ro' else 'to read and write'}")
+    return visitor.announce(
+        f"{whom.strip()} may mount {name}, {'read-only' if access == 'ro' else 'to read and write'}"
+    )
 
 
 @router.post("/{owner}/{name}/unshare")
 def unshare(visitor: Visiting, owner: Named, name: Named, *, whom: Filled = "") -> Response:
     keep = visitor.backend.folders.unshare(name, owner, whom)
     rest = f"; these keep it until they end: {named(keep)}" if keep else ""
-    return visitor.said(f"{name} is no longer shared with {whom}{rest}")
+    return visitor.announce(f"{name} is no longer shared with {whom}{rest}")
 
 
 @router.post("/{owner}/{name}/quota")
@@ -81,7 +83,7 @@ def set_quota(visitor: Visiting, owner: Named, name: Named, *, quota: Filled = "
     unenforced = [told.use.unenforced for told in told.items if told.use]
     text = f"{name} may hold {'any amount' if most is None else format_bytes(most)}"
     agents = ", ".join(sorted(agent for by_agent in unenforced for agent in by_agent))
-    return visitor.said(f"{text}; not enforced on {agents}" if agents else text)
+    return visitor.announce(f"{text}; not enforced on {agents}" if agents else text)
 
 
 @router.post("/{owner}/{name}/remove")
@@ -93,7 +95,9 @@ def remove(visitor: Visiting, owner: Named, name: Named, *, confirmed: Filled = 
     if removed.left is None:
         return visitor.go("/folders")
     agents = ", ".join(removed.left.left_on)
-    return visitor.said(f"nobody can mount {name} any more; it is still on {agents}: remove it again when that answers")
+    return visitor.announce(
+        f"nobody can mount {name} any more; it is still on {agents}: remove it again when that answers"
+    )
 
 
 def _path(folder: Folder) -> str:

@@ -40,7 +40,7 @@ def change(
         raise BadInputError("selected: no session is; select one or more in the table")
     changed = _done(visitor.backend, action, selected)
     note_sessions(request, changed)
-    return visitor.said(_told(changed, _DONE[action]))
+    return visitor.announce(_told(changed, _DONE[action]))
 
 
 def _done(backend: LocalBackend, action: str, selected: list[str]) -> list[Session]:

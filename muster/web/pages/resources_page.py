@@ -90,13 +90,15 @@ def resource(visitor: Visiting, agent: AgentId, span: Span = "hour") -> Response
 @router.post("/resources/{agent}/drain")
 def drain(visitor: Visiting, agent: AgentId, reason: Annotated[str, Form(max_length=1000)] = "") -> Response:
     changed = visitor.backend.drain(agent, reason.strip())
-    return visitor.said(f"{agent} is drained: no session starts there" if changed else f"{agent} was drained already")
+    return visitor.announce(
+        f"{agent} is drained: no session starts there" if changed else f"{agent} was drained already"
+    )
 
 
 @router.post("/resources/{agent}/resume")
 def resume(visitor: Visiting, agent: AgentId) -> Response:
     changed = visitor.backend.resume(agent)
-    return visitor.said(f"{agent} takes sessions again" if changed else f"{agent} was not drained")
+    return visitor.announce(f"{agent} takes sessions again" if changed else f"{agent} was not drained")
 
 
 def _group(name: str, agents: Sequence[AgentResources], plots: UsePlots, begin: int, size: int) -> GroupPart:

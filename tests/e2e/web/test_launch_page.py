@@ -46,7 +46,7 @@ def test_rows_are_added_and_removed_by_keyboard_and_the_text_is_copied(page):
     command = page.locator("#as-command")
     expect(command).to_have_text("muster submit --env 'LANG=de DE'")
     page.get_by_role("button", name="Copy the command line").click()
-    expect(page.locator("#said")).to_have_text("Copied")
+    expect(page.locator("#announcement")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == "muster submit --env 'LANG=de DE'"
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Remove this variable").last.press("Enter")

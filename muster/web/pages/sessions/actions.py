@@ -83,7 +83,7 @@ def commit(
         return _again(visitor, "commit", error, session=found, **given)
     note_sessions(request, [found])
     if not is_htmx(request):
-        return visitor.said(f"{state.reference} is being made")
+        return visitor.announce(f"{state.reference} is being made")
     return visitor.fragment(_DIALOGS, "commit_state", session=found, state=state)
 
 
@@ -98,7 +98,7 @@ def change(request: Request, visitor: Visiting, reference: Reference, action: Si
     """By its id, which means this session alone, where a name may be an array's."""
     changed = _ways(visitor.backend)[action]([visitor.backend.find(reference).id])
     note_sessions(request, changed)
-    return visitor.said(f"{changed[0].name} {_SAID[action]}")
+    return visitor.announce(f"{changed[0].name} {_SAID[action]}")
 
 
 def _ways(asked: LocalBackend) -> Mapping[str, Callable[[Iterable[str]], list[Session]]]:

@@ -98,7 +98,7 @@ def change(
         raise BadInputError("no session is selected; tick some first")
     changed = _done(visitor.backend, action, selected)
     note_sessions(request, changed)
-    return visitor.said(_told(action, changed))
+    return visitor.announce(_told(action, changed))
 
 
 def _done(asked: LocalBackend, action: str, references: list[str]) -> list[Session]:

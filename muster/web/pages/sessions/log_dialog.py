@@ -16,8 +16,8 @@ from muster.web.visitor import Visiting, Visitor
 
 router = APIRouter(prefix="/sessions/{session}/kernels/{kernel}", include_in_schema=False)
 Kernel = Annotated[str, Path(max_length=64)]
-MOST_LINES = 20_000
-_TAILS = (100, 1000, 10_000, MOST_LINES)
+MAX_LINES = 20_000
+_TAILS = (100, 1000, 10_000, MAX_LINES)
 
 
 @router.get("/log-dialog")
@@ -30,7 +30,7 @@ def log_dialog(visitor: Visiting, session: str, kernel: Kernel) -> Response:
         kernel=kernel_named(found, kernel),
         apps=[app for app in apps if app.command is not None],
         tails=_TAILS,
-        most_lines=MOST_LINES,
+        max_lines=MAX_LINES,
         goes_on=found.state not in FINAL,
     )
 

@@ -35,7 +35,7 @@ def test_a_folder_is_made_shared_limited_and_removed(browser, service):
     for fact in ("bob: read and write", "@vision: read only", "1.5G", f"{HOME}/data"):
         assert fact in text
     said = ada.post("/folders/ada/data/unshare", data={"whom": "bob"}, headers=HTMX)
-    assert said.headers["hx-trigger"] == '{"muster:said": "data is no longer shared with bob"}'
+    assert said.headers["hx-trigger"] == '{"muster:announce": "data is no longer shared with bob"}'
     assert "any amount" in ada.post("/folders/ada/data/quota", data={"quota": ""}, headers=HTMX).headers["hx-trigger"]
     (folder,) = service.store.folders.all()
     assert ([share.grantee for share in folder.shares], folder.quota_bytes) == (["@vision"], None)

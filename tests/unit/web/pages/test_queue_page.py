@@ -95,7 +95,7 @@ def test_several_are_held_released_and_cancelled_at_once(browser, caller):
         return page.post("/queue/change", data={"action": action, "selected": selected})
 
     held = change("hold", ids)
-    assert (held.status_code, held.headers["hx-trigger"]) == (204, '{"muster:said": "2 sessions are held"}')
+    assert (held.status_code, held.headers["hx-trigger"]) == (204, '{"muster:announce": "2 sessions are held"}')
     assert [one["held_by"] for one in ada.get(SESSIONS).json()["items"]] == ["ada", "ada"]
     assert "one is released" in change("release", ids[:1]).headers["hx-trigger"]
     assert "2 sessions are cancelled" in change("cancel", ids).headers["hx-trigger"]
