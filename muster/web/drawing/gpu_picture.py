@@ -114,7 +114,7 @@ def _in_words(device: Device) -> str:
 
 
 def _owner(part: Part) -> str:
-    return "another's" if part.is_anothers else f"{part.held.session.name} {part.held.kernel.name}"
+    return "another user" if part.is_anothers else f"{part.held.session.name} {part.held.kernel.name}"
 
 
 def _device(device: Device, begin: float, width: float) -> Markup:

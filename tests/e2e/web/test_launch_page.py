@@ -30,9 +30,9 @@ def test_it_answers_while_one_types_and_the_field_stays_as_it_is(page):
 
 def test_a_suggestion_fills_in_the_form(page):
     page.get_by_label("CPU", exact=True).fill("5000")
-    answer = page.get_by_role("complementary", name="What becomes of it")
+    answer = page.get_by_role("complementary", name="Preview")
     expect(answer).to_contain_text("Can never start: ")
-    answer.get_by_role("button", name="Do that (--cpu ").click()
+    answer.get_by_role("button", name="Apply (--cpu ").click()
     expect(page.locator("#answer-line")).to_contain_text("Starts now")
     expect(page.get_by_label("CPU", exact=True)).not_to_have_value("5000")
 

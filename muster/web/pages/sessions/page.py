@@ -65,7 +65,7 @@ def _head(visitor: Visitor, details: Details) -> dict[str, Any]:
         "session": shown,
         "waiting": waits,
         "offered": session_view.offered(shown) if visitor.may_change else frozenset(),
-        "comes_after": session_view.dependencies(details),
+        "dependencies": session_view.dependencies(details),
     }
 
 
@@ -73,8 +73,8 @@ def _more(details: Details) -> dict[str, Any]:
     return {
         "apps": session_view.app_rows(details.apps),
         "story": details.story,
-        "uses": details.uses,
-        "lines": session_view.command_lines(details.session),
+        "usages": details.uses,
+        "commands": session_view.command_lines(details.session),
     }
 
 

@@ -25,12 +25,12 @@ class Column(NamedTuple):
 
 COLUMNS = (
     Column("sessions", "Sessions", "that ran in that time"),
-    Column("cpu_hours_allocated", "CPU hours", "given"),
-    Column("cpu_hours_used", "CPU hours used", "of those given"),
-    Column("mem_gib_hours_allocated", "Memory GiB hours", "given"),
+    Column("cpu_hours_allocated", "CPU hours", "allocated"),
+    Column("cpu_hours_used", "CPU hours used", "of those allocated"),
+    Column("mem_gib_hours_allocated", "Memory GiB hours", "allocated"),
     Column("mem_peak_bytes", "Peak memory", "of the largest session"),
-    Column("gpu_hours_allocated", "GPU hours", "of whole GPUs, given"),
-    Column("fgpu_hours_allocated", "fGPU hours", "of shares, given"),
+    Column("gpu_hours_allocated", "GPU hours", "of whole GPUs, allocated"),
+    Column("fgpu_hours_allocated", "fGPU hours", "of shares, allocated"),
     Column("gpu_hours_used", "GPU hours used", "at full load"),
     Column("mean_wait_s", "Mean wait", "from submit to start"),
     Column("longest_wait_s", "Longest wait", "from submit to start"),

@@ -57,8 +57,8 @@ def bars_of(lines: Sequence[Line], query: UsageQuery) -> Markup | None:
     if not lines:
         return None
     has_gpus = any(line.totals.gpu_hours_allocated or line.totals.fgpu_hours_allocated for line in lines)
-    names = ["CPU hours given", "CPU hours used"]
-    names += ["GPU hours given", "fGPU hours given", "GPU hours used"] if has_gpus else []
+    names = ["CPU hours allocated", "CPU hours used"]
+    names += ["GPU hours allocated", "fGPU hours allocated", "GPU hours used"] if has_gpus else []
     shown = in_order(lines, query)[: most_bars(query)]
     bars = [Bar(" · ".join(key or "-" for key in line.keys), _hours(line.totals)[: len(names)]) for line in shown]
     return bar_plot(names, bars, HOURS, "Hours of CPU and GPU")

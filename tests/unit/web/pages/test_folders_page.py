@@ -138,7 +138,7 @@ def test_the_live_part_of_a_folder_is_that_part_alone(browser):
     ada = browser("ada")
     ada.post("/folders", data={"name": "data", "quota": "4G"})
     part = ada.get("/folders/ada/data", headers=HTMX).text
-    assert "What it is" in part
+    assert "Details" in part
     assert "<html" not in part
     assert "<form" not in part
 

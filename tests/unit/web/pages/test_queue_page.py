@@ -27,7 +27,7 @@ def rows(text):
 
 
 def test_an_empty_queue_says_so(browser):
-    assert "Nothing waits." in browser("ada").get("/queue").text
+    assert "No sessions are waiting." in browser("ada").get("/queue").text
 
 
 @pytest.mark.usefixtures("agent")

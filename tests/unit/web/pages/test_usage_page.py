@@ -134,7 +134,7 @@ def test_what_there_is_not_is_said_in_one_line_and_the_form_stays(browser, query
 
 
 def test_nothing_used_is_no_table(browser):
-    assert "Nothing has run in that time." in browser("ada").get("/usage").text
+    assert "No sessions ran in this time." in browser("ada").get("/usage").text
 
 
 def test_days_are_whole_days_of_utc():
