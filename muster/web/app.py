@@ -27,7 +27,7 @@ from muster.web.api import (
 from muster.web.api.models import Health
 from muster.web.caller import FailureLimit
 from muster.web.opened_apps.gateway import AppGateway
-from muster.web.opened_apps.listener import AppListening
+from muster.web.opened_apps.server import AppListening
 from muster.web.pages import account_page, folders_page, images_page, live, queue_page, resources_page, sign_in
 from muster.web.pages.errors import error_page, to_sign_in
 from muster.web.pages.launch import page as launch_page
@@ -40,7 +40,7 @@ from muster.web.problems import Problem, install
 from muster.web.protection import Audit, RequestSize, SecurityHeaders, audit_log
 from muster.web.rendering import STATIC, KeptFiles
 from muster.web.streams import event_routes, log_routes, terminal
-from muster.web.visitor import NotSignedInError
+from muster.web.viewer import NotSignedInError
 
 PREFIX = "/api/v1"
 _API = (

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from muster.core.values.errors import BadInputError
 from muster.service.service import Service
 from muster.web.app import make_app
-from muster.web.opened_apps.listener import AppListening
+from muster.web.opened_apps.server import AppListening
 
 _STOP_PATIENCE_S = 3
 _MOST_CONNECTIONS = 2000

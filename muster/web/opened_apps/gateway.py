@@ -21,7 +21,7 @@ from muster.service.local_backend import LocalBackend
 from muster.service.reach.app_gateway import AppWay
 from muster.service.service import Service
 from muster.service.sessions.live import LiveChange, LiveChanges
-from muster.web.opened_apps.listener import AppListener, AppListening
+from muster.web.opened_apps.server import AppListener, AppListening
 from muster.web.problems import TooManyError
 
 log = logging.getLogger("muster.apps")

@@ -5,7 +5,7 @@ import shlex
 from fastapi import APIRouter, Response
 
 from muster.core.model.token import Scope
-from muster.web.visitor import Visiting
+from muster.web.viewer import Visiting
 
 router = APIRouter(include_in_schema=False)
 _MAY = {

@@ -4,7 +4,7 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from muster.web.problems import Problem
-from muster.web.visitor import html, is_htmx, sign_in_path
+from muster.web.viewer import html, is_htmx, sign_in_path
 
 
 def to_sign_in(request: Request) -> Response:

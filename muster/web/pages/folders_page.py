@@ -12,7 +12,7 @@ from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes, parse_bytes
 from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
 from muster.service.folders.views import FolderDetails
-from muster.web.visitor import Visiting, Visitor
+from muster.web.viewer import Visiting, Visitor
 
 router = APIRouter(prefix="/folders", include_in_schema=False)
 Text = Annotated[str, Query(max_length=255, pattern=r"^[^\x00]*$")]

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Response
 
 from muster.core.values.slots import Slots, format_bytes, format_slots
-from muster.web.visitor import Visiting
+from muster.web.viewer import Visiting
 
 router = APIRouter(include_in_schema=False)
 

@@ -9,8 +9,8 @@ from fastapi.responses import Response
 from muster.core.model.session import FINAL
 from muster.service.sessions.live import LiveChange
 from muster.web.streams.event_routes import LastEventId
-from muster.web.streams.listeners import listen
-from muster.web.visitor import Visiting
+from muster.web.streams.subscribers import listen
+from muster.web.viewer import Visiting
 
 router = APIRouter(include_in_schema=False)
 

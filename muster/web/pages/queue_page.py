@@ -11,7 +11,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.web.api.requests import note_sessions
 from muster.web.pages.queue_rows import MOST_ROWS, groups_of
-from muster.web.visitor import Visiting
+from muster.web.viewer import Visiting
 
 router = APIRouter(include_in_schema=False)
 Selected = Annotated[list[str], Query(max_length=10_000)]

@@ -12,7 +12,7 @@ from muster.core.values.slots import Slots, total
 from muster.service.agents.resources import AgentResources
 from muster.web.drawing.gpu_picture import GpuCard, gpu_cards
 from muster.web.pages.usage.plots import SPAN_NAMES, UsePlots, use_plots
-from muster.web.visitor import Visiting
+from muster.web.viewer import Visiting
 
 router = APIRouter(include_in_schema=False)
 _MOST_OF_A_GROUP = 20

@@ -7,7 +7,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from muster.service.identity.tokens import NoTokenError
 from muster.web.caller import FailureLimit, service_of
-from muster.web.visitor import (
+from muster.web.viewer import (
     ForeignPageError,
     Visiting,
     cookie_name,

@@ -12,7 +12,7 @@ from muster.service.sessions.live import LiveChange
 from muster.service.sessions.views import session_json
 from muster.web.caller import Asked
 from muster.web.problems import answers
-from muster.web.streams.listeners import listen
+from muster.web.streams.subscribers import listen
 
 router = APIRouter(tags=["events"])
 LastEventId = Annotated[int | None, Header(ge=0, le=1 << 53, description="what came after this event is told first")]

@@ -20,7 +20,7 @@ from muster.service.identity.tokens import NoTokenError
 from muster.service.reach.terminal import Terminal
 from muster.web.caller import service_of
 from muster.web.problems import TooManyError, problem
-from muster.web.visitor import Visitor, cookie_name, websocket_visitor
+from muster.web.viewer import Visitor, cookie_name, websocket_visitor
 
 router = APIRouter()
 MOST_TERMINALS = 200

@@ -17,9 +17,9 @@ from muster.web.api.requests import note_sessions
 from muster.web.pages.launch import fields as launch_fields
 from muster.web.pages.launch.answer import Preview, preview_of, problems_of, refusal
 from muster.web.pages.launch.form import MODES, LaunchForm, filled, sent, values_of
+from muster.web.pages.launch.newest_request import Turns
 from muster.web.pages.launch.session_file import fields_of
-from muster.web.pages.launch.turns import Turns
-from muster.web.visitor import Visiting, Visitor
+from muster.web.viewer import Visiting, Visitor
 
 router = APIRouter(include_in_schema=False)
 _MAX_FILE = 1 << 20

@@ -12,7 +12,7 @@ from muster.service.local_backend import LocalBackend
 from muster.web.api.requests import note_sessions
 from muster.web.pages.sessions.page import Reference
 from muster.web.pages.sessions.view import Action, offered
-from muster.web.visitor import Visiting, Visitor, is_htmx
+from muster.web.viewer import Visiting, Visitor, is_htmx
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 Simple = Literal[Action.TERMINATE, Action.CANCEL, Action.RESTART, Action.HOLD, Action.RELEASE]

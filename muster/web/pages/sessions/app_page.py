@@ -9,7 +9,7 @@ from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.web.api.requests import note_sessions
 from muster.web.api.session_routes import Reference
 from muster.web.opened_apps.gateway import AppGateway, Browser
-from muster.web.visitor import Visiting, cookie_name
+from muster.web.viewer import Visiting, cookie_name
 
 router = APIRouter(include_in_schema=False)
 AppName = Annotated[str, Path(max_length=64)]

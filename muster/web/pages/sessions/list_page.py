@@ -12,7 +12,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions.list_pages import SORTS, ListPageRequest, SessionFilter
 from muster.web.api.requests import note_sessions
-from muster.web.visitor import Visiting
+from muster.web.viewer import Visiting
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 PAGE_LENGTH = 50

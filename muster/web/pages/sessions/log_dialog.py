@@ -12,7 +12,7 @@ from muster.core.values.errors import MusterError
 from muster.service.reach.logs import LogRequest
 from muster.web.problems import problem
 from muster.web.streams.log_stream import log_answer
-from muster.web.visitor import Visiting, Visitor
+from muster.web.viewer import Visiting, Visitor
 
 router = APIRouter(prefix="/sessions/{session}/kernels/{kernel}", include_in_schema=False)
 Kernel = Annotated[str, Path(max_length=64)]

@@ -11,7 +11,7 @@ from muster.core.spec.command_line import submit_command
 from muster.service.questions.details import Details
 from muster.service.usage.watched import WatchedUses
 from muster.web.pages.sessions import view as session_view
-from muster.web.visitor import Visiting, Visitor
+from muster.web.viewer import Visiting, Visitor
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 Reference = Annotated[str, Path(max_length=255)]

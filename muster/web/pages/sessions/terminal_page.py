@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from muster.core.model.session import kernel_named
 from muster.service.reach.terminal import check_has_terminal
-from muster.web.visitor import Visiting
+from muster.web.viewer import Visiting
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 

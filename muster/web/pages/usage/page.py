@@ -11,7 +11,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.usage.reports import Report
 from muster.web.pages.usage.query import COLUMNS, KEYS, SPANS, UsageQuery, completed, queried, time_of
 from muster.web.pages.usage.table import bars_of, csv_of, most_bars, table_of
-from muster.web.visitor import Visiting, Visitor
+from muster.web.viewer import Visiting, Visitor
 
 router = APIRouter(include_in_schema=False)
 

@@ -19,7 +19,7 @@ from muster.core.values.errors import BadInputError, MusterError
 from muster.service.local_backend import LocalBackend
 from muster.web.app import make_app
 from muster.web.opened_apps import gateway as app_gateway
-from muster.web.opened_apps.listener import AppListening
+from muster.web.opened_apps.server import AppListening
 from muster.web.server import Listening
 from tests.command_line import muster
 from tests.strategies import make_agent, make_session

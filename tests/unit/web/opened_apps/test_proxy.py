@@ -18,7 +18,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.reach.app_gateway import app_address
 from muster.web.opened_apps import door as app_door
 from muster.web.opened_apps.headers import Between, app_cookies, from_app
-from muster.web.opened_apps.listener import AppListener, AppListening
+from muster.web.opened_apps.server import AppListener, AppListening
 from tests.strategies import make_session
 from tests.unit.web.opened_apps.upstream_app import ENDLESS_BYTES, Loop, Upstream, serving, way
 

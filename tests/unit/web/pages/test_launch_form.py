@@ -16,9 +16,9 @@ from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
 from muster.web.pages.launch.fields import FIELDS, OTHERS
 from muster.web.pages.launch.form import filled, sent, values_of
+from muster.web.pages.launch.newest_request import Turns
 from muster.web.pages.launch.picture import MOST_BOXES, picture_of
 from muster.web.pages.launch.session_file import fields_of, text_of
-from muster.web.pages.launch.turns import Turns
 from tests.strategies import NOW, specs, texts
 
 AT = datetime.fromtimestamp(NOW, UTC)
