@@ -1,4 +1,4 @@
-"""Those who are told of changes as they happen, by server-sent events."""
+"""Streams of changes as they happen, by server-sent events."""
 
 import asyncio
 import time
@@ -16,114 +16,117 @@ from muster.service.sessions.live import LiveChange, LiveChanges
 from muster.web.problems import TooManyError
 
 HEARTBEAT_S = 15.0
-MOST_LISTENERS = 1000
-_WAITING = 1000
+MAX_SUBSCRIBERS = 1000
+_MAX_QUEUED = 1000
 
 
-class Listener:
-    """What one reader is told: changes of the sessions that he may see."""
+class Subscriber:
+    """The reader of an event stream: it receives the changes of the sessions that its user may see."""
 
-    def __init__(self, asked: LocalBackend, live: LiveChanges) -> None:
-        self._asked = asked
+    def __init__(self, backend: LocalBackend, live: LiveChanges) -> None:
+        self._backend = backend
         self._live = live
         self._loop = asyncio.get_running_loop()
-        self._told: asyncio.Queue[Sequence[LiveChange] | None] = asyncio.Queue(_WAITING)
-        self._hear = self._heard  # one object, so that what is added can be removed
+        self._queue: asyncio.Queue[Sequence[LiveChange] | None] = asyncio.Queue(_MAX_QUEUED)
+        self._on_changes = self._receive  # one object, so that what is added can be removed
 
     def begin(self) -> int:
-        return self._live.add(self._hear)
+        """Receive changes from now on, and return the number of the last one before."""
+        return self._live.add(self._on_changes)
 
     def end(self) -> None:
-        self._live.remove(self._hear)
+        self._live.remove(self._on_changes)
 
     def stop(self) -> None:
-        """From any thread, and from signal handlers: its stream ends."""
+        """End the stream; may be called from any thread and from signal handlers."""
         self._loop.call_soon_threadsafe(self._put_end)
 
     def missed(self, number: int, until: int) -> list[LiveChange]:
-        return self._mine(self._live.after(number, until))
+        """Return the changes after one number, up to another."""
+        return self._visible(self._live.after(number, until))
 
     async def get(self, timeout_s: float) -> Sequence[LiveChange] | None:
-        """None where this reader was too slow, or the server ends. Raises TimeoutError."""
-        return await asyncio.wait_for(self._told.get(), timeout_s)
+        """Return the next changes; None where this reader was too slow, or the server stops. Raises TimeoutError."""
+        return await asyncio.wait_for(self._queue.get(), timeout_s)
 
-    def _heard(self, changes: Sequence[LiveChange]) -> None:
-        mine = self._mine(changes)
-        if mine:
-            self._loop.call_soon_threadsafe(self._put, mine)
+    def _receive(self, changes: Sequence[LiveChange]) -> None:
+        visible = self._visible(changes)
+        if visible:
+            self._loop.call_soon_threadsafe(self._put, visible)
 
-    def _mine(self, changes: Sequence[LiveChange]) -> list[LiveChange]:
-        return [change for change in changes if self._asked.sees(change.session)]
+    def _visible(self, changes: Sequence[LiveChange]) -> list[LiveChange]:
+        return [change for change in changes if self._backend.sees(change.session)]
 
     def _put(self, changes: Sequence[LiveChange]) -> None:
-        if self._told.qsize() >= _WAITING - 1:
+        if self._queue.qsize() >= _MAX_QUEUED - 1:
             self._put_end()
         else:
-            self._told.put_nowait(changes)
+            self._queue.put_nowait(changes)
 
     def _put_end(self) -> None:
         self.end()
-        if not self._told.full():
-            self._told.put_nowait(None)
+        if not self._queue.full():
+            self._queue.put_nowait(None)
 
 
-async def listen(
+async def event_stream(
     request: Request,
-    asked: LocalBackend,
+    backend: LocalBackend,
     event: Callable[[LiveChange], str],
     last_event_id: int | None,
-    may_go_on: Callable[[], bool],
+    may_continue: Callable[[], bool],
 ) -> Response:
-    """A stream of `event` of each change, first of those after `last_event_id`; a comment every 15 s shows that the
-    server is there, and `may_go_on` is asked then. A reader that is too slow is cut off: it comes back with its
-    Last-Event-ID. Raises TooManyError.
+    """Return a stream of the `event` of each change, beginning with those after `last_event_id`.
+
+    Every 15 s a comment shows that the server is there, and the stream ends unless `may_continue`. A reader that is too
+    slow is cut off, and comes back with its Last-Event-ID. Raises TooManyError.
     """
-    listeners: set[Listener] = request.app.state.listeners
-    if len(listeners) >= MOST_LISTENERS:
-        raise TooManyError(f"{MOST_LISTENERS} listen already; try again later")
-    listener = Listener(asked, request.app.state.live)
+    subscribers: set[Subscriber] = request.app.state.subscribers
+    if len(subscribers) >= MAX_SUBSCRIBERS:
+        raise TooManyError(f"{MAX_SUBSCRIBERS} event streams are open; try again later")
+    subscriber = Subscriber(backend, request.app.state.live)
     with ExitStack() as stack:
-        listeners.add(listener)
-        stack.callback(listeners.discard, listener)
-        stack.callback(listener.end)
-        now = await run_in_threadpool(listener.begin)
-        missed = [] if last_event_id is None else await run_in_threadpool(listener.missed, last_event_id, now)
-        # From here on the answer ends it.
-        ending = stack.pop_all()
+        subscribers.add(subscriber)
+        stack.callback(subscribers.discard, subscriber)
+        stack.callback(subscriber.end)
+        now = await run_in_threadpool(subscriber.begin)
+        missed = [] if last_event_id is None else await run_in_threadpool(subscriber.missed, last_event_id, now)
+        # From here on the response closes it.
+        closing = stack.pop_all()
     first = f": since {now}\n\n" + "".join(map(event, missed))
-    return _Stream(_told(listener, event, first, may_go_on), ending)
+    return _EventStreamResponse(_events(subscriber, event, first, may_continue), closing)
 
 
-class _Stream(StreamingResponse):
-    """Ends what belongs to it also where its reader has gone before the first byte."""
+class _EventStreamResponse(StreamingResponse):
+    """A stream that also cleans up where its reader has left before the first byte."""
 
-    def __init__(self, told: AsyncIterator[str], ending: ExitStack) -> None:
-        super().__init__(told, media_type="text/event-stream")
-        self._ending = ending
+    def __init__(self, events: AsyncIterator[str], closing: ExitStack) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._ending:
+        with self._closing:
             await super().__call__(scope, receive, send)
 
 
-async def _told(
-    listener: Listener, event: Callable[[LiveChange], str], first: str, may_go_on: Callable[[], bool]
+async def _events(
+    subscriber: Subscriber, event: Callable[[LiveChange], str], first: str, may_continue: Callable[[], bool]
 ) -> AsyncIterator[str]:
-    # Where its token or the database cannot be asked after, its reader is cut off, and comes back.
+    # Where the token or the database cannot be checked, the reader is cut off, and comes back.
     with suppress(MusterError):
         yield first
-        asked_at = time.monotonic()
+        checked_at = time.monotonic()
         while True:
-            until_asked_s = asked_at + HEARTBEAT_S - time.monotonic()
-            if until_asked_s <= 0:
-                # Also of a stream that is never silent.
-                if not await run_in_threadpool(may_go_on):
+            until_check_s = checked_at + HEARTBEAT_S - time.monotonic()
+            if until_check_s <= 0:
+                # Also for a stream that is never silent.
+                if not await run_in_threadpool(may_continue):
                     return
-                asked_at = time.monotonic()
+                checked_at = time.monotonic()
                 yield ": here\n\n"
                 continue
             try:
-                changes = await listener.get(until_asked_s)
+                changes = await subscriber.get(until_check_s)
             except TimeoutError:
                 continue
             if changes is None:

@@ -147,7 +147,7 @@ def test_what_users_wrote_is_text_on_the_page(browser, caller):
 
 
 def test_a_long_queue_is_cut_and_says_how_much_is_left_out(browser, caller, monkeypatch):
-    monkeypatch.setattr("muster.web.pages.queue_rows.MOST_ROWS", 2)
+    monkeypatch.setattr("muster.web.pages.queue_rows.MAX_ROWS", 2)
     ada = caller("ada")
     for number in range(5):
         submitted(ada, name=f"s{number}")
