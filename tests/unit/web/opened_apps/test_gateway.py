@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -35,8 +36,8 @@ PORTS = 2
 
 
 def free_ports() -> range:
-    """Two neighbours that nothing listens at."""
-    for first in range(21000, 30000, 7):
+    """Two neighbours that nothing listens at, and that no other test process looks at in the same moment."""
+    for first in range(21000 + os.getpid() % 500 * 7, 30000, 7):
         with ExitStack() as stack:
             try:
                 for port in range(first, first + PORTS):
