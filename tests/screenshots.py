@@ -82,7 +82,7 @@ def _launch_page(page: Page, file: Path) -> None:
     page.locator("#f-command").fill("torchrun train.py")
     for field, value in (("name", "finetune"), ("cluster_size", "4"), ("cpu", "8"), ("mem", "64G"), ("gpu", "2")):
         page.locator(f"#f-{field}").fill(value)
-    expect(page.get_by_role("complementary", name="What becomes of it")).to_contain_text("--name finetune")
+    expect(page.get_by_role("complementary", name="Preview")).to_contain_text("--name finetune")
     page.evaluate("scrollTo(0, 0)")
     _take(page, file)
 

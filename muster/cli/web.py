@@ -40,15 +40,15 @@ def web(
 
     Make tokens with `muster token create`. Every change and every refusal is noted in audit.log in the state directory.
     """
-    from muster.web.server import Listening, serve  # noqa: PLC0415 - its libraries load slowly
+    from muster.web.server import ServerOptions, serve  # noqa: PLC0415 - its libraries load slowly
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     ports = None if app_ports is None else _ports(app_ports)
-    listening = Listening(host, port, tls_cert, tls_key, insecure, behind_proxy, ports)
-    listening.check()
+    options = ServerOptions(host, port, tls_cert, tls_key, insecure, behind_proxy, ports)
+    options.check()
     with opened_service() as service:
-        serve(service, listening)
+        serve(service, options)
 
 
 def _ports(text: str) -> range:

@@ -4,7 +4,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import termios
 import tty
@@ -13,12 +12,11 @@ from contextlib import contextmanager
 from typing import cast
 
 from docker.models.containers import Container
-
-_HEADER = struct.Struct(">BxxxL")
+from docker.utils.socket import frames_iter
 
 
 def run_in(container: Container, command: Sequence[str], *, terminal: bool) -> int:
-    """The command's exit code; standard input, output and error are those of this process."""
+    """Run the command with this process' standard input, output and error, and return its exit code."""
     if container.client is None:
         raise ValueError("the container was not made by a client")
     api = container.client.api
@@ -27,23 +25,24 @@ def run_in(container: Container, command: Sequence[str], *, terminal: bool) -> i
     connection = cast("socket.socket", getattr(stream, "_sock", stream))
     if terminal:
         with _raw_terminal(), _resizing(lambda rows, columns: api.exec_resize(execution, rows, columns)):
-            _pump(connection, framed=False)
+            _pump(connection, terminal=True)
     else:
-        _pump(connection, framed=True)
+        _pump(connection, terminal=False)
     return int(api.exec_inspect(execution)["ExitCode"])
 
 
-def _pump(connection: socket.socket, *, framed: bool) -> None:
-    frames = Frames() if framed else None
+def _pump(connection: socket.socket, *, terminal: bool) -> None:
+    """Pass standard input to the command and its output to ours, until it ends."""
+    # It reads no further than the frame that it gives, so `select` knows whether there is more.
+    frames: Iterator[tuple[int, bytes]] = frames_iter(connection, tty=terminal)  # type: ignore[no-untyped-call]
     sources: list[socket.socket | int] = [connection, sys.stdin.fileno()]
     while True:
         ready, _, _ = select.select(sources, [], [])
         if connection in ready:
-            data = connection.recv(65536)
-            if not data:
+            frame = next(frames, None)
+            if frame is None:
                 return
-            for descriptor, chunk in frames.feed(data) if frames else [(1, data)]:
-                _write(descriptor, chunk)
+            _write(*frame)
         elif ready:
             typed = os.read(sys.stdin.fileno(), 65536)
             if typed:
@@ -51,23 +50,6 @@ def _pump(connection: socket.socket, *, framed: bool) -> None:
             else:
                 sources.remove(sys.stdin.fileno())
                 connection.shutdown(socket.SHUT_WR)
-
-
-class Frames:
-    """The engine's framing of two output streams in one: a byte for the stream, four for the length."""
-
-    def __init__(self) -> None:
-        self._buffer = b""
-
-    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        self._buffer += data
-        while len(self._buffer) >= _HEADER.size:
-            descriptor, length = _HEADER.unpack_from(self._buffer)
-            end = _HEADER.size + length
-            if len(self._buffer) < end:
-                return
-            yield descriptor, self._buffer[_HEADER.size : end]
-            self._buffer = self._buffer[end:]
 
 
 def _write(descriptor: int, chunk: bytes) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO, cast
 
 from docker.models.containers import Container
+from docker.utils.socket import frames_iter
 
 from muster.core.values.errors import BadInputError, MusterError
-from muster.engine.command import Frames
 
 _BUSYBOX = "/opt/muster/runtime/bin/busybox"
 _CHUNK = 1 << 18
@@ -171,7 +171,7 @@ class _Run:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._frames = Frames()
+        self._frames: Iterator[tuple[int, bytes]] = frames_iter(connection, tty=False)  # type: ignore[no-untyped-call]
         self._out = bytearray()
         self.complaint = bytearray()
         self._ended = False
@@ -205,16 +205,17 @@ class _Run:
 
     def _receive(self) -> None:
         try:
-            data = self._connection.recv(65536)
+            frame = next(self._frames, None)
         except OSError:
-            data = b""
-        if not data:
+            frame = None
+        if frame is None:
             self._ended = True
-        for descriptor, chunk in self._frames.feed(data):
-            if descriptor == 1:
-                self._out += chunk
-            elif len(self.complaint) < _MOST_COMPLAINT:
-                self.complaint += chunk
+            return
+        descriptor, chunk = frame
+        if descriptor == 1:
+            self._out += chunk
+        elif len(self.complaint) < _MOST_COMPLAINT:
+            self.complaint += chunk
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The server as an application: what it answers, and who may ask."""
+"""The server as an ASGI application: the API, the pages and what protects them."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ from muster.web.api import (
 from muster.web.api.models import Health
 from muster.web.caller import FailureLimit
 from muster.web.opened_apps.gateway import AppGateway
-from muster.web.opened_apps.listener import AppListening
+from muster.web.opened_apps.server import AppAddresses
 from muster.web.pages import account_page, folders_page, images_page, live, queue_page, resources_page, sign_in
 from muster.web.pages.errors import error_page, to_sign_in
 from muster.web.pages.launch import page as launch_page
@@ -38,9 +38,9 @@ from muster.web.pages.sessions import page as session_page
 from muster.web.pages.usage import page as usage_page
 from muster.web.problems import Problem, install
 from muster.web.protection import Audit, RequestSize, SecurityHeaders, audit_log
-from muster.web.rendering import STATIC, KeptFiles
+from muster.web.rendering import STATIC, CachedFiles
 from muster.web.streams import event_routes, log_routes, terminal
-from muster.web.visitor import NotSignedInError
+from muster.web.viewer import NotSignedInError
 
 PREFIX = "/api/v1"
 _API = (
@@ -60,8 +60,8 @@ token made by `muster token create`; it sees and changes what its scope allows. 
 """
 
 
-def make_app(service: Service, *, secure: bool = False, apps: AppListening | None = None) -> FastAPI:
-    """`secure`: it is reached by TLS. `apps`: where sessions' apps are opened, if they are."""
+def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | None = None) -> FastAPI:
+    """Return the application. `secure`: it is reached by TLS. `apps`: where opened apps are served, if anywhere."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -76,7 +76,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppListening | Non
         version=version("muster"),
         description=_DESCRIPTION,
         openapi_url=f"{PREFIX}/openapi.json",
-        # Their pages load scripts from elsewhere.
+        # FastAPI's pages of documentation load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -85,8 +85,8 @@ def make_app(service: Service, *, secure: bool = False, apps: AppListening | Non
     app.state.live = service.live_changes()
     app.state.watched = service.watched_uses()
     app.state.failures = FailureLimit()
-    app.state.streams = set()
-    app.state.listeners = set()
+    app.state.log_streams = set()
+    app.state.subscribers = set()
     app.state.terminals = set()
     app.state.app_gateway = None if apps is None else AppGateway(service, apps)
     for routes in _API:
@@ -104,7 +104,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppListening | Non
 
 
 def _add_operations(app: FastAPI, service: Service) -> None:
-    """What needs no token: it tells no name of a user or a session."""
+    """Add what needs no token: it names no user and no session."""
     meter = service.meter()
 
     @app.get("/metrics", include_in_schema=False)
@@ -119,7 +119,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
 
     @app.get("/readyz", include_in_schema=False)
     def _readyz() -> Response:
-        """It can do its work: the database answers too."""
+        """The server is ready: the database answers too."""
         try:
             service.check_database()
         except MusterError:
@@ -147,7 +147,7 @@ def _add_pages(app: FastAPI) -> None:
         folders_page,
     ):
         app.include_router(page.router)
-    app.mount("/static", KeptFiles(directory=STATIC))
+    app.mount("/static", CachedFiles(directory=STATIC))
 
     @app.exception_handler(NotSignedInError)
     async def _not_signed_in(request: Request, _error: NotSignedInError) -> Response:
@@ -155,7 +155,7 @@ def _add_pages(app: FastAPI) -> None:
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    """OpenAPI 3.1, with the session spec's own schema as the body of a submit."""
+    """Return the API's OpenAPI 3.1 document, with the session spec's own schema as the body of a submit."""
     if app.openapi_schema is None:
         made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         schemas = made["components"]["schemas"]
@@ -166,7 +166,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             schemas[model.__name__] = schema
         for operations in made["paths"].values():
             for operation in operations.values():
-                # FastAPI's own form of a wrong request, which this application never answers with.
+                # FastAPI documents its own form of a validation error, which this application never sends.
                 refused = operation["responses"].get("422", {}).get("content", {})
                 if "application/json" in refused:
                     del operation["responses"]["422"]

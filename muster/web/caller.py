@@ -1,4 +1,4 @@
-"""Who calls: the token of each request, and a limit for those who try tokens that are none."""
+"""The caller of a request: its token, and a limit on failed sign-ins."""
 
 import threading
 import time
@@ -15,31 +15,31 @@ from muster.service.local_backend import LocalBackend
 from muster.service.service import Service
 from muster.web.problems import TooManyError
 
-MOST_FAILURES = 10
+MAX_FAILURES = 10
 WINDOW_S = 60.0
-_MOST_ADDRESSES = 10_000
+_MAX_ADDRESSES = 10_000
 _bearer = HTTPBearer(auto_error=False, description="A token made by `muster token create`.")
 
 
 class FailureLimit:
-    """Failed sign-ins of the last minute, by address; of very many addresses the oldest are forgotten."""
+    """A count of the failed sign-ins of the last minute by address; forgets the oldest of very many addresses."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def check(self, address: str) -> None:
-        """Raises TooManyError."""
+        """Refuse an address with too many failures. Raises TooManyError."""
         with self._lock:
             recent = self._recent(address)
-            if recent is not None and len(recent) >= MOST_FAILURES:
-                raise TooManyError(f"{MOST_FAILURES} failed sign-ins in a minute; try again in a minute")
+            if recent is not None and len(recent) >= MAX_FAILURES:
+                raise TooManyError(f"{MAX_FAILURES} failed sign-ins in a minute; try again in a minute")
 
-    def failed(self, address: str) -> None:
+    def record_failure(self, address: str) -> None:
         with self._lock:
-            self._failures.setdefault(address, deque(maxlen=MOST_FAILURES)).append(time.monotonic())
+            self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(time.monotonic())
             self._failures.move_to_end(address)
-            while len(self._failures) > _MOST_ADDRESSES:
+            while len(self._failures) > _MAX_ADDRESSES:
                 self._failures.popitem(last=False)
 
     def _recent(self, address: str) -> deque[float] | None:
@@ -54,17 +54,17 @@ def service_of(connection: HTTPConnection) -> Service:
     return service
 
 
-def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Token:
-    """Raises NoTokenError and TooManyError."""
-    if given is None:
+def caller(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Token:
+    """Return the request's token. Raises NoTokenError and TooManyError."""
+    if credentials is None:
         raise NoTokenError("there is no token; send the header Authorization: Bearer TOKEN")
     limit: FailureLimit = request.app.state.failures
     address = request.client.host if request.client else ""
     limit.check(address)
     try:
-        token = service_of(request).tokens.of_secret(given.credentials)
+        token = service_of(request).tokens.of_secret(credentials.credentials)
     except NoTokenError:
-        limit.failed(address)
+        limit.record_failure(address)
         raise
     request.state.caller = token
     return token
@@ -74,4 +74,4 @@ def backend(request: Request, token: Annotated[Token, Depends(caller)]) -> Local
     return service_of(request).backend(token)
 
 
-Asked = Annotated[LocalBackend, Depends(backend)]
+Backend = Annotated[LocalBackend, Depends(backend)]

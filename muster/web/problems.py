@@ -33,14 +33,14 @@ class TooManyError(MusterError):
     """Too many at once; try again later."""
 
 
-# The first that fits counts.
+# The first class that an error is an instance of counts.
 STATUS: Mapping[type[MusterError], tuple[HTTPStatus, str]] = {
     SpecError: (HTTPStatus.UNPROCESSABLE_ENTITY, "spec"),
     NotFoundError: (HTTPStatus.NOT_FOUND, "not-found"),
     AmbiguousNameError: (HTTPStatus.CONFLICT, "ambiguous-name"),
     NameTakenError: (HTTPStatus.CONFLICT, "name-taken"),
     KeyUsedError: (HTTPStatus.CONFLICT, "idempotency-key-used"),
-    # The site's own files are wrong, and nothing that the caller wrote.
+    # The site's own files are wrong, not the caller's input.
     SettingsError: (HTTPStatus.SERVICE_UNAVAILABLE, "settings"),
     BadInputError: (HTTPStatus.UNPROCESSABLE_ENTITY, "bad-input"),
     NotPossibleInStateError: (HTTPStatus.CONFLICT, "not-possible-in-state"),
@@ -62,7 +62,7 @@ class FieldProblem(BaseModel):
 
 
 class Problem(BaseModel):
-    """Why a request was refused."""
+    """Why a request was refused, as RFC 9457 has it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,6 +74,7 @@ class Problem(BaseModel):
 
 
 def problem(error: MusterError) -> Problem:
+    """Return an error as a problem."""
     status, kind = next(found for cls, found in STATUS.items() if isinstance(error, cls))
     errors = error.errors if isinstance(error, SpecError) else ()
     return Problem(
@@ -86,7 +87,7 @@ def problem(error: MusterError) -> Problem:
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What an operation's document says of the problems that it answers with, besides those of all operations."""
+    """Return the responses of an operation in the API's document: these problems and those of all operations."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     always = (400, 401, 403, 413, 429, 503)
     return {
@@ -99,12 +100,12 @@ ErrorPage = Callable[[Request, Problem, dict[str, str]], Response]
 
 
 def install(app: FastAPI, page: ErrorPage) -> None:
-    """`page` answers where a person asked instead of a program."""
+    """Answer each error with a problem; with `page` where a browser requested a page."""
 
-    def response(request: Request, told: Problem, headers: dict[str, str] | None = None) -> Response:
+    def response(request: Request, found: Problem, headers: dict[str, str] | None = None) -> Response:
         if request.url.path.startswith(PAGELESS):
-            return JSONResponse(told.model_dump(), told.status, headers, MEDIA_TYPE)
-        return page(request, told, headers or {})
+            return JSONResponse(found.model_dump(), found.status, headers, MEDIA_TYPE)
+        return page(request, found, headers or {})
 
     @app.exception_handler(MusterError)
     async def _muster(request: Request, error: MusterError) -> Response:
@@ -115,7 +116,7 @@ def install(app: FastAPI, page: ErrorPage) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _validation(request: Request, error: RequestValidationError) -> Response:
-        found = [
+        errors = [
             FieldProblem(
                 field=_text(".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0])),
                 problem=_text(str(detail["msg"])[:1].lower() + str(detail["msg"])[1:]),
@@ -123,8 +124,8 @@ def install(app: FastAPI, page: ErrorPage) -> None:
             )
             for detail in error.errors()
         ]
-        told = _of_status(422, "bad-input", "; ".join(f"{e.field}: {e.problem}" for e in found), found)
-        return response(request, told)
+        detail = "; ".join(f"{e.field}: {e.problem}" for e in errors)
+        return response(request, _of_status(422, "bad-input", detail, errors))
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
@@ -138,5 +139,5 @@ def _of_status(status: int, kind: str, detail: str, errors: list[FieldProblem] |
 
 
 def _text(text: str) -> str:
-    """A caller's text in an answer: half of a surrogate pair cannot be sent back."""
+    """Return a caller's text as it may be sent back: half of a surrogate pair cannot be encoded."""
     return text.encode(errors="backslashreplace").decode()

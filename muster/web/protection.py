@@ -1,4 +1,4 @@
-"""What stands before the application: headers, the size of requests, and a record of who did what."""
+"""Middleware before the application: security headers, a limit on request sizes, and the audit log."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ _REFUSED = {401, 403, 429}
 
 
 class SecurityHeaders:
-    """On every answer that does not say otherwise itself; `secure`: the server speaks TLS."""
+    """Sets security headers on each response that has not set them itself; `secure`: the server uses TLS."""
 
     def __init__(self, app: ASGIApp, *, secure: bool) -> None:
         self._app = app
@@ -52,59 +52,58 @@ class SecurityHeaders:
 
 
 class RequestSize:
-    """Refuses bodies that are too large, whether their length was said before or not."""
+    """Refuses request bodies that are too large, with or without a Content-Length."""
 
-    def __init__(self, app: ASGIApp, most: int = MAX_REQUEST_BYTES) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int = MAX_REQUEST_BYTES) -> None:
         self._app = app
-        self._most = most
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        said = Headers(scope=scope).get("content-length", "0")
-        if not said.isdecimal() or int(said) > self._most:
+        length = Headers(scope=scope).get("content-length", "0")
+        if not length.isdecimal() or int(length) > self._max_bytes:
             await self._refuse(send)
             return
         body, more = b"", True
         while more:
             message = await receive()
             if message["type"] != "http.request":
-                return  # the client has gone
+                return  # the client has closed the connection
             body += message.get("body", b"")
             more = message.get("more_body", False)
-            if len(body) > self._most:
+            if len(body) > self._max_bytes:
                 await self._refuse(send)
                 return
-        given = False
+        was_received = False
 
-        async def whole() -> Message:
-            nonlocal given
-            if given:
+        async def receive_whole() -> Message:
+            nonlocal was_received
+            if was_received:
                 return await receive()
-            given = True
+            was_received = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self._app(scope, whole, send)
+        await self._app(scope, receive_whole, send)
 
     async def _refuse(self, send: Send) -> None:
-        told = Problem(
+        refusal = Problem(
             type="urn:muster:too-large",
             title="Content Too Large",
             status=413,
-            detail=f"the request is larger than {self._most >> 20} MiB; put what is large into a data folder",
+            detail=f"the request is larger than {self._max_bytes >> 20} MiB; put large files into a data folder",
         )
         headers = [(b"content-type", MEDIA_TYPE.encode()), (b"connection", b"close")]
         await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": told.model_dump_json().encode()})
+        await send({"type": "http.response.body", "body": refusal.model_dump_json().encode()})
 
 
 class Audit:
-    """A line of JSON for each request that changes something, or was refused: who, from where, what, the result.
+    """Writes a line of JSON for each request that changes something or was refused: who, from where, what, the result.
 
-    One whose method says that it changes something, and that does not, sets `changes_nothing` of its state.
-
-    A WebSocket is one that changes something; it is noted when it is opened.
+    A request with a method for changes that changes nothing sets `changes_nothing` in its state. A WebSocket counts as
+    a change; it is recorded when it is opened.
     """
 
     def __init__(self, app: ASGIApp, log: logging.Logger) -> None:
@@ -120,34 +119,34 @@ class Audit:
             return
         status = 500
 
-        async def seen(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, seen)
+            await self._app(scope, receive, send_and_note)
         finally:
             changes = scope["method"] not in _SAFE and not scope.get("state", {}).get("changes_nothing")
             if changes or status in _REFUSED:
                 self._log.info("%s", json.dumps(_record(scope, status)))
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        noted = False
+        is_recorded = False
 
-        async def seen(message: Message) -> None:
-            nonlocal noted
-            if not noted:
-                noted = True
+        async def send_and_record(message: Message) -> None:
+            nonlocal is_recorded
+            if not is_recorded:
+                is_recorded = True
                 self._log.info("%s", json.dumps(_record(scope, _websocket_status(scope, message))))
             await send(message)
 
-        await self._app(scope, receive, seen)
+        await self._app(scope, receive, send_and_record)
 
 
 def audit_log(path: Path) -> logging.Logger:
-    """Mode 0600; when it has grown large it is put aside, and the oldest of those removed."""
+    """Return a logger that writes to the file, with mode 0600; a few older files are kept."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
     log = logging.getLogger(f"muster.audit.{path}")
@@ -159,7 +158,7 @@ def audit_log(path: Path) -> logging.Logger:
 
 
 def _websocket_status(scope: Scope, first: Message) -> int:
-    """What HTTP would call the first answer: 101, or why it was refused."""
+    """Return an HTTP status for a WebSocket's first message: 101, or why it was refused."""
     if first["type"] == "websocket.accept":
         return int(scope.get("state", {}).get("audit_status", 101))
     if first["type"] == "websocket.http.response.start":

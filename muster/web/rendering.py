@@ -1,4 +1,4 @@
-"""Templates, what they may call, and the files beside them."""
+"""Templates, their filters, and static files."""
 
 import hashlib
 import time
@@ -23,16 +23,16 @@ STATIC = Path(__file__).parent / "static"
 _FOREVER = "public, max-age=31536000, immutable"
 
 
-def rendered(template: str, block: str | None, context: Mapping[str, Any]) -> str:
-    """The whole template, or one block of it."""
-    found = _environment().get_template(template)
+def render(template: str, block: str | None, context: Mapping[str, Any]) -> str:
+    """Return the rendered template, or one block of it."""
+    loaded = _environment().get_template(template)
     if block is None:
-        return found.render(context)
-    return "".join(found.blocks[block](found.new_context(dict(context))))
+        return loaded.render(context)
+    return "".join(loaded.blocks[block](loaded.new_context(dict(context))))
 
 
-class KeptFiles(StaticFiles):
-    """Static files, which a browser may keep for ever: their URLs change with their content."""
+class CachedFiles(StaticFiles):
+    """Static files that a browser may cache forever: their URLs change with their content."""
 
     def file_response(self, *arguments: Any, **options: Any) -> Response:  # noqa: ANN401 - as it is there
         response = super().file_response(*arguments, **options)
@@ -42,13 +42,13 @@ class KeptFiles(StaticFiles):
 
 @cache
 def static(name: str) -> str:
-    """The URL of a static file."""
+    """Return the URL of a static file."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()
     return f"/static/{name}?v={digest[:16]}"
 
 
 def age(since: float | None) -> Markup:
-    """How long ago, which live.js keeps up to date."""
+    """Return how long ago that was, as an element that live.js keeps up to date."""
     if since is None:
         return Markup("-")
     text = format_duration(max(0.0, time.time() - since))
@@ -56,7 +56,7 @@ def age(since: float | None) -> Markup:
 
 
 def moment(seconds: float | None) -> str:
-    """For people, in UTC."""
+    """Return a time as people read it, in UTC."""
     return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -81,6 +81,6 @@ def _environment() -> Environment:
         "why": why_text,
     }
     environment.globals |= {"static": static, "FINAL": FINAL}
-    # As a global: a block that is rendered alone sees nothing that its template imports.
+    # As a global, since a block that is rendered alone does not see its template's imports.
     environment.globals["ui"] = environment.get_template("macros.html").module
     return environment

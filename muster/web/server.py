@@ -1,4 +1,4 @@
-"""The server's process: where it listens, and what it must not do without being told."""
+"""The server's process: where it listens, how it is protected, and how it ends."""
 
 import logging
 import signal
@@ -15,19 +15,20 @@ from fastapi import FastAPI
 from muster.core.values.errors import BadInputError
 from muster.service.service import Service
 from muster.web.app import make_app
-from muster.web.opened_apps.listener import AppListening
+from muster.web.opened_apps.server import AppAddresses
 
-_STOP_PATIENCE_S = 3
-_MOST_CONNECTIONS = 2000
-_MOST_MESSAGE_BYTES = 64 << 10
+_STOP_TIMEOUT_S = 3
+_MAX_CONNECTIONS = 2000
+_MAX_MESSAGE_BYTES = 64 << 10
 _PING_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """Where, and how protected. `behind_proxy`: a proxy on this machine tells who calls (X-Forwarded-For).
+class ServerOptions:
+    """Where `muster web` listens, and how it is protected.
 
-    `app_ports`: where sessions' apps are opened; None: nowhere.
+    `behind_proxy`: a proxy on this machine names the caller (X-Forwarded-For). `app_ports`: the ports of opened apps;
+    None if apps cannot be opened.
     """
 
     host: str
@@ -43,13 +44,13 @@ class Listening:
         return self.tls_cert is not None
 
     @property
-    def apps(self) -> AppListening | None:
+    def apps(self) -> AppAddresses | None:
         if self.app_ports is None:
             return None
-        return AppListening(self.host, self.app_ports, self.tls_cert, self.tls_key)
+        return AppAddresses(self.host, self.app_ports, self.tls_cert, self.tls_key)
 
     def check(self) -> None:
-        """Raises BadInputError."""
+        """Refuse options that do not fit together or leave tokens unprotected. Raises BadInputError."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise BadInputError("--tls-cert: a certificate and its key belong together; give --tls-cert and --tls-key")
         for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
@@ -64,48 +65,49 @@ class Listening:
             )
 
 
-def serve(service: Service, listening: Listening) -> None:
-    """Until SIGTERM or SIGINT. Raises BadInputError."""
-    listening.check()
+def serve(service: Service, options: ServerOptions) -> None:
+    """Serve until SIGTERM or SIGINT. Raises BadInputError."""
+    options.check()
     logging.getLogger("uvicorn.access").disabled = True
-    app = make_app(service, secure=listening.secure, apps=listening.apps)
+    app = make_app(service, secure=options.secure, apps=options.apps)
     config = uvicorn.Config(
         app,
-        host=listening.host,
-        port=listening.port,
-        ssl_certfile=listening.tls_cert,
-        ssl_keyfile=listening.tls_key,
-        proxy_headers=listening.behind_proxy,
+        host=options.host,
+        port=options.port,
+        ssl_certfile=options.tls_cert,
+        ssl_keyfile=options.tls_key,
+        proxy_headers=options.behind_proxy,
         server_header=False,
         access_log=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_graceful_shutdown=_STOP_PATIENCE_S,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         log_config=None,
-        # Of the implementations the one that holds its sender back when its reader is slow, and its reader when we are.
+        # The only implementation that slows down a sender in both directions when its reader is slow.
         ws="websockets-sansio",
-        ws_max_size=_MOST_MESSAGE_BYTES,
+        ws_max_size=_MAX_MESSAGE_BYTES,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=_PING_S,
         ws_per_message_deflate=False,
     )
     try:
         _Server(config, app).run()
-    except OSError as error:  # of the certificate; uvicorn itself tells of a port that is taken
+    except OSError as error:  # of the certificate; uvicorn itself reports a port that is in use
         raise BadInputError(
             f"--tls-cert: it cannot be used: {error}; give a certificate and its key in PEM form"
         ) from None
 
 
 class _Server(uvicorn.Server):
-    """Ends well when it is told to end, where uvicorn's would die of the signal in the end."""
+    """A uvicorn server that exits with 0 after a signal, where uvicorn's own would die of it."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
-        self._streams = app.state
+        self._state = app.state
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # What would go on for ever is not cut off in the middle.
-        for stream in (*self._streams.listeners, *self._streams.streams, *self._streams.terminals):
+        # These streams have no end of their own: stopped here, they are not cut off in the middle.
+        state = self._state
+        for stream in (*state.subscribers, *state.log_streams, *state.terminals):
             stream.stop()
         super().handle_exit(sig, frame)
 

@@ -1,4 +1,4 @@
-"""`/api/v1/use/over-time`: what agents had, gave and used over time."""
+"""`/api/v1/use/over-time`: the capacity, allocations and usage of agents over time."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from muster.core.values.errors import BadInputError
 from muster.service.usage.over_time import use_over_time_json
 from muster.web.api.models import View
-from muster.web.caller import Asked
+from muster.web.caller import Backend
 from muster.web.problems import answers
 
 router = APIRouter()
@@ -19,16 +19,16 @@ Name = Annotated[str | None, Query(max_length=255)]
 class AmountView(View):
     capacity: float
     allocated: float
-    used: float | None = Field(description="null where no agent told")
+    used: float | None = Field(description="null where no agent reported it")
 
 
 class PointView(View):
-    """Means over one step; all null where no agent was observed."""
+    """Means over one step; all null if no agent was observed."""
 
-    at: str = Field(description="when the step begins")
+    at: str = Field(description="begin of the step")
     cpu: AmountView | None = Field(description="in thousandths of a core")
     mem: AmountView | None = Field(description="in bytes")
-    gpu: AmountView | None = Field(description="in thousandths of a GPU; a share is its part of it")
+    gpu: AmountView | None = Field(description="in thousandths of a GPU")
     gpu_mem: AmountView | None = Field(description="in bytes")
 
 
@@ -42,13 +42,13 @@ class UseView(View):
 
 @router.get("/use/over-time", tags=["agents"], response_model=UseView, responses=answers(404, 422))
 def use_over_time(
-    asked: Asked,
+    backend: Backend,
     *,
     span: Annotated[str, Query(max_length=20, description="the last `hour`, `day` or `week`")] = "hour",
     group: Name = None,
     agent: Name = None,
 ) -> Response:
-    """What agents had, what of it was allocated and used: all together, those of a resource group, or one."""
+    """The capacity of agents, what was allocated of it and used: of all, of a resource group, or of one agent."""
     if group is not None and agent is not None:
-        raise BadInputError("group: an agent is given too; give one of them")
-    return JSONResponse(use_over_time_json(asked.resources.use(span, group=group, agent=agent)))
+        raise BadInputError("group: agent is set as well; set one of them")
+    return JSONResponse(use_over_time_json(backend.resources.use(span, group=group, agent=agent)))

@@ -12,73 +12,73 @@ from muster.service.questions.views import queued_json
 from muster.service.questions.what_if import Queued
 from muster.web.api import models
 from muster.web.api.requests import Replying
-from muster.web.caller import Asked
+from muster.web.caller import Backend
 from muster.web.problems import answers
 
 router = APIRouter()
-Labels = Annotated[list[str], Query(description="NAME=VALUE that the agent must have; all of those given")]
+Labels = Annotated[list[str], Query(description="NAME=VALUE that the agent must have; several must all match")]
 AgentId = Annotated[str, Path(max_length=255)]
 
 
 @router.get("/queue", tags=["queue"], response_model=models.QueueView, responses=answers(422))
-def queue(asked: Asked, reply: Replying, *, group: Annotated[str | None, Query(max_length=255)] = None) -> Response:
-    """The sessions that wait, in the order in which they are tried."""
-    found = [queued for queued in asked.queue() if group in {None, queued.session.spec.resource_group}]
+def queue(backend: Backend, reply: Replying, *, group: Annotated[str | None, Query(max_length=255)] = None) -> Response:
+    """List the waiting sessions, in the order in which they are tried."""
+    found = [queued for queued in backend.queue() if group in {None, queued.session.spec.resource_group}]
     return reply(list[Queued], found, lambda queued: {"items": [queued_json(one) for one in queued]})
 
 
 @router.get("/agents", tags=["agents"], response_model=models.AgentsView, responses=answers(422))
-def agents(asked: Asked, *, label: Labels = []) -> Response:  # noqa: B006 - FastAPI copies it
-    """What agents have, and what is free; of the sessions on them only those that the token's user may see."""
-    return JSONResponse({"items": asked.agents(_labels(label))})
+def agents(backend: Backend, *, label: Labels = []) -> Response:  # noqa: B006 - FastAPI copies it
+    """List agents with their capacity, what is free, and the sessions on them that the token's user may see."""
+    return JSONResponse({"items": backend.agents(_labels(label))})
 
 
 @router.get("/gpus", tags=["agents"], response_model=models.ItemsView, responses=answers(422))
-def gpus(asked: Asked, reply: Replying, *, label: Labels = []) -> Response:  # noqa: B006
-    """Who has which share of which GPU; of others' shares only how large they are."""
-    found = asked.gpus(_labels(label))
+def gpus(backend: Backend, reply: Replying, *, label: Labels = []) -> Response:  # noqa: B006
+    """List GPUs with their shares; of other users' shares only the size."""
+    found = backend.gpus(_labels(label))
     return reply(list[GpuUse], found, lambda uses: {"items": [gpu_use_json(use) for use in uses]})
 
 
 @router.get("/agents/{agent}", tags=["agents"], response_model=models.AgentView, responses=answers(404))
-def agent(asked: Asked, agent: AgentId) -> Response:
-    return JSONResponse(asked.agent(agent))
+def agent(backend: Backend, agent: AgentId) -> Response:
+    return JSONResponse(backend.agent(agent))
 
 
 @router.post("/agents/{agent}/drain", tags=["agents"], response_model=models.AgentView, responses=answers(404, 422))
-def drain(asked: Asked, agent: AgentId, wanted: models.DrainRequest) -> Response:
-    """No new sessions on it; those that run there go on. For administrators."""
-    asked.drain(agent, wanted.reason)
-    return JSONResponse(asked.agent(agent))
+def drain(backend: Backend, agent: AgentId, request: models.DrainRequest) -> Response:
+    """Let no session start on the agent; those that run there continue. For administrators."""
+    backend.drain(agent, request.reason)
+    return JSONResponse(backend.agent(agent))
 
 
 @router.post("/agents/{agent}/resume", tags=["agents"], response_model=models.AgentView, responses=answers(404))
-def resume(asked: Asked, agent: AgentId) -> Response:
-    """Sessions on it again. For administrators."""
-    asked.resume(agent)
-    return JSONResponse(asked.agent(agent))
+def resume(backend: Backend, agent: AgentId) -> Response:
+    """Let sessions start on the agent again. For administrators."""
+    backend.resume(agent)
+    return JSONResponse(backend.agent(agent))
 
 
 @router.get("/images", tags=["images"], response_model=models.ItemsView, responses=answers())
-def images(asked: Asked, reply: Replying) -> Response:
-    """The image catalog, and which agents hold each image."""
-    return reply(KnownImages, asked.known_images(), lambda known: {"items": list(map(known_json, known.images))})
+def images(backend: Backend, reply: Replying) -> Response:
+    """List the image catalog, and the agents that have each image."""
+    return reply(KnownImages, backend.known_images(), lambda found: {"items": list(map(known_json, found.images))})
 
 
 @router.get("/images/{image:path}", tags=["images"], response_model=models.ItemsView, responses=answers(404, 422))
 def image(
-    asked: Asked,
+    backend: Backend,
     image: Annotated[
         str, Path(description="NAME for all versions; NAME:VERSION, an alias, a reference", max_length=400)
     ],
 ) -> Response:
-    found = named_images(asked.known_images().images, image)
+    found = named_images(backend.known_images().images, image)
     return JSONResponse({"items": [known_json(one) for one in found]})
 
 
 @router.get("/version", tags=["version"], response_model=models.VersionView, responses=answers())
-def version(request: Request, asked: Asked) -> Response:
-    del asked
+def version(request: Request, backend: Backend) -> Response:
+    del backend
     return JSONResponse({"muster": request.app.version, "api": "v1"})
 
 

@@ -10,31 +10,31 @@ from muster.core.values.slots import SLOT_NAMES, Slots
 from muster.service.metrics import Measures, Meter
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-# What a slot is counted in, as Prometheus wants it: base units.
+# What a slot is divided by: Prometheus counts in base units.
 _UNITS = {"cpu": 1000, "mem": 1, "fgpu": 1000, "gpu": 1}
 
 
 def exposition(meter: Meter) -> bytes:
-    """Raises StoreUnavailableError."""
+    """Return the metrics in Prometheus' text format. Raises StoreUnavailableError."""
     measures = meter.measure()
     registry = CollectorRegistry()
-    registry.register(_Told(measures))
+    registry.register(_Collector(measures))
     return generate_latest(registry)
 
 
-class _Told(Collector):
+class _Collector(Collector):
     def __init__(self, measures: Measures) -> None:
         self._measures = measures
 
     def collect(self) -> Iterator[Metric]:
-        told = self._measures
+        measures = self._measures
         queued = GaugeMetricFamily("muster_queue_length", "Sessions that wait", labels=["group"])
         waited = GaugeMetricFamily(
             "muster_queue_oldest_wait_seconds", "Since the session that waits longest was submitted", labels=["group"]
         )
         total = GaugeMetricFamily("muster_slots", "Slots of all agents: cores, bytes, units", labels=["group", "slot"])
         used = GaugeMetricFamily("muster_slots_used", "Slots that sessions hold", labels=["group", "slot"])
-        for name, group in told.groups.items():
+        for name, group in measures.groups.items():
             queued.add_metric([name], group.queued)
             waited.add_metric([name], group.oldest_wait_s)
             for slot in SLOT_NAMES:
@@ -42,15 +42,15 @@ class _Told(Collector):
                 used.add_metric([name, slot], _amount(slot, group.capacity) - _amount(slot, group.free))
         yield from (queued, waited, total, used)
         sessions = GaugeMetricFamily("muster_sessions", "Sessions that have not ended, by state", labels=["state"])
-        for state, count in told.sessions.items():
+        for state, count in measures.sessions.items():
             sessions.add_metric([state], count)
         yield sessions
         agents = GaugeMetricFamily("muster_agents", "Agents, by state", labels=["group", "state"])
-        for (name, state), count in told.agents.items():
+        for (name, state), count in measures.agents.items():
             agents.add_metric([name, state], count)
         yield agents
         drained = GaugeMetricFamily("muster_agents_drained", "Agents that are drained", labels=["group"])
-        for name, count in told.drained.items():
+        for name, count in measures.drained.items():
             drained.add_metric([name], count)
         yield drained
         yield from self._counts()

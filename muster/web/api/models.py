@@ -1,4 +1,7 @@
-"""What the API answers with, for its document. Views may hold more than is named here; nothing named is taken away."""
+"""Bodies of the API's requests and responses, for its document.
+
+Views may have more fields than are named here; no named field will be removed.
+"""
 
 from typing import Any, Literal
 
@@ -55,14 +58,14 @@ class SessionView(View):
 
 class SessionList(View):
     items: list[SessionView]
-    next_cursor: str | None = Field(description="give it as `cursor` for the next page; null on the last one")
+    next_cursor: str | None = Field(description="the `cursor` of the next page; null on the last one")
     total: int = Field(description="sessions on all pages")
 
 
 class SubmittedView(View):
     items: list[SessionView]
-    impossible: dict[str, dict[str, Any]] = Field(description="by session id, why it could never start as it is")
-    again: bool = Field(description="whether this submit was done before, with the same Idempotency-Key")
+    impossible: dict[str, dict[str, Any]] = Field(description="by session id, why it can never start unchanged")
+    again: bool = Field(description="whether this is the result of an earlier submit with the same Idempotency-Key")
 
 
 class SessionsView(View):
@@ -95,7 +98,7 @@ class WhyView(View):
     state: str
     reason: str
     wait: dict[str, Any] | None
-    suggestions: list[SuggestionView] | None = Field(default=None, description="left out where not asked for")
+    suggestions: list[SuggestionView] | None = Field(default=None, description="left out unless requested")
 
 
 class DryRunItem(View):
@@ -116,7 +119,7 @@ class QueuedView(View):
     name: str
     owner: str
     resource_group: str
-    position: int | None = Field(description="among those of its resource group; null when it is about to start")
+    position: int | None = Field(description="in the queue of its resource group; null if it is about to start")
     wait: dict[str, Any] | None
 
 
@@ -147,13 +150,13 @@ class ItemsView(View):
 class DrainRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field(default="", max_length=1000, description="shown to everybody who asks why")
+    reason: str = Field(default="", max_length=1000, description="shown to users whose sessions wait because of it")
 
 
 class References(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    sessions: list[str] = Field(max_length=10_000, description="names, ids, or the starts of ids")
+    sessions: list[str] = Field(max_length=10_000, description="names, ids, or starts of ids")
 
 
 class VersionView(View):
@@ -191,10 +194,10 @@ class FolderListed(View):
     left_on: list[str]
     created_at: str
     quota_bytes: int | None
-    quota_not_enforced: dict[str, str] = Field(description="by agent, why not")
-    used_bytes: int | None = Field(description="null where the agents were not asked, or it takes too long")
+    quota_not_enforced: dict[str, str] = Field(description="by agent, the reason")
+    used_bytes: int | None = Field(description="null if the agents did not measure it, or took too long")
     files: int | None
-    used_by: list[str] = Field(description="sessions; of others' folders only the caller's own")
+    used_by: list[str] = Field(description="sessions; for folders of other users only the caller's own")
     shared_with: list[FolderShare]
 
 
@@ -259,7 +262,7 @@ class NameView(View):
 class SecretRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    value: SecretStr = Field(description="text of 64 KiB at most")
+    value: SecretStr = Field(description="text of at most 64 KiB")
 
 
 class ReportView(View):
@@ -279,7 +282,7 @@ class CommitRequest(BaseModel):
     name: str = Field(max_length=400, description="NAME:TAG of the new image")
     kernel: str | None = Field(default=None, max_length=255, description="such as sub1; main1 by default")
     message: str = Field(default="", max_length=1000, description="a line for the catalog")
-    public: bool = Field(default=False, description="everyone may use it")
+    public: bool = Field(default=False, description="all users may use it")
 
 
 class CommitView(View):

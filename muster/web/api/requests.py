@@ -1,4 +1,4 @@
-"""Bodies of requests as plain data, and answers as the caller wants them: views, or values for Muster's own client."""
+"""Bodies of requests as plain data, and replies: views, or values for Muster's own client."""
 
 import json
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from muster.service.wire import MEDIA_TYPE, packed
 
 
 async def json_object(request: Request) -> dict[str, Any]:
-    """The body, a mapping of text that can be kept. Raises BadInputError."""
+    """Return the body, a JSON object that can be stored. Raises BadInputError."""
     try:
         content = json.loads(await request.body(), parse_constant=_no_number)
-        # What is half of a surrogate pair, or too deep, goes no further.
+        # Half of a surrogate pair, or a value that is nested too deeply, cannot be encoded.
         json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"body: it is not JSON: {' '.join(str(error).split())}; write a session spec") from None
@@ -33,13 +33,13 @@ Body = Annotated[dict[str, Any], Depends(json_object)]
 
 
 class Reply:
-    """`accept` names the form that the caller wants."""
+    """Replies in the form that the header Accept names."""
 
     def __init__(self, accept: Annotated[str, Header(include_in_schema=False)] = "") -> None:
         self._wants_values = MEDIA_TYPE in accept
 
     def __call__(self, kind: Any, value: Any, view: Callable[[Any], Any], status: int = 200) -> Response:  # noqa: ANN401
-        """The value, of type `kind`, as its view or as itself."""
+        """Return the value, of type `kind`, as its view or as itself."""
         if self._wants_values:
             return JSONResponse(packed(kind, value), status, media_type=MEDIA_TYPE)
         return JSONResponse(view(value), status)
@@ -49,10 +49,10 @@ Replying = Annotated[Reply, Depends()]
 
 
 def note_sessions(request: Request, sessions: list[Session]) -> None:
-    """For the audit log: whom a change was about."""
+    """Record the sessions of a change for the audit log."""
     request.state.audit_sessions = [session.id for session in sessions]
 
 
 def note_owner(request: Request, owner: str | None) -> None:
-    """For the audit log: of whom an administrator changes something."""
+    """Record for the audit log whose things an administrator changes."""
     request.state.audit_owner = owner

@@ -1,4 +1,4 @@
-"""`/api/v1/secrets`: the caller's own, by their names. What one holds is never told."""
+"""`/api/v1/secrets`: the names of the caller's secrets. Their values are never returned."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from muster.service.secrets.owned import SecretName, secret_json
 from muster.web.api import models
 from muster.web.api.requests import Replying
-from muster.web.caller import Asked
+from muster.web.caller import Backend
 from muster.web.problems import answers
 
 router = APIRouter(prefix="/secrets", tags=["secrets"])
@@ -17,22 +17,22 @@ Name = Annotated[str, Path(description="a secret's name", max_length=255, patter
 
 
 @router.get("", response_model=models.SecretsView, responses=answers(), summary="List secrets")
-def list_secrets(asked: Asked, reply: Replying) -> Response:
-    """Names, and when each was set."""
+def list_secrets(backend: Backend, reply: Replying) -> Response:
+    """List the names of secrets, and when each was set."""
     return reply(
-        Sequence[SecretName], asked.secrets.names(), lambda names: {"items": [secret_json(name) for name in names]}
+        Sequence[SecretName], backend.secrets.names(), lambda names: {"items": [secret_json(name) for name in names]}
     )
 
 
 @router.put("/{secret}", response_model=models.NameView, responses=answers(422), summary="Set a secret")
-def set_secret(asked: Asked, secret: Name, wanted: models.SecretRequest) -> Response:
-    """Set it, or change it: sessions get what it is when they are launched."""
-    asked.secrets.set(secret, wanted.value.get_secret_value())
+def set_secret(backend: Backend, secret: Name, body: models.SecretRequest) -> Response:
+    """Set a secret. Sessions get the value of the time when they are launched."""
+    backend.secrets.set(secret, body.value.get_secret_value())
     return JSONResponse({"name": secret})
 
 
 @router.delete("/{secret}", response_model=models.NameView, responses=answers(404, 422))
-def remove(asked: Asked, secret: Name) -> Response:
-    """Sessions that run keep their copy until they end."""
-    asked.secrets.remove(secret)
+def remove(backend: Backend, secret: Name) -> Response:
+    """Remove a secret. Running sessions keep their copy until they end."""
+    backend.secrets.remove(secret)
     return JSONResponse({"name": secret})

@@ -17,7 +17,7 @@ from muster.service.sessions.list_pages import ListPageRequest, SessionFilter, S
 from muster.service.sessions.views import session_json, story_json
 from muster.web.api import models
 from muster.web.api.requests import Body, Replying, note_owner, note_sessions
-from muster.web.caller import Asked
+from muster.web.caller import Backend
 from muster.web.problems import answers
 
 router = APIRouter(prefix="/sessions", tags=["sessions"])
@@ -37,12 +37,12 @@ Sort = Literal["submitted", "-submitted", "name", "-name", "owner", "-owner", "s
 
 @router.get("", response_model=models.SessionList, responses=answers(422), summary="List sessions")
 def list_sessions(
-    asked: Asked,
+    backend: Backend,
     reply: Replying,
     *,
-    state: Annotated[list[SessionState], Query(description="any of these; by default what has not ended")] = [],  # noqa: B006
-    ended: Annotated[bool, Query(description="also those that have ended")] = False,
-    mine: Annotated[bool, Query(description="only those of the token's user")] = False,
+    state: Annotated[list[SessionState], Query(description="any of these; by default all active states")] = [],  # noqa: B006
+    ended: Annotated[bool, Query(description="also sessions that have ended")] = False,
+    mine: Annotated[bool, Query(description="only sessions of the token's user")] = False,
     owner: Filter = None,
     project: Filter = None,
     resource_group: Filter = None,
@@ -52,7 +52,7 @@ def list_sessions(
     cursor: Annotated[str | None, Query(max_length=2000)] = None,
 ) -> Response:
     filtered = SessionFilter(
-        owner=asked.user if mine else owner,
+        owner=backend.user if mine else owner,
         states=tuple(state),
         ended=ended,
         project=project,
@@ -60,7 +60,7 @@ def list_sessions(
         name_contains=name_contains,
     )
     page = ListPageRequest(limit, sort.removeprefix("-"), descending=sort.startswith("-"))
-    return reply(SessionListPage, asked.page(filtered, page, cursor), _page_json)
+    return reply(SessionListPage, backend.page(filtered, page, cursor), _page_json)
 
 
 @router.post(
@@ -73,15 +73,15 @@ def list_sessions(
 )
 def submit(
     request: Request,
-    asked: Asked,
+    backend: Backend,
     reply: Replying,
     spec: Body,
     *,
-    count: Annotated[int, Query(description="queue that many sessions: NAME-1, NAME-2, …")] = 1,
+    count: Annotated[int, Query(description="number of sessions: NAME-1, NAME-2, …")] = 1,
     owner: Annotated[
         str | None,
         Query(
-            description="whose they are; only an administrator names others",
+            description="owner of the sessions; only administrators may name another user",
             min_length=1,
             max_length=255,
             pattern=r"^[^\x00]*$",
@@ -90,7 +90,7 @@ def submit(
     idempotency_key: Annotated[
         str | None,
         Header(
-            description="the same submit with the same key is done once, within a day",
+            description="the same submit with the same key is carried out once within a day",
             min_length=1,
             max_length=255,
             pattern=r"^[!-~]+$",
@@ -98,7 +98,7 @@ def submit(
     ] = None,
 ) -> Response:
     note_owner(request, owner)
-    done = asked.submit(spec, owner, count, idempotency_key)
+    done = backend.submit(spec, owner, count, idempotency_key)
     note_sessions(request, list(done.sessions))
     return reply(Submitted, done, _submitted_json, 200 if done.again else 201)
 
@@ -108,84 +108,84 @@ def submit(
     response_model=models.DryRunView,
     responses=answers(409, 422),
     openapi_extra=_SPEC,
-    summary="Say what a submit would do",
+    summary="Forecast a submit",
 )
 def dry_run(
-    asked: Asked,
+    backend: Backend,
     reply: Replying,
     spec: Body,
     *,
     count: Annotated[int, Query()] = 1,
     owner: Annotated[str | None, Query(min_length=1, max_length=255, pattern=r"^[^\x00]*$")] = None,
 ) -> Response:
-    """Changes nothing: whether it would start now and where, or why not and what would let it."""
-    told = asked.dry_run(spec, owner, count)
-    return reply(DryRun, told, lambda dry: {"items": [answer_json(answer) for answer in dry.answers]})
+    """Forecast a submit, and change nothing: where it would start now, or why not and what would help."""
+    forecast = backend.dry_run(spec, owner, count)
+    return reply(DryRun, forecast, lambda dry: {"items": [answer_json(answer) for answer in dry.answers]})
 
 
 @router.get("/{session}", response_model=models.SessionView, responses=answers(404, 409), summary="Show a session")
-def show(asked: Asked, reply: Replying, session: Reference) -> Response:
-    return reply(Details, asked.details(session), details_json)
+def show(backend: Backend, reply: Replying, session: Reference) -> Response:
+    return reply(Details, backend.details(session), details_json)
 
 
 @router.get("/{session}/why", response_model=models.WhyView, responses=answers(404, 409, 422))
 def why(
-    asked: Asked,
+    backend: Backend,
     reply: Replying,
     session: Reference,
     *,
-    what_if: Annotated[bool, Query(description="also the least changes that would let it start now")] = False,
+    what_if: Annotated[bool, Query(description="also the smallest changes that would let it start now")] = False,
 ) -> Response:
-    """Why it waits, or why it ended."""
-    return reply(Why, asked.why(session, what_if=what_if), why_json)
+    """Explain why the session waits, or why it ended."""
+    return reply(Why, backend.why(session, what_if=what_if), why_json)
 
 
 @router.get("/{session}/events", response_model=models.StoryView, responses=answers(404, 409))
-def events(asked: Asked, session: Reference) -> Response:
-    """Its story, a line for each change."""
-    found = asked.find(session)
-    return JSONResponse({"items": [story_json(line) for line in asked.story(found.id)]})
+def events(backend: Backend, session: Reference) -> Response:
+    """List the session's story, a line for each change."""
+    found = backend.find(session)
+    return JSONResponse({"items": [story_json(line) for line in backend.story(found.id)]})
 
 
 @router.delete("/{session}", response_model=models.SessionsView, responses=answers(404, 409))
-def end(request: Request, asked: Asked, reply: Replying, session: Reference) -> Response:
-    """The same as terminating it."""
-    return _changed(request, reply, asked.terminate([session]))
+def end(request: Request, backend: Backend, reply: Replying, session: Reference) -> Response:
+    """Terminate the session."""
+    return _changed(request, reply, backend.terminate([session]))
 
 
 @router.post("/{action}", response_model=models.SessionsView, responses=answers(404, 409, 422))
 def change(
     request: Request,
-    asked: Asked,
+    backend: Backend,
     reply: Replying,
     action: Annotated[Literal["terminate", "cancel", "hold", "release", "restart"], Path()],
     references: models.References,
 ) -> Response:
-    """Several sessions at once: all references are looked up before the first is changed."""
-    return _changed(request, reply, _done(asked, action, references.sessions))
+    """Change several sessions at once. All of them are looked up before the first is changed."""
+    return _changed(request, reply, _change(backend, action, references.sessions))
 
 
 @router.post("/{session}/rename", response_model=models.SessionView, responses=answers(404, 409, 422))
 def rename(
-    request: Request, asked: Asked, reply: Replying, session: Reference, wanted: models.RenameRequest
+    request: Request, backend: Backend, reply: Replying, session: Reference, body: models.RenameRequest
 ) -> Response:
-    renamed = asked.rename(session, wanted.name)
+    renamed = backend.rename(session, body.name)
     note_sessions(request, [renamed])
     return reply(Session, renamed, session_json)
 
 
-def _done(asked: LocalBackend, action: str, references: list[str]) -> list[Session]:
+def _change(backend: LocalBackend, action: str, references: list[str]) -> list[Session]:
     match action:
         case "terminate":
-            return asked.terminate(references)
+            return backend.terminate(references)
         case "cancel":
-            return asked.terminate(references, only_pending=True)
+            return backend.terminate(references, only_pending=True)
         case "hold":
-            return asked.hold(references)
+            return backend.hold(references)
         case "release":
-            return asked.release(references)
+            return backend.release(references)
         case _:
-            return asked.restart(references)
+            return backend.restart(references)
 
 
 def _changed(request: Request, reply: Replying, sessions: list[Session]) -> Response:

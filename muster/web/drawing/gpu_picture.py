@@ -1,4 +1,4 @@
-"""A physical GPU as a bar, to scale: who has which part, what of a part's memory is used, what is free."""
+"""A physical GPU as a bar, to scale: its shares, the used memory of each, and what is free."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ _KINDS = 6
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One share of a device. `number` tells its colour, 0 that it is another's; `text` is what it has."""
+    """One share of a device. `number` is its colour, 0 for another user's; `text` is its size."""
 
     held: HeldShare
     number: int
     text: str
 
     @property
-    def is_anothers(self) -> bool:
+    def is_other_users(self) -> bool:
         return not self.held.session.id
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU that is not in MIG mode, or an instance of one; `free` is empty where nothing is."""
+    """A GPU that is not in MIG mode, or a MIG instance; `free` is empty if nothing is free."""
 
     use: GpuUse
     name: str
@@ -49,7 +49,7 @@ class GpuCard:
 
 
 def gpu_cards(uses: Sequence[GpuUse]) -> list[GpuCard]:
-    """Of one agent, in the order of their indexes."""
+    """Return the GPUs of one agent, in the order of their indexes."""
     physical: dict[str, list[GpuUse]] = {}
     for use in sorted(uses, key=lambda use: use.gpu.index):
         physical.setdefault(use.gpu.parent_uuid or use.gpu.uuid, []).append(use)
@@ -62,7 +62,7 @@ def _card(uses: Sequence[GpuUse]) -> GpuCard:
         parts = []
         for held in use.held:
             number += bool(held.session.id)
-            parts.append(Part(held, (number - 1) % _KINDS + 1 if held.session.id else 0, _told(held)))
+            parts.append(Part(held, (number - 1) % _KINDS + 1 if held.session.id else 0, _size_text(held)))
         devices.append(
             Device(use, f"MIG {use.gpu.mig_profile}" if use.gpu.mig_profile else "", tuple(parts), _free(use))
         )
@@ -70,13 +70,13 @@ def _card(uses: Sequence[GpuUse]) -> GpuCard:
     return GpuCard(gpu.index, gpu.model, tuple(devices), _memory(uses), _picture(gpu.index, devices))
 
 
-def _told(held: HeldShare) -> str:
-    told = ["the whole of it" if held.is_device else f"{format_milli(held.amount)} fGPU"]
+def _size_text(held: HeldShare) -> str:
+    parts = ["all of it" if held.is_device else f"{format_milli(held.amount)} fGPU"]
     if held.mem_bytes is not None:
-        told.append(f"{format_bytes(held.mem_bytes)} of memory")
+        parts.append(f"{format_bytes(held.mem_bytes)} of memory")
     if held.used_bytes is not None:
-        told.append(f"uses {format_bytes(held.used_bytes)}")
-    return ", ".join(told)
+        parts.append(f"uses {format_bytes(held.used_bytes)}")
+    return ", ".join(parts)
 
 
 def _free(use: GpuUse) -> str:
@@ -88,11 +88,11 @@ def _free(use: GpuUse) -> str:
 
 
 def _memory(uses: Iterable[GpuUse]) -> str:
-    known = [use for use in uses if use.mem_used_bytes is not None]
-    if not known:
+    measured = [use for use in uses if use.mem_used_bytes is not None]
+    if not measured:
         return "unknown"
-    used = sum(use.mem_used_bytes or 0 for use in known)
-    return f"{format_bytes(used)} used of {format_bytes(sum(use.gpu.mem for use in known))}"
+    used = sum(use.mem_used_bytes or 0 for use in measured)
+    return f"{format_bytes(used)} used of {format_bytes(sum(use.gpu.mem for use in measured))}"
 
 
 def _picture(index: int, devices: Sequence[Device]) -> Markup:
@@ -109,12 +109,12 @@ def _picture(index: int, devices: Sequence[Device]) -> Markup:
 
 def _in_words(device: Device) -> str:
     parts = [f"{_owner(part)} {part.text}" for part in device.parts]
-    said = ", ".join([*parts, *([device.free] if device.free else [])])
-    return f"{device.name}: {said}" if device.name else said
+    text = ", ".join([*parts, *([device.free] if device.free else [])])
+    return f"{device.name}: {text}" if device.name else text
 
 
 def _owner(part: Part) -> str:
-    return "another's" if part.is_anothers else f"{part.held.session.name} {part.held.kernel.name}"
+    return "another user" if part.is_other_users else f"{part.held.session.name} {part.held.kernel.name}"
 
 
 def _device(device: Device, begin: float, width: float) -> Markup:
@@ -140,11 +140,11 @@ def _share(part: Part, at: float, size: float) -> Markup:
         drawn += Markup('<rect class="gpu-used {}" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(
             kind, at + 1, _HEIGHT - 1 - _STRIP, max(0.0, (size - 2) * used), _STRIP
         )
-    return drawn + _label("" if part.is_anothers else part.held.session.name, at, size)
+    return drawn + _label("" if part.is_other_users else part.held.session.name, at, size)
 
 
 def _label(text: str, at: float, size: float) -> Markup:
-    """As much of it as has room."""
+    """Return as much of the text as has room."""
     most = int((size - 12) / _LETTER)
     if not text or size < _LEAST_LABEL or most < 2:
         return Markup()

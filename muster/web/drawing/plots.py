@@ -1,7 +1,7 @@
-"""Pictures of numbers, as SVG made on the server: lines over time, and bars.
+"""Plots as SVG, drawn by the server: lines over time, and bars.
 
-Every text is escaped here. Series are told apart by their dashes and their names, not by colour alone; who cannot see
-the picture has its title, and the same numbers in a table that the page adds (`numbers`).
+Every text is escaped here. Series differ by their dashes and names, not by colour alone. For people who cannot see the
+plot it has a title, and the page adds its numbers as a table (`numbers`).
 """
 
 import math
@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 _WIDTH, _HEIGHT = 480, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 24
-_MOST_TIMES, _MOST_VALUES = 7, 5
+_MAX_TIMES, _MAX_VALUES = 7, 5
 _DAY = 86400
 _TIME_STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY)
 _BAR, _BAR_GAP, _LABEL = 12, 14, 18
@@ -24,7 +24,7 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How values are written. `is_binary`: the steps of an axis are powers of two."""
+    """The unit of values, and how to write them. `is_binary`: the steps of an axis are powers of two."""
 
     text: Callable[[float], str]
     is_binary: bool = False
@@ -32,9 +32,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values over time, in seconds since the epoch and in this order; None where nothing is known: a gap.
+    """Values over time (seconds since the epoch), oldest first; None leaves a gap.
 
-    `kind` is its colour and dashes, 1 to 6; `is_area`: what lies below the line is shaded.
+    `kind` is its colour and dashes, 1 to 6; `is_area`: the area below the line is shaded.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What a series says in words; None where it has no value."""
+    """The summary of a series; None where it has no values."""
 
     now: float | None
     mean: float | None
@@ -79,7 +79,7 @@ BYTES = Unit(_bytes, is_binary=True)
 
 
 def line_plot(series: Sequence[Series], since: float, until: float, unit: Unit, title: str) -> Markup:
-    """A figure with the series between two times (seconds since the epoch), an axis in UTC, and the series' names."""
+    """Return a figure of the series between two times (seconds since the epoch), with an axis in UTC and a key."""
     most = max((value for one in series for _, value in one.points if value is not None), default=0.0)
     steps = value_ticks(most, unit)
     frame = _Frame(since, max(until, since + 1), steps[-1])
@@ -93,7 +93,7 @@ def line_plot(series: Sequence[Series], since: float, until: float, unit: Unit, 
 
 
 def bar_plot(names: Sequence[str], bars: Sequence[Bar], unit: Unit, title: str) -> Markup:
-    """A figure with a group of bars for each label; `names` says what the values of each group are."""
+    """Return a figure with a group of bars for each label; `names` are those of the values in each group."""
     most = max((value for bar in bars for value in bar.values), default=0.0) or 1.0
     group = _LABEL + _BAR * max(1, len(names)) + _BAR_GAP
     drawn = Markup().join(_group(bar, number * group, most, unit) for number, bar in enumerate(bars))
@@ -105,26 +105,26 @@ def bar_plot(names: Sequence[str], bars: Sequence[Bar], unit: Unit, title: str) 
 
 
 def numbers(points: Iterable[tuple[float, float | None]]) -> Numbers:
-    """`now` is the last value that is known."""
-    known = [value for _, value in points if value is not None]
-    if not known:
+    """Return the summary of a series; `now` is its last value."""
+    values = [value for _, value in points if value is not None]
+    if not values:
         return Numbers(None, None, None)
-    return Numbers(known[-1], sum(known) / len(known), max(known))
+    return Numbers(values[-1], sum(values) / len(values), max(values))
 
 
 def value_ticks(most: float, unit: Unit) -> list[float]:
-    """From 0 to the first even step that is not below `most`."""
-    least = max(most, 1e-9) / _MOST_VALUES
+    """Return even steps from 0 to the first one that is not below `most`."""
+    least = max(most, 1e-9) / _MAX_VALUES
     step = 2.0 ** math.ceil(math.log2(least)) if unit.is_binary else _even(least)
     count = max(1, math.ceil(round(most / step, 6)))
     return [step * number for number in range(count + 1)]
 
 
 def time_ticks(since: float, until: float) -> list[tuple[float, str]]:
-    """Times at which a clock in UTC shows an even time, and how it is written."""
-    step = next((step for step in _TIME_STEPS if (until - since) / step <= _MOST_TIMES), None)
+    """Return even times in UTC, each with its text."""
+    step = next((step for step in _TIME_STEPS if (until - since) / step <= _MAX_TIMES), None)
     if step is None:
-        step = math.ceil((until - since) / _MOST_TIMES / _DAY) * _DAY
+        step = math.ceil((until - since) / _MAX_TIMES / _DAY) * _DAY
     form = "%H:%M" if step < _DAY else "%a %d" if until - since <= 8 * _DAY else "%d %b"
     first = math.ceil(since / step)
     times = (number * step for number in range(first, math.floor(until / step) + 1))
@@ -133,7 +133,7 @@ def time_ticks(since: float, until: float) -> list[tuple[float, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where times and values lie in the picture."""
+    """Converts times and values to coordinates."""
 
     since: float
     until: float
@@ -147,7 +147,7 @@ class _Frame:
 
 
 def _even(least: float) -> float:
-    """The first of 1, 2, 5, 10, 20, … (and of their tenths, …) that is not below."""
+    """Return the first of …, 0.5, 1, 2, 5, 10, 20, … that is not below `least`."""
     power: float = 10.0 ** math.floor(math.log10(least))
     return next((factor * power for factor in (1, 2, 5) if factor * power >= least * (1 - 1e-9)), 10 * power)
 
@@ -176,7 +176,7 @@ def _time_axis(frame: _Frame) -> Markup:
 
 
 def _within(x: float, label: str) -> float:
-    """So that a label at the edge is not cut."""
+    """Return where a label begins so that it is not cut at an edge."""
     half = len(label) * 4
     return min(max(x, half), _WIDTH - half)
 
@@ -194,7 +194,7 @@ def _drawn(series: Series, frame: _Frame) -> Markup:
 
 
 def _runs(series: Series, frame: _Frame) -> list[list[tuple[float, float]]]:
-    """The points that follow each other without a gap; one that stands alone becomes a short line."""
+    """Return the runs of points without a gap; a single point becomes a short line."""
     runs: list[list[tuple[float, float]]] = [[]]
     for time, value in series.points:
         if value is None:

@@ -1,4 +1,4 @@
-"""A small line without axes: how a number went over the last minutes. The number itself stands beside it as text."""
+"""A small line without axes of a number's last minutes. The page shows the number beside it."""
 
 from collections.abc import Sequence
 
@@ -6,17 +6,17 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 96, 20
 _LINE = 1.5
-# A line that has only begun does not fill the picture.
+# A line of a few seconds does not fill the picture.
 _LEAST_SPAN_S = 60.0
 
 
 def sparkline(points: Sequence[tuple[float, float | None]], most: float, label: str) -> Markup:
-    """`points` are (time in seconds, value), oldest first; None leaves a gap."""
+    """Return the line of points (time in seconds, value), oldest first; None leaves a gap."""
     if not points:
         return Markup("")
     end = points[-1][0]
     span_s = max(_LEAST_SPAN_S, end - points[0][0])
-    # Above `most` it grows with what it shows, so that no line leaves the picture.
+    # Values above `most` rescale the line, so that it stays within the picture.
     highest = max([most, *(value for _, value in points if value is not None)]) or 1.0
     steps, pen = [], "M"
     for at, value in points:

@@ -1,4 +1,4 @@
-"""An opened app at a port of its own: what a browser asks there goes to the app, both ways as it comes."""
+"""The reverse proxy of an opened app: passes requests and responses on as they arrive."""
 
 import asyncio
 import time
@@ -13,10 +13,10 @@ import httpx
 from starlette.types import Message, Receive, Scope, Send
 
 from muster.web.opened_apps.door import TICKET, Door
-from muster.web.opened_apps.headers import Between, Headers, from_app, to_app
+from muster.web.opened_apps.headers import AppOrigin, Headers, from_app, to_app
 from muster.web.opened_apps.websocket import carry
 
-_MOST_CONNECTIONS = 200
+_MAX_CONNECTIONS = 200
 _CONNECT_S = 10.0
 _TIMEOUT = {"connect": _CONNECT_S, "pool": _CONNECT_S, "read": None, "write": None}
 _NO_APP_METHODS = {"CONNECT", "TRACE"}
@@ -28,35 +28,35 @@ _PAGE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
 ]
 _SIGNED_OUT = "This app is not open in this browser. Open it from its session's page in Muster."
-_FOREIGN = "Another site's page asked for this. Open the app from its session's page in Muster."
-_NO_WORKER = "Service workers are refused here: this port is another app's later."
+_FOREIGN = "A page of another site sent this request. Open the app from its session's page in Muster."
+_NO_WORKER = "Service workers are refused here: another app will use this port later."
 
 
 class _GoneError(Exception):
-    """The browser waits no more."""
+    """The browser has closed the connection."""
 
 
 class AppProxy:
-    """The ASGI application of one opened app. `socket` leads to it; `target` is the path where it begins."""
+    """The ASGI application of one opened app. `socket` leads to it; `target` is the path of its first page."""
 
-    def __init__(self, socket: Path, target: str, name: str, door: Door, between: Between) -> None:
+    def __init__(self, socket: Path, target: str, name: str, door: Door, origin: AppOrigin) -> None:
         self._socket = socket
         self._target = target
         self._name = name
         self._door = door
-        self._between = between
+        self._origin = origin
         self._transport = httpx.AsyncHTTPTransport(
-            uds=str(socket), trust_env=False, limits=httpx.Limits(max_connections=_MOST_CONNECTIONS)
+            uds=str(socket), trust_env=False, limits=httpx.Limits(max_connections=_MAX_CONNECTIONS)
         )
         self._closed = False
         self.used_at = time.monotonic()
 
     async def close(self) -> None:
-        """Nobody is let in any more."""
+        """Refuse all further requests."""
         self._closed = True
         await self._transport.aclose()
 
-    def note_use(self) -> None:
+    def record_last_use(self) -> None:
         self.used_at = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,24 +70,24 @@ class AppProxy:
         elif dict(headers).get(b"service-worker") is not None:
             await _page(scope, send, 403, _NO_WORKER)
         elif scope["type"] == "websocket":
-            self.note_use()
-            asked = to_app(headers, self._between, _client(scope))
-            await carry(scope, receive, send, self._socket, asked, self._between, self.note_use)
+            self.record_last_use()
+            app_headers = to_app(headers, self._origin, _client(scope))
+            await carry(scope, receive, send, self._socket, app_headers, self._origin, self.record_last_use)
         elif scope["method"] in _NO_APP_METHODS:
             await _page(scope, send, 405, "This method is not for apps.")
         else:
-            self.note_use()
+            self.record_last_use()
             await self._http(scope, receive, send)
 
     async def _let_in(self, scope: Scope, send: Send) -> None:
-        """To where the app begins, so that the ticket stands in no address line and no history."""
+        """Exchange the ticket for the cookie, and redirect, so that no address line or history shows the ticket."""
         (ticket,) = parse_qs(scope["query_string"].decode("latin-1")).get(TICKET, [""])[:1]
-        given = None if self._closed else self._door.redeemed(ticket)
-        if given is None and (self._closed or not self._door.lets_in(scope["headers"])):
+        cookie = None if self._closed else self._door.redeem(ticket)
+        if cookie is None and (self._closed or not self._door.lets_in(scope["headers"])):
             await _page(scope, send, 401, _SIGNED_OUT)
             return
-        location = f"{self._between.origin}{self._target}"
-        headers = [*_PAGE_HEADERS, *(given or []), (b"location", location.encode("ascii"))]
+        location = f"{self._origin.url}{self._target}"
+        headers = [*_PAGE_HEADERS, *(cookie or []), (b"location", location.encode("ascii"))]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
@@ -95,40 +95,40 @@ class AppProxy:
         request = _Request(receive)
         started = False
 
-        async def answer(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             nonlocal started
             started = True
-            self.note_use()
+            self.record_last_use()
             await send(message)
 
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(request.until_gone, tasks.cancel_scope)
-                await self._exchange(scope, request, answer)
+                tasks.start_soon(request.cancel_when_gone, tasks.cancel_scope)
+                await self._exchange(scope, request, send_and_record)
                 tasks.cancel_scope.cancel()
         except* _GoneError:
             pass
         except* httpx.HTTPError:
-            # An answer that has begun is cut off, which a browser sees.
+            # A response that has begun is cut off, which browsers notice.
             if not started:
-                await _page(scope, send, 502, f"{self._name} does not answer; it may be starting: load the page again.")
+                await _page(scope, send, 502, f"{self._name} does not answer. It may be starting: reload the page.")
 
     async def _exchange(self, scope: Scope, request: "_Request", send: Send) -> None:
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-        headers = to_app(scope["headers"], self._between, _client(scope))
-        asked = httpx.Request(
+        headers = to_app(scope["headers"], self._origin, _client(scope))
+        app_request = httpx.Request(
             scope["method"],
-            f"http://{self._between.local}/",
+            f"http://{self._origin.local}/",
             headers=headers,
             content=request.body() if _has_body(scope["headers"]) else None,
             extensions={"target": target, "timeout": _TIMEOUT},
         )
         if not _has_body(scope["headers"]):
             request.all_read.set()
-        response = await self._transport.handle_async_request(asked)
+        response = await self._transport.handle_async_request(app_request)
         try:
-            told = from_app(response.headers.raw, self._between)
-            await send({"type": "http.response.start", "status": response.status_code, "headers": told})
+            response_headers = from_app(response.headers.raw, self._origin)
+            await send({"type": "http.response.start", "status": response.status_code, "headers": response_headers})
             async for chunk in response.aiter_raw():
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         finally:
@@ -138,14 +138,14 @@ class AppProxy:
 
 
 class _Request:
-    """A request's body as it comes, and then whether its browser still waits."""
+    """A request's body as it arrives, and then a watch over its connection."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self.all_read = asyncio.Event()
 
     async def body(self) -> AsyncIterator[bytes]:
-        """Raises _GoneError."""
+        """Yield the body. Raises _GoneError."""
         more = True
         while more:
             message = await self._receive()
@@ -155,8 +155,8 @@ class _Request:
             yield message.get("body", b"")
         self.all_read.set()
 
-    async def until_gone(self, exchange: anyio.CancelScope) -> None:
-        """An app that answers for hours is not kept at it by nobody."""
+    async def cancel_when_gone(self, exchange: anyio.CancelScope) -> None:
+        """Cancel the exchange when the browser closes the connection: an app may respond for hours."""
         await self.all_read.wait()
         while (await self._receive())["type"] != "http.disconnect":
             continue
@@ -169,7 +169,10 @@ def _has_body(headers: Headers) -> bool:
 
 
 def _is_own(scope: Scope, headers: Headers) -> bool:
-    """Whether the app's own page asks, or a person goes there: other ports of this host are other people's apps."""
+    """Tell whether the request is from the app's own page or a navigation.
+
+    Other ports of this host serve other users' apps.
+    """
     named = dict(headers)
     origin, site = named.get(b"origin"), named.get(b"sec-fetch-site", b"same-origin")
     if origin is not None and origin != b"null":

@@ -1,4 +1,4 @@
-"""A WebSocket between a browser and an app."""
+"""Carry a WebSocket between a browser and an opened app."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,15 +10,15 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 
-from muster.web.opened_apps.headers import Between, Headers, from_app
+from muster.web.opened_apps.headers import AppOrigin, Headers, from_app
 
-# A notebook's output comes in one piece.
+# A notebook sends an output in one message.
 MAX_MESSAGE_BYTES = 32 << 20
-_WAITING_MESSAGES = 2
+_MAX_QUEUED_MESSAGES = 2
 _OPEN_S = 30.0
 _CLOSE_S = 1.0
 _GOING_AWAY, _FAILED, _NO_CODE = 1001, 1011, 1005
-_LONGEST_REASON = 123
+_MAX_REASON_BYTES = 123
 
 
 async def carry(
@@ -27,17 +27,20 @@ async def carry(
     send: Send,
     socket: Path,
     headers: Headers,
-    between: Between,
-    note_use: Callable[[], None],
+    origin: AppOrigin,
+    record_last_use: Callable[[], None],
 ) -> None:
-    """Until either end closes it, whose code and reason the other one hears. `headers`: what the app is told."""
+    """Pass messages on until either side closes, and send its code and reason to the other side.
+
+    `headers` are those of the request to the app.
+    """
     await receive()
     query = scope["query_string"].decode("ascii")
     path = scope["raw_path"].decode("ascii") + (f"?{query}" if query else "")
     try:
         connection = await unix_connect(
             str(socket),
-            f"ws://{between.local}{path}",
+            f"ws://{origin.local}{path}",
             subprotocols=[Subprotocol(name) for name in scope["subprotocols"]] or None,
             additional_headers=[
                 (name.decode("latin-1"), value.decode("latin-1")) for name, value in headers if name != b"host"
@@ -45,7 +48,7 @@ async def carry(
             user_agent_header=None,
             compression=None,
             max_size=MAX_MESSAGE_BYTES,
-            max_queue=_WAITING_MESSAGES,
+            max_queue=_MAX_QUEUED_MESSAGES,
             ping_interval=None,
             open_timeout=_OPEN_S,
             close_timeout=_CLOSE_S,
@@ -54,17 +57,17 @@ async def carry(
         await send({"type": "websocket.close", "code": _FAILED})
         return
     try:
-        await send({"type": "websocket.accept", **_accepted(connection, between)})
+        await send({"type": "websocket.accept", **_accepted(connection, origin)})
         async with anyio.create_task_group() as tasks:
 
             async def to_browser() -> None:
-                # What cannot be sent is for a browser that has gone.
+                # Sending fails where the browser has closed the connection.
                 with suppress(OSError):
-                    await _to_browser(connection, send, note_use)
+                    await _to_browser(connection, send, record_last_use)
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(to_browser)
-            await _to_app(connection, receive, note_use)
+            await _to_app(connection, receive, record_last_use)
             tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
@@ -74,31 +77,31 @@ async def carry(
                 connection.transport.abort()
 
 
-def _accepted(connection: ClientConnection, between: Between) -> dict[str, object]:
-    told = connection.response.headers.raw_items() if connection.response else ()
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told]
-    cookies = [(name, value) for name, value in from_app(raw, between) if name == b"set-cookie"]
+def _accepted(connection: ClientConnection, origin: AppOrigin) -> dict[str, object]:
+    items = connection.response.headers.raw_items() if connection.response else ()
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in items]
+    cookies = [(name, value) for name, value in from_app(raw, origin) if name == b"set-cookie"]
     return {"subprotocol": connection.subprotocol, "headers": cookies}
 
 
-async def _to_app(connection: ClientConnection, receive: Receive, note_use: Callable[[], None]) -> None:
+async def _to_app(connection: ClientConnection, receive: Receive, record_last_use: Callable[[], None]) -> None:
     while (message := await receive())["type"] == "websocket.receive":
-        note_use()
+        record_last_use()
         text = message.get("text")
         try:
             await connection.send(message["bytes"] if text is None else text)
         except ConnectionClosed:
-            # The browser is told by the other direction, with the app's own code.
+            # The other direction closes the browser's side, with the app's own code.
             await anyio.sleep_forever()
     reason = str(message.get("reason") or "")
     await connection.close(_sendable(message.get("code", _NO_CODE)), _short(reason))
 
 
-async def _to_browser(connection: ClientConnection, send: Send, note_use: Callable[[], None]) -> None:
+async def _to_browser(connection: ClientConnection, send: Send, record_last_use: Callable[[], None]) -> None:
     try:
         while True:
             message = await connection.recv()
-            note_use()
+            record_last_use()
             kind = "text" if isinstance(message, str) else "bytes"
             await send({"type": "websocket.send", kind: message})
     except ConnectionClosed as closed:
@@ -108,11 +111,11 @@ async def _to_browser(connection: ClientConnection, send: Send, note_use: Callab
 
 
 def _sendable(code: int) -> int:
-    """Codes 1005, 1006 and 1015 only tell that there was none."""
+    """Return a close code that may be sent: 1005, 1006 and 1015 only mean that none was received."""
     if code == _NO_CODE:
         return 1000
     return code if code in range(3000, 5000) or code in {1000, 1001, 1002, 1003, *range(1007, 1015)} else _FAILED
 
 
 def _short(reason: str) -> str:
-    return reason.encode()[:_LONGEST_REASON].decode(errors="ignore")
+    return reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore")

@@ -1,20 +1,22 @@
-"""`/account`: who is signed in, what he may do, for how long; and out again."""
+"""`/account`: the signed-in user, what they may do and for how long, and signing out."""
 
 import shlex
 
 from fastapi import APIRouter, Response
 
 from muster.core.model.token import Scope
-from muster.web.visitor import Visiting
+from muster.web.viewer import CurrentViewer
 
 router = APIRouter(include_in_schema=False)
-_MAY = {
+_SCOPE_TEXTS = {
     Scope.ADMIN: "sees and changes everything, and submits for others",
-    Scope.USER: "sees and changes what is yours",
-    Scope.READ: "sees what is yours, and changes nothing",
+    Scope.USER: "sees and changes your own sessions and folders",
+    Scope.READ: "sees your own sessions and folders, and changes nothing",
 }
 
 
 @router.get("/account")
-def account(visitor: Visiting) -> Response:
-    return visitor.page("account.html", may=_MAY[visitor.token.scope], quoted_user=shlex.quote(visitor.user))
+def account(viewer: CurrentViewer) -> Response:
+    return viewer.page(
+        "account.html", scope_text=_SCOPE_TEXTS[viewer.token.scope], quoted_user=shlex.quote(viewer.user)
+    )

@@ -1,10 +1,10 @@
-"""Errors on pages: where to sign in, else one line in the page's alert region or on a page of its own."""
+"""Errors on pages: a redirect to sign in, one line in the page's alert region, or a page of its own."""
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from muster.web.problems import Problem
-from muster.web.visitor import html, is_htmx, sign_in_path
+from muster.web.viewer import html, is_htmx, sign_in_path
 
 
 def to_sign_in(request: Request) -> Response:
@@ -14,9 +14,9 @@ def to_sign_in(request: Request) -> Response:
     return RedirectResponse(path, 303)
 
 
-def error_page(request: Request, told: Problem, headers: dict[str, str]) -> Response:
+def error_page(request: Request, found: Problem, headers: dict[str, str]) -> Response:
     block = "problem" if is_htmx(request) else None
-    response = html("problem.html", block, {"request": request, "problem": told, "visitor": None}, told.status)
+    response = html("problem.html", block, {"request": request, "problem": found, "viewer": None}, found.status)
     response.headers.update(headers)
     if is_htmx(request):
         response.headers.update({"HX-Retarget": "#problem", "HX-Reswap": "innerHTML"})

@@ -1,4 +1,4 @@
-"""`/folders`: data folders, one's own and those that others share; made, shared, limited, removed."""
+"""`/folders`: a user's data folders and those that others share with them; create, share, limit and remove them."""
 
 from typing import Annotated
 from urllib.parse import quote
@@ -12,100 +12,102 @@ from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes, parse_bytes
 from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
 from muster.service.folders.views import FolderDetails
-from muster.web.visitor import Visiting, Visitor
+from muster.web.viewer import CurrentViewer, Viewer
 
 router = APIRouter(prefix="/folders", include_in_schema=False)
 Text = Annotated[str, Query(max_length=255, pattern=r"^[^\x00]*$")]
 Named = Annotated[str, Path(max_length=255, pattern=r"^[^\x00]*$")]
-Filled = Annotated[str, Form(max_length=255, pattern=r"^[^\x00]*$")]
+Typed = Annotated[str, Form(max_length=255, pattern=r"^[^\x00]*$")]
 
 
 @router.get("")
 def folders(
-    visitor: Visiting, *, project: Text = DEFAULT_PROJECT, everybody: bool = False, sizes: bool = False
+    viewer: CurrentViewer, *, project: Text = DEFAULT_PROJECT, everybody: bool = False, sizes: bool = False
 ) -> Response:
-    """With `sizes` the agents are asked how much the folders hold, which takes seconds."""
-    wanted = FolderQuery(everything=everybody, project=project.strip() or DEFAULT_PROJECT, sizes=sizes)
-    told = visitor.backend.folders.search(wanted)
-    return visitor.page(
+    """List the folders. With `sizes`, agents measure them, which takes seconds."""
+    query = FolderQuery(everything=everybody, project=project.strip() or DEFAULT_PROJECT, sizes=sizes)
+    listing = viewer.backend.folders.search(query)
+    return viewer.page(
         "folders.html",
-        told=told,
-        project=wanted.project,
-        everybody=everybody and visitor.is_admin,
+        listing=listing,
+        project=query.project,
+        everybody=everybody and viewer.is_admin,
         sizes=sizes,
         path_of=_path,
     )
 
 
 @router.post("")
-def create(visitor: Visiting, *, name: Filled = "", quota: Filled = "", owner: Filled = "") -> Response:
-    told = visitor.backend.folders.create(name.strip(), owner.strip() or None, _quota(quota))
-    return visitor.go(_path(told.items[0].folder))
+def create(viewer: CurrentViewer, *, name: Typed = "", quota: Typed = "", owner: Typed = "") -> Response:
+    listing = viewer.backend.folders.create(name.strip(), owner.strip() or None, _quota(quota))
+    return viewer.go(_path(listing.items[0].folder))
 
 
 @router.get("/{owner}/{name}")
-def folder(visitor: Visiting, owner: Named, name: Named, *, project: Text = "", sizes: bool = False) -> Response:
-    told = visitor.backend.folders.show(name, owner, project=project or DEFAULT_PROJECT, sizes=sizes)
-    (shown,) = told.items
-    return visitor.page(
+def folder(viewer: CurrentViewer, owner: Named, name: Named, *, project: Text = "", sizes: bool = False) -> Response:
+    listing = viewer.backend.folders.show(name, owner, project=project or DEFAULT_PROJECT, sizes=sizes)
+    (details,) = listing.items
+    return viewer.page(
         "folder.html",
-        told=shown,
-        problems=told.problems,
+        details=details,
+        problems=listing.problems,
         sizes=sizes,
         project=project,
-        path=_path(shown.folder),
+        path=_path(details.folder),
         home=HOME,
-        may_change=_may_change(visitor, shown),
+        may_change=_may_change(viewer, details),
     )
 
 
 @router.post("/{owner}/{name}/share")
-def share(visitor: Visiting, owner: Named, name: Named, *, whom: Filled = "", access: Filled = "ro") -> Response:
+def share(viewer: CurrentViewer, owner: Named, name: Named, *, whom: Typed = "", access: Typed = "ro") -> Response:
     if access not in {"ro", "rw"}:
         raise BadInputError(f"access: there is no {access!r}; use ro or rw")
-    visitor.backend.folders.share(name, owner, whom.strip(), read_only=access == "ro")
-    return visitor.said(f"{whom.strip()} may mount {name}, {'read-only' if access == 'ro' else 'to read and write'}")
+    viewer.backend.folders.share(name, owner, whom.strip(), read_only=access == "ro")
+    return viewer.announce(f"{whom.strip()} may mount {name}, {'read-only' if access == 'ro' else 'to read and write'}")
 
 
 @router.post("/{owner}/{name}/unshare")
-def unshare(visitor: Visiting, owner: Named, name: Named, *, whom: Filled = "") -> Response:
-    keep = visitor.backend.folders.unshare(name, owner, whom)
-    rest = f"; these keep it until they end: {named(keep)}" if keep else ""
-    return visitor.said(f"{name} is no longer shared with {whom}{rest}")
+def unshare(viewer: CurrentViewer, owner: Named, name: Named, *, whom: Typed = "") -> Response:
+    mounters = viewer.backend.folders.unshare(name, owner, whom)
+    rest = f"; sessions that keep it until they end: {named(mounters)}" if mounters else ""
+    return viewer.announce(f"{name} is no longer shared with {whom}{rest}")
 
 
 @router.post("/{owner}/{name}/quota")
-def set_quota(visitor: Visiting, owner: Named, name: Named, *, quota: Filled = "") -> Response:
-    most = _quota(quota)
-    told = visitor.backend.folders.set_quota(name, owner, most)
-    unenforced = [told.use.unenforced for told in told.items if told.use]
-    text = f"{name} may hold {'any amount' if most is None else format_bytes(most)}"
+def set_quota(viewer: CurrentViewer, owner: Named, name: Named, *, quota: Typed = "") -> Response:
+    quota_bytes = _quota(quota)
+    listing = viewer.backend.folders.set_quota(name, owner, quota_bytes)
+    unenforced = [details.use.unenforced for details in listing.items if details.use]
+    text = f"{name} may hold {'any amount' if quota_bytes is None else format_bytes(quota_bytes)}"
     agents = ", ".join(sorted(agent for by_agent in unenforced for agent in by_agent))
-    return visitor.said(f"{text}; not enforced on {agents}" if agents else text)
+    return viewer.announce(f"{text}; not enforced on {agents}" if agents else text)
 
 
 @router.post("/{owner}/{name}/remove")
-def remove(visitor: Visiting, owner: Named, name: Named, *, confirmed: Filled = "") -> Response:
-    """`confirmed` is the folder's name, written once more."""
+def remove(viewer: CurrentViewer, owner: Named, name: Named, *, confirmed: Typed = "") -> Response:
+    """Remove the folder with its data; `confirmed` must be its name."""
     if confirmed.strip() != name:
-        raise BadInputError(f"confirmed: write the folder's name, {name}, to remove it with all that is in it")
-    removed = visitor.backend.folders.remove(name, owner, lambda _agent: None)
+        raise BadInputError(f"confirmed: write the folder's name, {name}, to remove it with all its data")
+    removed = viewer.backend.folders.remove(name, owner, lambda _agent: None)
     if removed.left is None:
-        return visitor.go("/folders")
+        return viewer.go("/folders")
     agents = ", ".join(removed.left.left_on)
-    return visitor.said(f"nobody can mount {name} any more; it is still on {agents}: remove it again when that answers")
+    return viewer.announce(
+        f"{name} can no longer be mounted. Its data is still on {agents}: remove it again once these answer"
+    )
 
 
 def _path(folder: Folder) -> str:
     return f"/folders/{quote(folder.owner, safe='')}/{quote(folder.name, safe='')}"
 
 
-def _may_change(visitor: Visitor, told: FolderDetails) -> bool:
-    return visitor.may_change and (visitor.is_admin or told.folder.owner == visitor.user)
+def _may_change(viewer: Viewer, details: FolderDetails) -> bool:
+    return viewer.may_change and (viewer.is_admin or details.folder.owner == viewer.user)
 
 
 def _quota(text: str) -> int | None:
-    """Nothing and `none` are no quota. Raises BadInputError."""
+    """Return the quota in bytes; None for an empty text or `none`. Raises BadInputError."""
     if text.strip() in {"", "none"}:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`/images`: the image catalog, as far as the visitor may know of it."""
+"""`/images`: the image catalog, as far as the viewer may see it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Response
 
 from muster.core.values.slots import Slots, format_bytes, format_slots
-from muster.web.visitor import Visiting
+from muster.web.viewer import CurrentViewer
 
 router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ShownVersion:
-    """One image that a session may have. `word` is what it is asked for by, `held_by` the agents that have it."""
+class VersionRow:
+    """One image that sessions may use. `image_name` is how to name it, `held_by` the agents that have it."""
 
     version: str
-    word: str
+    image_name: str
     launch: str
     aliases: Sequence[str]
     reference: str
     architecture: str
-    least: str
+    needs: str
     size: str
     held_by: Sequence[str]
-    differ: int
+    builds: int
     is_default: bool
     is_site_default: bool
     users: Sequence[str]
@@ -36,24 +36,24 @@ class ShownVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownImage:
+class CatalogImage:
     """A name of the catalog with its versions."""
 
     name: str
     description: str
     labels: Mapping[str, str]
-    versions: Sequence[ShownVersion]
+    versions: Sequence[VersionRow]
 
 
 @router.get("/images")
-def images(visitor: Visiting) -> Response:
-    listed = visitor.backend.images()
-    agents = len(visitor.backend.agents({}))
-    return visitor.page("images.html", images=shown_images(listed), agents=agents)
+def images(viewer: CurrentViewer) -> Response:
+    listed = viewer.backend.images()
+    agents = len(viewer.backend.agents({}))
+    return viewer.page("images.html", images=catalog_images(listed), agents=agents)
 
 
-def shown_images(listed: Sequence[Mapping[str, Any]]) -> list[ShownImage]:
-    """In the catalog's order, versions of one name together."""
+def catalog_images(listed: Sequence[Mapping[str, Any]]) -> list[CatalogImage]:
+    """Return the images in the catalog's order, with the versions of one name together."""
     order = {name: number for number, name in enumerate(dict.fromkeys(image["name"] for image in listed))}
     ordered = sorted(listed, key=lambda image: order[image["name"]])
     found = []
@@ -61,27 +61,27 @@ def shown_images(listed: Sequence[Mapping[str, Any]]) -> list[ShownImage]:
         versions = list(group)
         described = next((image for image in versions if image["is_default_version"]), versions[0])
         found.append(
-            ShownImage(
-                name, described["description"], described["labels"], [_shown_version(image) for image in versions]
+            CatalogImage(
+                name, described["description"], described["labels"], [_version_row(image) for image in versions]
             )
         )
     return found
 
 
-def _shown_version(image: Mapping[str, Any]) -> ShownVersion:
-    word = image["name"] if image["is_default_version"] else f"{image['name']}:{image['version']}"
+def _version_row(image: Mapping[str, Any]) -> VersionRow:
+    image_name = image["name"] if image["is_default_version"] else f"{image['name']}:{image['version']}"
     size = image["size_bytes"]
-    return ShownVersion(
+    return VersionRow(
         version=image["version"],
-        word=word,
-        launch=f"/launch?{urlencode({'image': word})}",
+        image_name=image_name,
+        launch=f"/launch?{urlencode({'image': image_name})}",
         aliases=image["aliases"],
         reference=image["reference"],
         architecture=image["architecture"] or "any",
-        least=_least(image["minimum"]),
+        needs=_needs(image["minimum"]),
         size="-" if size is None else format_bytes(size),
         held_by=image["agents"],
-        differ=len(image["image_ids"]),
+        builds=len(image["image_ids"]),
         is_default=image["is_default_version"],
         is_site_default=image["default"],
         users=image["users"],
@@ -90,6 +90,6 @@ def _shown_version(image: Mapping[str, Any]) -> ShownVersion:
     )
 
 
-def _least(minimum: Mapping[str, int]) -> str:
+def _needs(minimum: Mapping[str, int]) -> str:
     slots = Slots(minimum["cpu_milli"], minimum["mem_bytes"], minimum["fgpu_milli"], minimum["gpu"])
     return format_slots(slots) if slots != Slots() else "-"

@@ -1,4 +1,4 @@
-"""`/live`: which sessions change, for the pages; what they show of it they ask for themselves."""
+"""`/live`: an event for each change of a session, for the pages, which request themselves what they show of it."""
 
 import json
 from functools import lru_cache
@@ -9,22 +9,22 @@ from fastapi.responses import Response
 from muster.core.model.session import FINAL
 from muster.service.sessions.live import LiveChange
 from muster.web.streams.event_routes import LastEventId
-from muster.web.streams.listeners import listen
-from muster.web.visitor import Visiting
+from muster.web.streams.subscribers import event_stream
+from muster.web.viewer import CurrentViewer
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/live")
-async def live(request: Request, visitor: Visiting, *, last_event_id: LastEventId = None) -> Response:
-    return await listen(request, visitor.backend, _event, last_event_id, visitor.is_signed_in)
+async def live(request: Request, viewer: CurrentViewer, *, last_event_id: LastEventId = None) -> Response:
+    return await event_stream(request, viewer.backend, _event, last_event_id, viewer.is_signed_in)
 
 
-# Once for all who listen, not for each.
+# Encoded once for all subscribers.
 @lru_cache(maxsize=1000)
 def _event(live: LiveChange) -> str:
-    """`membership`: whether lists of sessions have one more, or one less."""
+    """Return a change as an event. `membership`: a list of sessions gets one more, or one less."""
     change = live.change
     membership = change.from_state is None or change.to_state in FINAL
-    told = {"id": change.session_id, "membership": membership}
-    return f"id: {change.id}\nevent: session\ndata: {json.dumps(told)}\n\n"
+    data = {"id": change.session_id, "membership": membership}
+    return f"id: {change.id}\nevent: session\ndata: {json.dumps(data)}\n\n"

@@ -1,4 +1,4 @@
-"""`/queue`: who starts when and why not yet; hold, release and cancel several at once."""
+"""`/queue`: when waiting sessions start and why not yet; hold, release and cancel several at once."""
 
 import time
 from datetime import UTC, datetime
@@ -10,8 +10,8 @@ from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.web.api.requests import note_sessions
-from muster.web.pages.queue_rows import MOST_ROWS, groups_of
-from muster.web.visitor import Visiting
+from muster.web.pages.queue_rows import MAX_ROWS, groups_of
+from muster.web.viewer import CurrentViewer
 
 router = APIRouter(include_in_schema=False)
 Selected = Annotated[list[str], Query(max_length=10_000)]
@@ -19,31 +19,31 @@ _DONE = {"hold": "held", "release": "released", "cancel": "cancelled"}
 
 
 @router.get("/queue")
-def queue(visitor: Visiting, selected: Selected = []) -> Response:  # noqa: B006 - FastAPI copies it
-    """The live part asks with those that are selected, so that they stay so."""
-    groups = groups_of(visitor.backend.visible_queue(), time.time(), _clock_text, frozenset(selected))
-    return visitor.page("queue.html", groups=groups, most_rows=MOST_ROWS)
+def queue(viewer: CurrentViewer, selected: Selected = []) -> Response:  # noqa: B006 - FastAPI copies it
+    """Show the queue. The live part sends the selected sessions, so that they stay selected."""
+    groups = groups_of(viewer.backend.visible_queue(), time.time(), _clock_text, frozenset(selected))
+    return viewer.page("queue.html", groups=groups, max_rows=MAX_ROWS)
 
 
 @router.post("/queue/change")
 def change(
     request: Request,
-    visitor: Visiting,
+    viewer: CurrentViewer,
     *,
     action: Annotated[str, Form(max_length=20)] = "",
     selected: Annotated[list[str], Form(max_length=10_000)] = [],  # noqa: B006
 ) -> Response:
-    """Raises BadInputError, and as the backend's own."""
+    """Change the selected sessions. Raises BadInputError, and as the backend's actions."""
     if action not in _DONE:
         raise BadInputError(f"action: there is no {action!r}; use {', '.join(_DONE)}")
     if not selected:
-        raise BadInputError("selected: no session is; select one or more in the table")
-    changed = _done(visitor.backend, action, selected)
+        raise BadInputError("selected: no session is selected; select one or more in the table")
+    changed = _change(viewer.backend, action, selected)
     note_sessions(request, changed)
-    return visitor.said(_told(changed, _DONE[action]))
+    return viewer.announce(_announcement(changed, _DONE[action]))
 
 
-def _done(backend: LocalBackend, action: str, selected: list[str]) -> list[Session]:
+def _change(backend: LocalBackend, action: str, selected: list[str]) -> list[Session]:
     match action:
         case "hold":
             return backend.hold(selected)
@@ -53,7 +53,7 @@ def _done(backend: LocalBackend, action: str, selected: list[str]) -> list[Sessi
             return backend.terminate(selected, only_pending=True)
 
 
-def _told(sessions: list[Session], done: str) -> str:
+def _announcement(sessions: list[Session], done: str) -> str:
     if len(sessions) == 1:
         return f"{sessions[0].name} is {done}"
     return f"{len(sessions)} sessions are {done}"

@@ -1,4 +1,4 @@
-"""What the page of the queue says of each session that waits."""
+"""The rows of the queue page: each waiting session with its place and why it waits."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from muster.core.whatif.start_estimate import start_told
 from muster.service.questions.queue import VisibleQueue
 from muster.service.questions.what_if import Queued
 
-MOST_ROWS = 200
-"""Of one resource group; a page of more is of no use to anybody."""
+MAX_ROWS = 200
+"""The most rows of one resource group; a longer page helps nobody."""
 
 _STARTING = "starts in the next pass of the scheduler"
 _STARTS, _HELD, _NEVER = "about to start", "held", "that can never start"
@@ -20,7 +20,7 @@ _STARTS, _HELD, _NEVER = "about to start", "held", "that can never start"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`position` is 0 for what is about to start; `more` are further lines on why it waits."""
+    """A waiting session. `position` is 0 if it is about to start; `more` are further lines on why it waits."""
 
     session: Session
     position: int
@@ -37,7 +37,7 @@ class Row:
 class Group:
     """A resource group's part of the queue.
 
-    `length` counts the places in it, also of those that may not be seen; `left_out` those that may be and have no row.
+    `length` counts all its places, `left_out` the visible sessions without a row.
     """
 
     name: str
@@ -48,18 +48,18 @@ class Group:
 
 
 def groups_of(
-    seen: VisibleQueue, now: float, clock_text: Callable[[float], str], selected: frozenset[str]
+    visible: VisibleQueue, now: float, clock_text: Callable[[float], str], selected: frozenset[str]
 ) -> list[Group]:
-    """Every resource group in which something waits, by name; `selected` are ids of sessions."""
-    around = Surroundings(now, clock_text, seen.names)
-    found: dict[str, list[Queued]] = {name: [] for name in sorted(seen.lengths)}
-    for queued in seen.queued:
+    """Return the resource groups with waiting sessions, by name; `selected` are ids of sessions."""
+    around = Surroundings(now, clock_text, visible.names)
+    found: dict[str, list[Queued]] = {name: [] for name in sorted(visible.lengths)}
+    for queued in visible.queued:
         found[queued.session.spec.resource_group].append(queued)
-    return [_group(name, seen.lengths[name], queued, around, selected) for name, queued in found.items()]
+    return [_group(name, visible.lengths[name], queued, around, selected) for name, queued in found.items()]
 
 
 def _group(name: str, length: int, queued: Sequence[Queued], around: Surroundings, selected: frozenset[str]) -> Group:
-    rows = [_row(one, around, selected) for one in queued[:MOST_ROWS]]
+    rows = [_row(one, around, selected) for one in queued[:MAX_ROWS]]
     return Group(name, length, rows, len(queued) - len(rows), _summary(queued, length))
 
 
@@ -79,16 +79,16 @@ def _row(queued: Queued, around: Surroundings, selected: frozenset[str]) -> Row:
 
 
 def _summary(queued: Sequence[Queued], length: int) -> str:
-    """`5 sessions wait, 2 of them yours: 1 held, 1 that can never start; 1 about to start`.
+    """Return a line such as `5 sessions wait, 2 of them yours: 1 held, 1 that can never start; 1 about to start`.
 
-    The kinds are of those that may be seen.
+    It counts kinds of visible sessions only.
     """
     kinds = Counter(_kind(one) for one in queued)
     starting = kinds.pop(_STARTS, 0)
-    seen = len(queued) - starting
+    visible = len(queued) - starting
     text = f"{length or 'no'} {'session waits' if length == 1 else 'sessions wait'}"
-    if seen < length:
-        text += f", {seen or 'none'} of them yours"
+    if visible < length:
+        text += f", {visible or 'none'} of them yours"
     parts = [f"{kinds[kind]} {kind}" for kind in (_HELD, _NEVER) if kinds[kind]]
     text += f": {', '.join(parts)}" if parts else ""
     return f"{text}; {starting} {_STARTS}" if starting else text
@@ -103,6 +103,6 @@ def _kind(queued: Queued) -> str:
 
 
 def _why(wait: Wait) -> str:
-    """The message, without the code that stands beside it."""
+    """Return the message without the code, which is shown beside it."""
     prefix = f"{wait.code.replace('-', ' ')}: "
     return wait.message.removeprefix(prefix)

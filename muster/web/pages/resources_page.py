@@ -1,4 +1,4 @@
-"""`/resources`: what agents have, who has which part of which GPU, and use over time; drain and resume."""
+"""`/resources`: the agents' capacity, their GPU shares, and usage over time; drain and resume."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from muster.core.values.slots import Slots, total
 from muster.service.agents.resources import AgentResources
 from muster.web.drawing.gpu_picture import GpuCard, gpu_cards
 from muster.web.pages.usage.plots import SPAN_NAMES, UsePlots, use_plots
-from muster.web.visitor import Visiting
+from muster.web.viewer import CurrentViewer
 
 router = APIRouter(include_in_schema=False)
-_MOST_OF_A_GROUP = 20
+_FIRST_AGENTS = 20
 _PAGE = 100
 AgentId = Annotated[str, Path(max_length=255)]
 Span = Annotated[str, Query(max_length=20)]
@@ -23,16 +23,16 @@ Span = Annotated[str, Query(max_length=20)]
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """`sessions` are those that the visitor sees, by id and name, with how many of their kernels are on the agent."""
+    """An agent. `sessions` are the visible ones by id and name, with the number of their kernels on the agent."""
 
-    seen: AgentResources
+    resources: AgentResources
     sessions: Sequence[tuple[str, str, int]]
     gpus: Sequence[GpuCard]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPart:
-    """A resource group with the first of its agents; `states` counts all of them."""
+    """A resource group with a page of its agents; `states` counts all of them."""
 
     name: str
     rows: Sequence[AgentRow]
@@ -44,22 +44,22 @@ class GroupPart:
 
 
 @router.get("/resources")
-def resources(
-    visitor: Visiting,
+def resources_page(
+    viewer: CurrentViewer,
     span: Span = "hour",
     group: Annotated[str | None, Query(max_length=255)] = None,
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
 ) -> Response:
-    """All groups with the first agents of each, or one group with its agents page by page."""
-    uses = visitor.backend.resources.use_by_group(span)
+    """Show all groups with the first agents of each, or one group with its agents page by page."""
+    uses = viewer.backend.resources.use_by_group(span)
     if group is not None and group not in uses:
         raise NotFoundError(f"group: there is no agent in {group!r}; choose one of those at /resources")
     by_group: dict[str, list[AgentResources]] = {name: [] for name in uses if group in {None, name}}
-    for seen in visitor.backend.resources.agents():
-        if seen.agent.resource_group in by_group:
-            by_group[seen.agent.resource_group].append(seen)
-    begin, size = (0, _MOST_OF_A_GROUP) if group is None else ((page - 1) * _PAGE, _PAGE)
-    return visitor.page(
+    for resources in viewer.backend.resources.agents():
+        if resources.agent.resource_group in by_group:
+            by_group[resources.agent.resource_group].append(resources)
+    begin, size = (0, _FIRST_AGENTS) if group is None else ((page - 1) * _PAGE, _PAGE)
+    return viewer.page(
         "resources.html",
         groups=[
             _group(name, agents, use_plots(uses[name], f"group {name}"), begin, size)
@@ -74,56 +74,59 @@ def resources(
 
 
 @router.get("/resources/{agent}")
-def resource(visitor: Visiting, agent: AgentId, span: Span = "hour") -> Response:
-    seen = visitor.backend.resources.agent(agent)
-    known = visitor.backend.known_images().images
-    return visitor.page(
+def agent_page(viewer: CurrentViewer, agent: AgentId, span: Span = "hour") -> Response:
+    resources = viewer.backend.resources.agent(agent)
+    images = viewer.backend.known_images().images
+    return viewer.page(
         "resource.html",
-        row=_row(seen),
-        plots=use_plots(visitor.backend.resources.use(span, agent=agent), f"agent {agent}"),
-        images=[image.version.reference for image in known if agent in image.held_by],
+        row=_row(resources),
+        plots=use_plots(viewer.backend.resources.use(span, agent=agent), f"agent {agent}"),
+        images=[image.version.reference for image in images if agent in image.held_by],
         span=span,
         spans=SPAN_NAMES,
     )
 
 
 @router.post("/resources/{agent}/drain")
-def drain(visitor: Visiting, agent: AgentId, reason: Annotated[str, Form(max_length=1000)] = "") -> Response:
-    changed = visitor.backend.drain(agent, reason.strip())
-    return visitor.said(f"{agent} is drained: no session starts there" if changed else f"{agent} was drained already")
+def drain(viewer: CurrentViewer, agent: AgentId, reason: Annotated[str, Form(max_length=1000)] = "") -> Response:
+    changed = viewer.backend.drain(agent, reason.strip())
+    return viewer.announce(
+        f"{agent} is drained: no session starts there" if changed else f"{agent} was drained already"
+    )
 
 
 @router.post("/resources/{agent}/resume")
-def resume(visitor: Visiting, agent: AgentId) -> Response:
-    changed = visitor.backend.resume(agent)
-    return visitor.said(f"{agent} takes sessions again" if changed else f"{agent} was not drained")
+def resume(viewer: CurrentViewer, agent: AgentId) -> Response:
+    changed = viewer.backend.resume(agent)
+    return viewer.announce(f"{agent} takes sessions again" if changed else f"{agent} was not drained")
 
 
 def _group(name: str, agents: Sequence[AgentResources], plots: UsePlots, begin: int, size: int) -> GroupPart:
-    """Those that are in trouble come first."""
-    ordered = sorted(agents, key=lambda seen: (seen.agent.takes_sessions, seen.agent.id))
+    """Return a page of the group's agents; those that take no sessions come first."""
+    ordered = sorted(agents, key=lambda one: (one.agent.takes_sessions, one.agent.id))
     return GroupPart(
         name=name,
-        rows=[_row(seen) for seen in ordered[begin : begin + size]],
+        rows=[_row(one) for one in ordered[begin : begin + size]],
         agents=len(agents),
         states=_states(agents),
-        capacity=total(seen.agent.capacity for seen in agents),
-        used=total(seen.used for seen in agents),
+        capacity=total(one.agent.capacity for one in agents),
+        used=total(one.used for one in agents),
         plots=plots,
     )
 
 
 def _states(agents: Iterable[AgentResources]) -> str:
-    """Such as `3 ALIVE, 1 LOST; 1 drained`."""
+    """Return a line such as `3 ALIVE, 1 LOST; 1 drained`."""
     agents = list(agents)
-    counts = {state: sum(seen.agent.state is state for seen in agents) for state in AgentState}
-    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    drained = sum(bool(seen.drain) for seen in agents)
-    return f"{told}; {drained} drained" if drained else told
+    counts = {state: sum(one.agent.state is state for one in agents) for state in AgentState}
+    text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    drained = sum(bool(one.drain) for one in agents)
+    return f"{text}; {drained} drained" if drained else text
 
 
-def _row(seen: AgentResources) -> AgentRow:
+def _row(resources: AgentResources) -> AgentRow:
     sessions: dict[str, tuple[str, int]] = {}
-    for session, _ in seen.kernels:
+    for session, _ in resources.kernels:
         sessions[session.id] = (session.name, sessions.get(session.id, ("", 0))[1] + 1)
-    return AgentRow(seen, [(key, name, count) for key, (name, count) in sessions.items()], gpu_cards(seen.gpus))
+    counted = [(key, name, count) for key, (name, count) in sessions.items()]
+    return AgentRow(resources, counted, gpu_cards(resources.gpus))

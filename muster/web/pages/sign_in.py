@@ -1,4 +1,4 @@
-"""`/sign-in`: a token for a cookie. `/sign-out`."""
+"""`/sign-in`, which exchanges a token for a cookie, and `/sign-out`."""
 
 from typing import Annotated
 
@@ -7,9 +7,9 @@ from fastapi.responses import RedirectResponse, Response
 
 from muster.service.identity.tokens import NoTokenError
 from muster.web.caller import FailureLimit, service_of
-from muster.web.visitor import (
+from muster.web.viewer import (
+    CurrentViewer,
     ForeignPageError,
-    Visiting,
     cookie_name,
     html,
     is_same_origin,
@@ -18,7 +18,7 @@ from muster.web.visitor import (
 )
 
 router = APIRouter(include_in_schema=False)
-Next = Annotated[str, Query(alias="next", max_length=2000)]
+ReturnTo = Annotated[str, Query(alias="next", max_length=2000)]
 
 
 @router.get("/")
@@ -27,15 +27,15 @@ def home() -> Response:
 
 
 @router.get("/sign-in")
-def sign_in_page(request: Request, *, wanted: Next = "/") -> Response:
-    return _page(request, wanted, "")
+def sign_in_page(request: Request, *, return_to: ReturnTo = "/") -> Response:
+    return _page(request, return_to, "")
 
 
 @router.post("/sign-in")
 def sign_in_with_token(
-    request: Request, *, token: Annotated[str, Form(max_length=1000)] = "", wanted: Next = "/"
+    request: Request, *, token: Annotated[str, Form(max_length=1000)] = "", return_to: ReturnTo = "/"
 ) -> Response:
-    """Raises TooManyError, and ForeignPageError: nobody is signed in as somebody else by another site's page."""
+    """Sign in. Raises TooManyError and ForeignPageError: another site's page must not sign a user in as another one."""
     if not is_same_origin(request):
         raise ForeignPageError
     limit: FailureLimit = request.app.state.failures
@@ -45,11 +45,11 @@ def sign_in_with_token(
     try:
         found = tokens.of_secret(token.strip())
     except NoTokenError as error:
-        limit.failed(address)
-        return _page(request, wanted, str(error), 401)
+        limit.record_failure(address)
+        return _page(request, return_to, str(error), 401)
     request.state.caller = found
     secret, lifetime_s = tokens.sign_in(found)
-    response = RedirectResponse(local_path(wanted), 303)
+    response = RedirectResponse(local_path(return_to), 303)
     response.set_cookie(
         cookie_name(request),
         secret,
@@ -62,12 +62,12 @@ def sign_in_with_token(
 
 
 @router.post("/sign-out")
-def sign_out_of_it(request: Request, visitor: Visiting) -> Response:
+def sign_out_of_pages(request: Request, viewer: CurrentViewer) -> Response:
     service_of(request).tokens.sign_out(request.cookies[cookie_name(request)])
-    response = visitor.go("/sign-in")
+    response = viewer.go("/sign-in")
     response.delete_cookie(cookie_name(request), secure=is_secure(request), httponly=True, samesite="lax")
     return response
 
 
-def _page(request: Request, wanted: str, error: str, status: int = 200) -> Response:
-    return html("sign_in.html", None, {"request": request, "next": wanted, "error": error, "visitor": None}, status)
+def _page(request: Request, return_to: str, error: str, status: int = 200) -> Response:
+    return html("sign_in.html", None, {"request": request, "next": return_to, "error": error, "viewer": None}, status)

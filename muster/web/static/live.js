@@ -1,46 +1,53 @@
-// Keeps what is marked data-live up to date: one stream tells which sessions change, and the parts that show them ask
-// for themselves again; no oftener than once a second, and never so often that the server does little else.
+// Keeps the parts of a page that are marked data-live up to date. One event stream says which sessions change. The
+// parts that show them request themselves again: at most once a second, and less often while the server is slow.
 
-const LEAST_MS = 1000;
-const PATIENCE = 10;
-const AGES_MS = 5000;
-const waiting = new WeakMap();
+const MIN_INTERVAL_MS = 1000;
+// The pause between two refreshes of a part, in multiples of what the last one took.
+const PAUSE_FACTOR = 10;
+const AGES_INTERVAL_MS = 5000;
+const RECONNECT_MS = 5000;
+const refreshStates = new WeakMap();
 let source = null;
 
-// What a reader has opened stays open when the part that it is in refreshes: the server does not know of it.
+// The server does not know which details a reader has opened. They stay open when their part is refreshed.
 const { callbacks } = Idiomorph.defaults;
-const before = callbacks.beforeAttributeUpdated;
-callbacks.beforeAttributeUpdated = (name, element, change) =>
-  name === "open" && element.localName === "details" ? false : before(name, element, change);
+const mayUpdateAttribute = callbacks.beforeAttributeUpdated;
+callbacks.beforeAttributeUpdated = (name, element, mutation) =>
+  name === "open" && element.localName === "details" ? false : mayUpdateAttribute(name, element, mutation);
 
-function concerns(part, change) {
-  const wanted = part.dataset.live;
-  if (wanted === "all") return true;
-  if (wanted === "rows") return change.membership || part.querySelector(`#session-${CSS.escape(change.id)}`) !== null;
-  return wanted.split(" ").includes(change.id);
+function shows(part, change) {
+  const scope = part.dataset.live;
+  if (scope === "all") return true;
+  if (scope === "rows") return change.membership || part.querySelector(`#session-${CSS.escape(change.id)}`) !== null;
+  return scope.split(" ").includes(change.id);
+}
+
+function refreshStateOf(part, beganAt = 0) {
+  const state = refreshStates.get(part) ?? { timer: null, nextAt: 0, beganAt, isRefreshing: false };
+  refreshStates.set(part, state);
+  return state;
 }
 
 function refresh(part) {
-  const state = waiting.get(part) ?? { timer: null, next: 0, began: 0 };
-  waiting.set(part, state);
+  const state = refreshStateOf(part);
   if (state.timer !== null) return;
   state.timer = setTimeout(() => {
     state.timer = null;
     if (!part.isConnected || document.hidden) return;
-    state.began = performance.now();
-    state.next = state.began + LEAST_MS;
-    state.asks = true;
+    state.beganAt = performance.now();
+    state.nextAt = state.beganAt + MIN_INTERVAL_MS;
+    state.isRefreshing = true;
     htmx.trigger(part, "live");
-  }, Math.max(0, state.next - performance.now()));
+  }, Math.max(0, state.nextAt - performance.now()));
 }
 
 document.addEventListener("htmx:afterRequest", (event) => {
-  const state = waiting.get(event.detail.elt);
-  // A part may ask for other reasons too, such as that somebody types.
-  if (!state?.asks) return;
-  state.asks = false;
+  const state = refreshStates.get(event.detail.elt);
+  // A part sends requests for other reasons too, such as input in a form.
+  if (!state?.isRefreshing) return;
+  state.isRefreshing = false;
   const now = performance.now();
-  state.next = now + Math.max(LEAST_MS, PATIENCE * (now - state.began));
+  state.nextAt = now + Math.max(MIN_INTERVAL_MS, PAUSE_FACTOR * (now - state.beganAt));
 });
 
 function refreshAll() {
@@ -50,51 +57,51 @@ function refreshAll() {
 function listen() {
   if (source || document.hidden || !document.querySelector("[data-live]")) return;
   source = new EventSource("/live");
-  let missed = false;
+  let wasInterrupted = false;
   source.addEventListener("open", () => {
-    if (missed) refreshAll();
-    missed = false;
+    if (wasInterrupted) refreshAll();
+    wasInterrupted = false;
   });
   source.addEventListener("error", () => {
-    missed = true;
-    // A browser gives up where the answer was an error; then it was a moment of the server's.
+    wasInterrupted = true;
+    // A browser does not reconnect by itself after an error status, such as that of a server that is starting.
     if (source.readyState === EventSource.CLOSED) {
       source = null;
-      setTimeout(listen, 5000);
+      setTimeout(listen, RECONNECT_MS);
     }
   });
   source.addEventListener("session", (event) => {
     const change = JSON.parse(event.data);
-    for (const part of document.querySelectorAll("[data-live]")) if (concerns(part, change)) refresh(part);
+    for (const part of document.querySelectorAll("[data-live]")) if (shows(part, change)) refresh(part);
   });
 }
 
-function every() {
+function refreshPeriodically() {
   if (document.hidden) return;
   const now = performance.now();
   for (const part of document.querySelectorAll("[data-every]")) {
-    const state = waiting.get(part) ?? { timer: null, next: 0, began: now };
-    waiting.set(part, state);
-    if (now - state.began >= 1000 * Number(part.dataset.every)) refresh(part);
+    if (now - refreshStateOf(part, now).beganAt >= 1000 * Number(part.dataset.every)) refresh(part);
   }
 }
 
 const UNITS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
-function age(seconds) {
+// As format_duration of the server.
+function durationText(seconds) {
   const parts = [];
+  let rest = seconds;
   for (const [unit, size] of UNITS) {
-    const amount = Math.floor(seconds / size);
-    seconds -= amount * size;
+    const amount = Math.floor(rest / size);
+    rest -= amount * size;
     if (amount) parts.push(`${amount}${unit}`);
   }
   return parts.slice(0, 2).join("") || "0s";
 }
 
-function ages() {
+function updateAges() {
   if (document.hidden) return;
   for (const time of document.querySelectorAll("time[data-age]")) {
-    const text = age(Math.max(0, Math.floor((Date.now() - Date.parse(time.dateTime)) / 1000)));
+    const text = durationText(Math.max(0, Math.floor((Date.now() - Date.parse(time.dateTime)) / 1000)));
     if (time.textContent !== text) time.textContent = text;
   }
 }
@@ -109,6 +116,6 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 addEventListener("pagehide", () => source?.close());
-setInterval(every, 1000);
-setInterval(ages, AGES_MS);
+setInterval(refreshPeriodically, 1000);
+setInterval(updateAges, AGES_INTERVAL_MS);
 listen();

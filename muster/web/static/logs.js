@@ -1,29 +1,30 @@
-// A kernel's log: read as it comes, followed, searched in the page.
+// A container's log: shown as it comes, followed, and searched in the page.
 
-const MOST_CHARACTERS = 20_000_000;
-const LONGEST_LINE = 10_000;
+const MAX_CHARACTERS = 20_000_000;
+const MAX_LINE_LENGTH = 10_000;
+const MAX_MATCHES = 5_000;
+// Text that is received but not shown yet. Beyond it, the server has to wait.
+const MAX_PENDING_CHARACTERS = 4_000_000;
 const BLOCK_LINES = 500;
-const MOST_MATCHES = 5_000;
-const MOST_WAITING = 4_000_000;
-const SHOW_MS = 100;
-const SEARCH_AGAIN_MS = 1000;
+const SHOW_INTERVAL_MS = 100;
+const SEARCH_INTERVAL_MS = 1000;
 const NEAR_END_PX = 40;
 
-// What terminals take for colours, movements of the cursor and titles (ECMA-48), and other control characters.
+// Control sequences of terminals (ECMA-48), such as colours, cursor movements and titles.
 const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-Z\\^-~])/g;
 const CONTROLS = /[\x00-\x08\x0b-\x1f\x7f]/g;
 
-function plain(line) {
+function plainText(line) {
   const text = line.replace(ESCAPES, "").replace(/\r+$/, "");
-  // A progress bar goes back to the start of its line to write it anew.
+  // A progress bar overwrites its line from the start after each carriage return.
   return text.slice(text.lastIndexOf("\r") + 1).replace(CONTROLS, "");
 }
 
-// The lines, in text nodes of some hundreds each: the oldest are dropped a node at a time.
-class Lines {
-  constructor(place, most) {
-    this.place = place;
-    this.most = most;
+// The shown lines, in text nodes of some hundred lines each: the oldest are dropped node by node.
+class LogLines {
+  constructor(element, maxLines) {
+    this.element = element;
+    this.maxLines = maxLines;
     this.clear();
   }
 
@@ -31,39 +32,40 @@ class Lines {
     this.blocks = [];
     this.count = this.characters = 0;
     this.isCut = false;
-    this.open = "";
-    this.last = document.createTextNode("");
-    this.place.replaceChildren(this.last);
+    this.unfinishedLine = "";
+    this.lastNode = document.createTextNode("");
+    this.element.replaceChildren(this.lastNode);
   }
 
   add(text) {
-    const lines = (this.open + text).split("\n");
-    this.open = lines.pop();
-    if (this.open.length > LONGEST_LINE) {
-      const back = this.open.lastIndexOf("\r", this.open.length - 2) + 1;
-      if (back) {
-        this.open = this.open.slice(back);
+    const lines = (this.unfinishedLine + text).split("\n");
+    this.unfinishedLine = lines.pop();
+    if (this.unfinishedLine.length > MAX_LINE_LENGTH) {
+      const lineStart = this.unfinishedLine.lastIndexOf("\r", this.unfinishedLine.length - 2) + 1;
+      if (lineStart) {
+        this.unfinishedLine = this.unfinishedLine.slice(lineStart);
       } else {
-        lines.push(this.open);
-        this.open = "";
+        lines.push(this.unfinishedLine);
+        this.unfinishedLine = "";
       }
     }
     for (let start = 0; start < lines.length; ) {
       const block = this.blockWithRoom();
-      const some = lines.slice(start, start + BLOCK_LINES - block.lines);
-      const shown = some.map((line) => `${plain(line)}\n`).join("");
-      block.node.appendData(shown);
-      block.lines += some.length;
-      this.count += some.length;
-      this.characters += shown.length;
-      start += some.length;
+      const added = lines.slice(start, start + BLOCK_LINES - block.lines);
+      const addedText = added.map((line) => `${plainText(line)}\n`).join("");
+      block.node.appendData(addedText);
+      block.lines += added.length;
+      this.count += added.length;
+      this.characters += addedText.length;
+      start += added.length;
     }
-    this.last.data = plain(this.open).replace(/\x1b[^]*$/, "");
-    this.drop();
+    // An escape sequence may not have been received to its end.
+    this.lastNode.data = plainText(this.unfinishedLine).replace(/\x1b[^]*$/, "");
+    this.dropOldest();
   }
 
   nodes() {
-    return [...this.blocks.map((block) => block.node), this.last];
+    return [...this.blocks.map((block) => block.node), this.lastNode];
   }
 
   blockWithRoom() {
@@ -71,13 +73,13 @@ class Lines {
     if (!block || block.lines >= BLOCK_LINES) {
       block = { node: document.createTextNode(""), lines: 0 };
       this.blocks.push(block);
-      this.last.before(block.node);
+      this.lastNode.before(block.node);
     }
     return block;
   }
 
-  drop() {
-    while (this.blocks.length > 1 && (this.count > this.most || this.characters > MOST_CHARACTERS)) {
+  dropOldest() {
+    while (this.blocks.length > 1 && (this.count > this.maxLines || this.characters > MAX_CHARACTERS)) {
       const { node, lines } = this.blocks.shift();
       this.count -= lines;
       this.characters -= node.length;
@@ -87,215 +89,218 @@ class Lines {
   }
 }
 
-class Matches {
+class SearchMatches {
   constructor() {
     this.clear();
   }
 
   clear() {
     this.ranges = [];
-    this.current = -1;
-    this.show();
+    this.currentIndex = -1;
+    this.highlight();
   }
 
-  // The current match stays the current one while it is there.
-  find(text, nodes) {
-    const before = this.ranges[this.current];
+  // The current match stays current as long as its text is kept.
+  find(query, nodes) {
+    const previous = this.ranges[this.currentIndex];
     this.ranges = [];
-    const wanted = new RegExp(text.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"), "giu");
+    const pattern = new RegExp(query.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"), "giu");
     for (const node of nodes) {
-      for (const match of node.data.matchAll(wanted)) {
-        if (this.ranges.length === MOST_MATCHES) break;
+      for (const match of node.data.matchAll(pattern)) {
+        if (this.ranges.length === MAX_MATCHES) break;
         const range = new Range();
         range.setStart(node, match.index);
         range.setEnd(node, match.index + match[0].length);
         this.ranges.push(range);
       }
     }
-    this.current = before === undefined ? -1 : this.ranges.findIndex((range) => (
-      range.startContainer === before.startContainer && range.startOffset === before.startOffset
+    this.currentIndex = previous === undefined ? -1 : this.ranges.findIndex((range) => (
+      range.startContainer === previous.startContainer && range.startOffset === previous.startOffset
     ));
-    this.show();
+    this.highlight();
   }
 
-  // To the next or the one before; from the last to the first.
-  go(step) {
+  // Goes to the next match (1) or the previous one (-1), and from the last to the first.
+  move(step) {
     if (!this.ranges.length) return null;
-    const from = this.current < 0 && step < 0 ? 0 : this.current;
-    this.current = (from + step + this.ranges.length) % this.ranges.length;
-    this.show();
-    return this.ranges[this.current];
+    const from = this.currentIndex < 0 && step < 0 ? 0 : this.currentIndex;
+    this.currentIndex = (from + step + this.ranges.length) % this.ranges.length;
+    this.highlight();
+    return this.ranges[this.currentIndex];
   }
 
-  get text() {
-    const all = this.ranges.length === MOST_MATCHES ? `${MOST_MATCHES} or more` : String(this.ranges.length);
-    return this.current < 0 ? `${all} found` : `${this.current + 1} of ${all}`;
+  get summary() {
+    const count = this.ranges.length === MAX_MATCHES ? `${MAX_MATCHES} or more` : String(this.ranges.length);
+    return this.currentIndex < 0 ? `${count} found` : `${this.currentIndex + 1} of ${count}`;
   }
 
-  show() {
-    const found = this.ranges[this.current];
+  highlight() {
+    const current = this.ranges[this.currentIndex];
     if (CSS.highlights) {
-      CSS.highlights.set("log-match", new Highlight(...this.ranges.filter((range) => range !== found)));
-      CSS.highlights.set("log-current", found ? new Highlight(found) : new Highlight());
-    } else if (found) {
-      getSelection().setBaseAndExtent(found.startContainer, found.startOffset, found.endContainer, found.endOffset);
+      CSS.highlights.set("log-match", new Highlight(...this.ranges.filter((range) => range !== current)));
+      CSS.highlights.set("log-current", current ? new Highlight(current) : new Highlight());
+    } else if (current) {
+      const { startContainer, startOffset, endContainer, endOffset } = current;
+      getSelection().setBaseAndExtent(startContainer, startOffset, endContainer, endOffset);
     }
   }
 }
 
 class MusterLog extends HTMLElement {
   connectedCallback() {
-    this.text = this.querySelector("#log-text");
-    this.lines = new Lines(this.text, Number(this.dataset.most));
-    this.hits = new Matches();
-    this.waiting = "";
-    this.sticks = true;
+    this.text = this.control("log-text");
+    this.lines = new LogLines(this.text, Number(this.dataset.maxLines));
+    // Not `matches`: every element has that method, and htmx calls it.
+    this.searchMatches = new SearchMatches();
+    this.pendingText = "";
+    this.followsEnd = true;
     for (const id of ["log-source", "log-tail", "log-follow", "log-timestamps"]) {
-      this.its(id)?.addEventListener("change", () => this.start());
+      this.control(id)?.addEventListener("change", () => this.load());
     }
-    this.its("log-search").addEventListener("input", () => this.search());
-    this.its("log-next").addEventListener("click", () => this.go(1));
-    this.its("log-previous").addEventListener("click", () => this.go(-1));
-    this.its("log-end").addEventListener("click", () => this.toEnd());
-    this.text.addEventListener("scroll", () => this.scrolled());
-    this.addEventListener("keydown", (event) => this.pressed(event));
+    this.control("log-search").addEventListener("input", () => this.search());
+    this.control("log-next").addEventListener("click", () => this.goToMatch(1));
+    this.control("log-previous").addEventListener("click", () => this.goToMatch(-1));
+    this.control("log-end").addEventListener("click", () => this.goToEnd());
+    this.text.addEventListener("scroll", () => this.handleScroll());
+    this.addEventListener("keydown", (event) => this.handleKey(event));
     this.text.focus();
-    this.start();
+    this.load();
   }
 
   disconnectedCallback() {
-    this.reading?.abort();
-    clearTimeout(this.showing);
-    clearTimeout(this.searching);
-    this.hits.clear();
+    this.loading?.abort();
+    clearTimeout(this.showTimer);
+    clearTimeout(this.searchTimer);
+    this.searchMatches.clear();
   }
 
-  // Not `part`, and above not `matches`: elements have these already, and htmx asks them.
-  its(id) {
+  control(id) {
     return this.querySelector(`#${id}`);
   }
 
-  say(text) {
-    this.its("log-status").textContent = text;
+  showStatus(text) {
+    this.control("log-status").textContent = text;
   }
 
-  address() {
-    const chosen = this.its("log-source").selectedOptions[0];
-    const times = this.its("log-timestamps");
-    const ofApp = chosen.dataset.app !== undefined;
-    const url = new URL(chosen.value, location.href);
-    // Apps' lines carry none.
-    if (times) times.disabled = ofApp;
-    if (times?.checked && !ofApp) url.searchParams.set("timestamps", "true");
-    const whole = new URL(url);
-    whole.searchParams.set("download", "true");
-    this.its("log-download").href = whole;
-    url.searchParams.set("tail", this.its("log-tail").value);
-    if (this.its("log-follow")?.checked) url.searchParams.set("follow", "true");
+  // The URL of the chosen lines; the link of the download follows the same choices.
+  chosenUrl() {
+    const source = this.control("log-source").selectedOptions[0];
+    const timestamps = this.control("log-timestamps");
+    const isAppLog = source.dataset.app !== undefined;
+    const url = new URL(source.value, location.href);
+    // Lines of apps have no timestamps.
+    if (timestamps) timestamps.disabled = isAppLog;
+    if (timestamps?.checked && !isAppLog) url.searchParams.set("timestamps", "true");
+    const downloadUrl = new URL(url);
+    downloadUrl.searchParams.set("download", "true");
+    this.control("log-download").href = downloadUrl;
+    url.searchParams.set("tail", this.control("log-tail").value);
+    if (this.control("log-follow")?.checked) url.searchParams.set("follow", "true");
     return url;
   }
 
-  async start() {
-    this.reading?.abort();
-    const reading = new AbortController();
-    this.reading = reading;
-    this.show();
+  async load() {
+    this.loading?.abort();
+    const loading = new AbortController();
+    this.loading = loading;
+    this.showPending();
     this.lines.clear();
-    this.hits.clear();
-    this.sticks = true;
-    const address = this.address();
-    const follows = address.searchParams.has("follow");
-    this.say(follows ? "Following." : "Reading.");
+    this.searchMatches.clear();
+    this.followsEnd = true;
+    const url = this.chosenUrl();
+    const follows = url.searchParams.has("follow");
+    this.showStatus(follows ? "Following." : "Loading.");
     try {
-      const answer = await fetch(address, { signal: reading.signal });
-      if (!answer.ok || answer.redirected) {
-        this.say(answer.redirected ? "You are not signed in any more; load the page again." : await answer.text());
+      const response = await fetch(url, { signal: loading.signal });
+      if (!response.ok || response.redirected) {
+        this.showStatus(response.redirected ? "You are signed out. Reload the page." : await response.text());
         return;
       }
-      await this.read(answer.body.pipeThrough(new TextDecoderStream()).getReader(), reading.signal);
-      if (reading.signal.aborted) return;
-      this.show();
-      this.say(follows ? "The log has ended." : "That is the log so far.");
+      await this.receive(response.body.pipeThrough(new TextDecoderStream()).getReader(), loading.signal);
+      if (loading.signal.aborted) return;
+      this.showPending();
+      this.showStatus(follows ? "The log has ended." : "This is the log so far.");
     } catch {
-      if (!reading.signal.aborted) this.say("The connection is lost; choose again to go on.");
+      if (loading.signal.aborted) return;
+      this.showStatus("The connection was lost. Change a choice above to load the log again.");
     }
   }
 
-  async read(reader, signal) {
+  async receive(reader, signal) {
     for (;;) {
       const { done, value } = await reader.read();
       if (done || signal.aborted) return;
-      this.waiting += value;
-      this.showing ??= setTimeout(() => this.show(), SHOW_MS);
-      // What comes faster than it can be shown waits at the server.
-      if (this.waiting.length > MOST_WAITING) this.show();
+      this.pendingText += value;
+      this.showTimer ??= setTimeout(() => this.showPending(), SHOW_INTERVAL_MS);
+      if (this.pendingText.length > MAX_PENDING_CHARACTERS) this.showPending();
     }
   }
 
-  show() {
-    clearTimeout(this.showing);
-    this.showing = null;
-    if (!this.waiting) return;
-    this.lines.add(this.waiting);
-    this.waiting = "";
+  showPending() {
+    clearTimeout(this.showTimer);
+    this.showTimer = null;
+    if (!this.pendingText) return;
+    this.lines.add(this.pendingText);
+    this.pendingText = "";
     const { count, isCut } = this.lines;
-    this.its("log-lines").textContent = `${count.toLocaleString()} lines are shown${isCut ? "; older ones are in the download" : ""}.`;
-    if (this.sticks) this.text.scrollTop = this.text.scrollHeight;
-    if (this.its("log-search").value) this.searching ??= setTimeout(() => this.search(), SEARCH_AGAIN_MS);
+    const rest = isCut ? "; older ones are in the download" : "";
+    this.control("log-lines").textContent = `${count.toLocaleString()} lines are shown${rest}.`;
+    if (this.followsEnd) this.text.scrollTop = this.text.scrollHeight;
+    if (this.control("log-search").value) this.searchTimer ??= setTimeout(() => this.search(), SEARCH_INTERVAL_MS);
   }
 
   search() {
-    clearTimeout(this.searching);
-    this.searching = null;
-    const text = this.its("log-search").value;
-    if (text) {
-      this.hits.find(text, this.lines.nodes());
+    clearTimeout(this.searchTimer);
+    this.searchTimer = null;
+    const query = this.control("log-search").value;
+    if (query) {
+      this.searchMatches.find(query, this.lines.nodes());
     } else {
-      this.hits.clear();
+      this.searchMatches.clear();
     }
-    this.tellMatches(text);
+    this.showMatchCount(query);
   }
 
-  tellMatches(text) {
-    const told = text ? this.hits.text : "";
-    const place = this.its("log-matches");
-    if (place.textContent !== told) place.textContent = told;
+  showMatchCount(query) {
+    const text = query ? this.searchMatches.summary : "";
+    const region = this.control("log-matches");
+    if (region.textContent !== text) region.textContent = text;
   }
 
-  go(step) {
-    if (this.searching) this.search();
-    const range = this.hits.go(step);
+  goToMatch(step) {
+    if (this.searchTimer) this.search();
+    const range = this.searchMatches.move(step);
     if (!range) return;
-    this.setSticks(false);
+    this.setFollowsEnd(false);
     const match = range.getBoundingClientRect();
-    const place = this.text.getBoundingClientRect();
-    this.text.scrollTop += match.top - place.top - place.height / 2;
-    this.tellMatches(this.its("log-search").value);
+    const view = this.text.getBoundingClientRect();
+    this.text.scrollTop += match.top - view.top - view.height / 2;
+    this.showMatchCount(this.control("log-search").value);
   }
 
-  toEnd() {
+  goToEnd() {
     this.text.scrollTop = this.text.scrollHeight;
     this.text.focus();
   }
 
-  scrolled() {
-    this.setSticks(this.text.scrollHeight - this.text.scrollTop - this.text.clientHeight < NEAR_END_PX);
+  handleScroll() {
+    this.setFollowsEnd(this.text.scrollHeight - this.text.scrollTop - this.text.clientHeight < NEAR_END_PX);
   }
 
-  setSticks(sticks) {
-    this.sticks = sticks;
-    this.its("log-end").hidden = sticks;
+  setFollowsEnd(followsEnd) {
+    this.followsEnd = followsEnd;
+    this.control("log-end").hidden = followsEnd;
   }
 
-  pressed(event) {
-    const search = this.its("log-search");
+  handleKey(event) {
+    const search = this.control("log-search");
     if ((event.key === "f" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && event.target !== search)) {
       event.preventDefault();
       search.focus();
       search.select();
     } else if (event.key === "Enter" && event.target === search) {
       event.preventDefault();
-      this.go(event.shiftKey ? -1 : 1);
+      this.goToMatch(event.shiftKey ? -1 : 1);
     }
   }
 }

@@ -1,37 +1,39 @@
-// What every page does: messages, the dialogs, copying, and how many are selected.
+// What every page does: announcements, dialogs, copying, and counting selected rows.
 
-const SHOWN_MS = 6000;
-let shown;
+const ANNOUNCEMENT_MS = 6000;
+let announcementTimer;
 
-export function say(text) {
-  const region = document.getElementById("said");
+function announce(text) {
+  const region = document.getElementById("announcement");
   region.textContent = text;
-  clearTimeout(shown);
-  shown = setTimeout(() => region.replaceChildren(), SHOWN_MS);
+  clearTimeout(announcementTimer);
+  announcementTimer = setTimeout(() => region.replaceChildren(), ANNOUNCEMENT_MS);
 }
 
-document.addEventListener("muster:said", (event) => {
+// The server sends this event with the answer to a change (HX-Trigger).
+document.addEventListener("muster:announce", (event) => {
   document.getElementById("problem").replaceChildren();
-  say(event.detail.value);
+  announce(event.detail.value);
   for (const part of document.querySelectorAll("[data-live]")) htmx.trigger(part, "live");
 });
 
-document.addEventListener("htmx:sendError", () => say("The server does not answer; trying again helps when it is back."));
+document.addEventListener("htmx:sendError", () => announce("The server does not answer. Try again later."));
 
-// A change may have to be confirmed: by the button that was pressed, or by what asks.
+// A button or a form with data-confirm has its question answered first.
 document.addEventListener("htmx:confirm", (event) => {
-  const asking = event.detail.triggeringEvent?.submitter ?? event.detail.elt;
-  const text = asking.dataset.confirm;
-  if (!text) return;
+  const requester = event.detail.triggeringEvent?.submitter ?? event.detail.elt;
+  const question = requester.dataset.confirm;
+  if (!question) return;
   event.preventDefault();
-  const dialog = document.getElementById("confirm");
-  document.getElementById("confirm-text").textContent = text;
-  dialog.returnValue = "no";
-  dialog.addEventListener("close", () => dialog.returnValue === "yes" && event.detail.issueRequest(true), { once: true });
-  dialog.showModal();
+  const confirmDialog = document.getElementById("confirm");
+  document.getElementById("confirm-text").textContent = question;
+  confirmDialog.returnValue = "no";
+  const proceed = () => confirmDialog.returnValue === "yes" && event.detail.issueRequest(true);
+  confirmDialog.addEventListener("close", proceed, { once: true });
+  confirmDialog.showModal();
 });
 
-// What is swapped into the dialog opens it; what is in it with data-close closes it.
+// The dialog opens when content is swapped into it. A button in it with data-close closes it.
 const dialog = document.getElementById("dialog");
 document.addEventListener("htmx:afterSwap", (event) => {
   if (event.detail.target === dialog && !dialog.open && dialog.childElementCount) dialog.showModal();
@@ -40,44 +42,45 @@ dialog.addEventListener("close", () => dialog.replaceChildren());
 
 document.addEventListener("click", async (event) => {
   if (event.target.closest("[data-close]")) event.target.closest("dialog")?.close();
-  const copying = event.target.closest("[data-copy]");
-  if (!copying) return;
-  const from = document.getElementById(copying.dataset.copy);
-  const text = from.value ?? from.textContent;
+  const copyButton = event.target.closest("[data-copy]");
+  if (!copyButton) return;
+  const original = document.getElementById(copyButton.dataset.copy);
+  const text = original.value ?? original.textContent;
   try {
     await navigator.clipboard.writeText(text);
-    say("Copied");
+    announce("Copied");
   } catch {
-    // A page that came without TLS may not use the clipboard.
-    getSelection().selectAllChildren(from);
-    say("Selected; copy it with your keyboard");
+    // Browsers allow the clipboard to pages with TLS only.
+    getSelection().selectAllChildren(original);
+    announce("Selected. Copy it with your keyboard.");
   }
 });
 
-function boxes(name) {
+function checkboxesNamed(name) {
   return [...document.querySelectorAll(`input[type=checkbox][name="${name}"]`)];
 }
 
-function count() {
+function updateSelection() {
   for (const button of document.querySelectorAll("[data-needs]")) {
-    button.disabled = !boxes(button.dataset.needs).some((box) => box.checked);
+    button.disabled = !checkboxesNamed(button.dataset.needs).some((box) => box.checked);
   }
-  for (const all of document.querySelectorAll("[data-all]")) {
-    const rows = boxes(all.dataset.all);
-    const checked = rows.filter((box) => box.checked).length;
-    all.checked = rows.length > 0 && checked === rows.length;
-    all.indeterminate = checked > 0 && checked < rows.length;
+  for (const selectAll of document.querySelectorAll("[data-all]")) {
+    const boxes = checkboxesNamed(selectAll.dataset.all);
+    const checked = boxes.filter((box) => box.checked).length;
+    selectAll.checked = boxes.length > 0 && checked === boxes.length;
+    selectAll.indeterminate = checked > 0 && checked < boxes.length;
   }
-  const told = document.getElementById("selected-count");
-  const number = boxes("selected").filter((box) => box.checked).length;
-  const text = number ? `${number} selected` : "none selected";
-  if (told && told.textContent !== text) told.textContent = text;
+  const region = document.getElementById("selected-count");
+  const count = checkboxesNamed("selected").filter((box) => box.checked).length;
+  const text = count ? `${count} selected` : "none selected";
+  // A screen reader announces each change of the region, also one to the same text.
+  if (region && region.textContent !== text) region.textContent = text;
 }
 
 document.addEventListener("change", (event) => {
   const { all } = event.target.dataset;
-  if (all) for (const box of boxes(all)) box.checked = event.target.checked;
-  count();
+  if (all) for (const box of checkboxesNamed(all)) box.checked = event.target.checked;
+  updateSelection();
 });
-document.addEventListener("htmx:afterSettle", count);
-count();
+document.addEventListener("htmx:afterSettle", updateSelection);
+updateSelection();

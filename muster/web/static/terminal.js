@@ -1,10 +1,11 @@
-// The terminal page: xterm.js on one side, the server's WebSocket on the other. The protocol stands in muster/web/streams/terminal.py.
+// The terminal page: connects xterm.js to the server's WebSocket. Its protocol is described in
+// muster/web/streams/terminal.py.
 
 const WINDOW_BYTES = 64 * 1024;
 const FRAME_BYTES = 16 * 1024;
-const TELL_BYTES = 32 * 1024;
-const READER_KEY = "muster-terminal-reader";
-const COLOURS = {
+const ACKNOWLEDGE_BYTES = 32 * 1024;
+const SCREEN_READER_KEY = "muster-terminal-reader";
+const COLOUR_VARIABLES = {
   foreground: "--text", background: "--surface", cursor: "--accent", cursorAccent: "--surface", black: "--text",
   red: "--bad", green: "--good", yellow: "--warn", blue: "--info", magenta: "--series-5", cyan: "--series-6",
   white: "--muted", brightBlack: "--muted", brightRed: "--bad", brightGreen: "--good", brightYellow: "--warn",
@@ -12,13 +13,14 @@ const COLOURS = {
 };
 
 const byId = (id) => document.getElementById(id);
-const place = byId("terminal");
+const container = byId("terminal");
 const encoder = new TextEncoder();
 
-// A variable may be light-dark() or in any colour space: a pixel of it is not.
+// The colours as #RRGGBB, which xterm.js needs. A variable may be light-dark() or in any colour space, so each one is
+// drawn and its pixel read.
 function theme() {
   const probe = document.createElement("span");
-  place.append(probe);
+  container.append(probe);
   const pixel = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const hex = (variable) => {
     probe.style.color = `var(${variable})`;
@@ -27,126 +29,132 @@ function theme() {
     const [red, green, blue] = pixel.getImageData(0, 0, 1, 1).data;
     return `#${[red, green, blue].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
   };
-  const made = Object.fromEntries(Object.entries(COLOURS).map(([name, variable]) => [name, hex(variable)]));
-  made.selectionBackground = `${made.cursor}55`;
+  const entries = Object.entries(COLOUR_VARIABLES).map(([name, variable]) => [name, hex(variable)]);
+  const colours = Object.fromEntries(entries);
+  colours.selectionBackground = `${colours.cursor}55`;
   probe.remove();
-  return made;
+  return colours;
 }
 
 class Connection {
-  constructor(terminal, ended) {
+  constructor(terminal, onClose) {
     this.terminal = terminal;
-    this.waiting = [];
-    this.sent = this.taken = this.shown = this.told = 0;
+    this.queue = [];
+    // Bytes of input that were sent, and that the server has taken.
+    this.sentBytes = this.takenBytes = 0;
+    // Bytes of output that the terminal has shown, and that the server knows of.
+    this.shownBytes = this.acknowledgedBytes = 0;
     this.isOpen = false;
-    const url = new URL(`/sessions/${place.dataset.session}/terminal`, location.href);
+    const url = new URL(`/sessions/${container.dataset.session}/terminal`, location.href);
     url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
-    url.searchParams.set("kernel", place.dataset.kernel);
+    url.searchParams.set("kernel", container.dataset.kernel);
     this.socket = new WebSocket(url);
     this.socket.binaryType = "arraybuffer";
-    this.socket.addEventListener("open", () => this.opened());
-    this.socket.addEventListener("message", (event) => this.heard(event.data));
-    this.socket.addEventListener("close", (event) => ended(event, this.isOpen));
+    this.socket.addEventListener("open", () => this.handleOpen());
+    this.socket.addEventListener("message", (event) => this.receive(event.data));
+    this.socket.addEventListener("close", (event) => onClose(event, this.isOpen));
   }
 
-  opened() {
+  handleOpen() {
     this.isOpen = true;
-    this.resize();
+    this.sendSize();
   }
 
-  heard(data) {
+  receive(data) {
     if (typeof data === "string") {
-      this.taken = JSON.parse(data).taken;
-      this.send();
+      this.takenBytes = JSON.parse(data).taken;
+      this.sendQueue();
       return;
     }
     this.terminal.write(new Uint8Array(data), () => {
-      this.shown += data.byteLength;
-      if (this.shown - this.told >= TELL_BYTES) {
-        this.told = this.shown;
-        this.tell({ taken: this.told });
+      this.shownBytes += data.byteLength;
+      if (this.shownBytes - this.acknowledgedBytes >= ACKNOWLEDGE_BYTES) {
+        this.acknowledgedBytes = this.shownBytes;
+        this.sendJson({ taken: this.acknowledgedBytes });
       }
     });
   }
 
-  resize() {
-    this.tell({ columns: this.terminal.cols, rows: this.terminal.rows });
+  sendSize() {
+    this.sendJson({ columns: this.terminal.cols, rows: this.terminal.rows });
   }
 
-  type(bytes) {
+  sendInput(bytes) {
     for (let start = 0; start < bytes.length; start += FRAME_BYTES) {
-      this.waiting.push(bytes.subarray(start, start + FRAME_BYTES));
+      this.queue.push(bytes.subarray(start, start + FRAME_BYTES));
     }
-    this.send();
+    this.sendQueue();
   }
 
-  send() {
-    while (this.waiting.length && this.sent - this.taken < WINDOW_BYTES && this.socket.readyState === WebSocket.OPEN) {
-      const bytes = this.waiting.shift();
-      this.sent += bytes.length;
+  sendQueue() {
+    const hasRoom = () => this.sentBytes - this.takenBytes < WINDOW_BYTES;
+    while (this.queue.length && hasRoom() && this.socket.readyState === WebSocket.OPEN) {
+      const bytes = this.queue.shift();
+      this.sentBytes += bytes.length;
       this.socket.send(bytes);
     }
   }
 
-  tell(message) {
+  sendJson(message) {
     if (this.socket.readyState === WebSocket.OPEN) {
       this.socket.send(JSON.stringify(message));
     }
   }
 }
 
-function begin() {
-  const shape = getComputedStyle(place);
-  const reader = byId("terminal-reader");
-  reader.checked = localStorage.getItem(READER_KEY) === "yes";
+function start() {
+  const style = getComputedStyle(container);
+  const screenReader = byId("terminal-reader");
+  screenReader.checked = localStorage.getItem(SCREEN_READER_KEY) === "yes";
   const terminal = new window.Terminal({
     cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
-    fontFamily: shape.fontFamily,
-    fontSize: parseFloat(shape.fontSize),
-    // Some fonts have the underscore below the line that xterm makes room for.
+    fontFamily: style.fontFamily,
+    fontSize: parseFloat(style.fontSize),
+    // In some fonts the underscore lies below the line height that xterm.js assumes.
     lineHeight: 1.2,
     minimumContrastRatio: 4.5,
-    screenReaderMode: reader.checked,
+    screenReaderMode: screenReader.checked,
     scrollback: 10_000,
     theme: theme(),
   });
-  const fit = new window.FitAddon.FitAddon();
-  terminal.loadAddon(fit);
-  terminal.open(place);
-  fit.fit();
+  const fitAddon = new window.FitAddon.FitAddon();
+  terminal.loadAddon(fitAddon);
+  terminal.open(container);
+  fitAddon.fit();
 
   const status = byId("terminal-status");
-  const again = byId("terminal-again");
+  const connectButton = byId("terminal-connect");
   let connection = null;
 
-  const ended = (event, wasOpen) => {
-    const reason = event.reason || (wasOpen ? "the connection is lost" : "no connection: load the page again to sign in, if the server is there");
+  const handleClose = (event, wasOpen) => {
+    const cause = wasOpen ? "the connection was lost" : "no connection; reload the page to sign in again";
+    const reason = event.reason || cause;
     connection = null;
     status.textContent = `Closed: ${reason}`;
-    again.hidden = false;
+    connectButton.hidden = false;
     terminal.write(`\r\n\x1b[0m[${reason}; press Enter to connect again]\r\n`);
   };
 
   const connect = () => {
     status.textContent = "Connecting";
-    again.hidden = true;
-    connection = new Connection(terminal, ended);
+    connectButton.hidden = true;
+    connection = new Connection(terminal, handleClose);
     connection.socket.addEventListener("open", () => {
-      status.textContent = `Connected to ${place.dataset.kernel}`;
+      status.textContent = `Connected to ${container.dataset.kernel}`;
     });
     terminal.focus();
   };
 
-  const type = (bytes) => {
+  const handleInput = (bytes) => {
     if (connection) {
-      connection.type(bytes);
+      connection.sendInput(bytes);
     } else if (bytes.length === 1 && bytes[0] === 13) {
       connect();
     }
   };
-  terminal.onData((text) => type(encoder.encode(text)));
-  terminal.onBinary((text) => type(Uint8Array.from(text, (character) => character.charCodeAt(0))));
-  terminal.onResize(() => connection?.resize());
+  terminal.onData((text) => handleInput(encoder.encode(text)));
+  terminal.onBinary((text) => handleInput(Uint8Array.from(text, (character) => character.charCodeAt(0))));
+  terminal.onResize(() => connection?.sendSize());
 
   const copy = async () => {
     const text = terminal.getSelection();
@@ -157,7 +165,7 @@ function begin() {
     if (navigator.clipboard) {
       await navigator.clipboard.writeText(text);
     } else {
-      // Without TLS there is no clipboard for scripts; xterm.js answers the browser's own copying.
+      // Browsers allow the clipboard to pages with TLS only. xterm.js handles the browser's own copy command.
       terminal.focus();
       document.execCommand("copy");
     }
@@ -167,7 +175,7 @@ function begin() {
     try {
       terminal.paste(await navigator.clipboard.readText());
     } catch {
-      status.textContent = "The browser does not let the page paste: use Ctrl+Shift+V";
+      status.textContent = "The browser does not allow this page to paste. Use Ctrl+Shift+V.";
     }
     terminal.focus();
   };
@@ -184,25 +192,25 @@ function begin() {
       byId("terminal-kernel").focus();
       return false;
     }
-    // The browser pastes; as a control character it would be typed besides.
+    // The browser pastes. xterm.js would send a control character as well.
     return !(event.shiftKey && event.code === "KeyV");
   });
 
   byId("terminal-copy").addEventListener("click", copy);
   byId("terminal-paste").addEventListener("click", paste);
-  again.addEventListener("click", connect);
+  connectButton.addEventListener("click", connect);
   byId("terminal-kernel").addEventListener("change", (event) => {
     location.search = new URLSearchParams({ kernel: event.target.value });
   });
-  reader.addEventListener("change", () => {
-    localStorage.setItem(READER_KEY, reader.checked ? "yes" : "no");
-    terminal.options.screenReaderMode = reader.checked;
+  screenReader.addEventListener("change", () => {
+    localStorage.setItem(SCREEN_READER_KEY, screenReader.checked ? "yes" : "no");
+    terminal.options.screenReaderMode = screenReader.checked;
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     terminal.options.theme = theme();
   });
-  new ResizeObserver(() => requestAnimationFrame(() => fit.fit())).observe(place);
+  new ResizeObserver(() => requestAnimationFrame(() => fitAddon.fit())).observe(container);
   connect();
 }
 
-begin();
+start();

@@ -1,4 +1,4 @@
-"""What kernels write, as an answer that goes on until its reader, or what he reads by, goes."""
+"""Logs of kernels as responses, which end when the reader leaves or may no longer read."""
 
 import asyncio
 import threading
@@ -16,52 +16,55 @@ from muster.service.local_backend import LocalBackend
 from muster.service.reach.logs import LogRequest
 from muster.web.problems import TooManyError
 
-MOST_STREAMS = 200
+MAX_STREAMS = 200
 CHECK_S = 15.0
-_WAITING = 64
+_MAX_QUEUED = 64
 
 
 class LogStream:
-    """A thread of its own reads the log: it may be silent for days, and the application's threads are few."""
+    """A log on its way from the engine to one reader.
+
+    A thread of its own reads it: a log may be silent for days, and the application has few threads.
+    """
 
     def __init__(self, read: Callable[["LogStream"], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._pieces: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(_WAITING)
+        self._pieces: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(_MAX_QUEUED)
         self._source: Any = None
-        self._gone = threading.Event()
+        self._is_closed = threading.Event()
         threading.Thread(target=self._run, args=(read,), name="log", daemon=True).start()
 
-    def opened(self, source: Iterable[bytes]) -> None:
-        """From the thread: what it reads can be closed from now on."""
+    def set_source(self, source: Iterable[bytes]) -> None:
+        """Note what the thread reads from, so that it can be closed, and begin the response. Called by the thread."""
         self._source = source
         self.put(b"")
 
     def put(self, piece: bytes | Exception | None) -> bool:
-        """From the thread: hands a piece on when there is room; False where nobody wants it any more."""
-        if self._gone.is_set():
+        """Pass a piece on when there is room; return False once the stream is closed. Called by the thread."""
+        if self._is_closed.is_set():
             return False
         try:
-            waiting = asyncio.run_coroutine_threadsafe(self._pieces.put(piece), self._loop)
-            while not self._gone.is_set():
+            putting = asyncio.run_coroutine_threadsafe(self._pieces.put(piece), self._loop)
+            while not self._is_closed.is_set():
                 with suppress(TimeoutError):
-                    waiting.result(1.0)
+                    putting.result(1.0)
                     return True
-            waiting.cancel()
+            putting.cancel()
         except RuntimeError:
-            pass  # the server stops
+            pass  # the event loop is closed: the server stops
         return False
 
     async def get(self) -> bytes | Exception | None:
         return await self._pieces.get()
 
     def stop(self) -> None:
-        """From any thread, and from signal handlers: its reader gets no more."""
+        """End the response; may be called from any thread and from signal handlers."""
         self._loop.call_soon_threadsafe(self._end)
 
     def close(self) -> None:
-        self._gone.set()
+        self._is_closed.set()
         if hasattr(self._source, "close"):
-            # A generator cannot be closed while its thread is in it; then that ends with the next piece.
+            # A generator cannot be closed while the thread is in it. The thread then ends with the next piece.
             with suppress(ValueError, OSError):
                 self._source.close()
 
@@ -74,27 +77,30 @@ class LogStream:
         try:
             read(self)
             self.put(None)
-        except Exception as error:  # noqa: BLE001 - told to whoever reads the stream
+        except Exception as error:  # noqa: BLE001 - raised where the stream is read
             self.put(error)
 
 
-async def log_answer(
+async def log_response(
     request: Request,
-    asked: LocalBackend,
+    backend: LocalBackend,
     session: str,
     kernel: str | None,
-    wanted: LogRequest,
-    may_go_on: Callable[[], bool],
+    log_request: LogRequest,
+    may_continue: Callable[[], bool],
     headers: Mapping[str, str] | None = None,
 ) -> StreamingResponse:
-    """While it is read, `may_go_on` is asked now and then. Raises TooManyError, and as `LocalBackend.log`."""
-    streams: set[LogStream] = request.app.state.streams
-    if len(streams) >= MOST_STREAMS:
-        raise TooManyError(f"{MOST_STREAMS} logs are being read; try again later")
+    """Return the log as a response, which ends unless `may_continue`, checked every 15 s.
+
+    Raises TooManyError, and as `LocalBackend.log`.
+    """
+    streams: set[LogStream] = request.app.state.log_streams
+    if len(streams) >= MAX_STREAMS:
+        raise TooManyError(f"{MAX_STREAMS} logs are open; try again later")
 
     def read(stream: LogStream) -> None:
-        with asked.log(session, kernel, wanted) as pieces:
-            stream.opened(pieces)
+        with backend.log(session, kernel, log_request) as pieces:
+            stream.set_source(pieces)
             for piece in pieces:
                 if not stream.put(piece):
                     return
@@ -106,20 +112,20 @@ async def log_answer(
         streams.discard(stream)
         raise first
     return StreamingResponse(
-        _pieces(stream, streams, may_go_on), headers=headers, media_type="text/plain; charset=utf-8"
+        _pieces(stream, streams, may_continue), headers=headers, media_type="text/plain; charset=utf-8"
     )
 
 
-async def _pieces(stream: LogStream, streams: set[LogStream], may_go_on: Callable[[], bool]) -> AsyncIterator[bytes]:
-    due = time.monotonic() + CHECK_S
-    # Where its token cannot be asked after, its reader is cut off, and comes back.
+async def _pieces(stream: LogStream, streams: set[LogStream], may_continue: Callable[[], bool]) -> AsyncIterator[bytes]:
+    check_at = time.monotonic() + CHECK_S
+    # Where the token or the database cannot be checked, the reader is cut off.
     with suppress(MusterError):
         try:
             while True:
-                if time.monotonic() >= due:
-                    if not await run_in_threadpool(may_go_on):
+                if time.monotonic() >= check_at:
+                    if not await run_in_threadpool(may_continue):
                         return
-                    due = time.monotonic() + CHECK_S
+                    check_at = time.monotonic() + CHECK_S
                 try:
                     piece = await asyncio.wait_for(stream.get(), CHECK_S)
                 except TimeoutError:

@@ -24,7 +24,7 @@ def test_a_session_is_launched_watched_read_and_worked_in(visit):
     page = visit("ada")
     launch(page, "gang", cpu="0.05", cluster_size="3", command=WIDE)
     expect(page.locator("#verdict-line")).to_contain_text("Starts now on localhost")
-    answer = page.get_by_role("complementary", name="What becomes of it")
+    answer = page.get_by_role("complementary", name="Preview")
     expect(answer).to_contain_text(re.compile("3 containers"))
     expect(answer).to_contain_text("muster submit")
     assert "--cluster-size 3" in answer.inner_text()
@@ -73,7 +73,7 @@ def test_what_does_not_fit_waits_says_why_and_starts_when_there_is_room(visit, s
     page = visit("walter")
     for number in (1, 2, 3):
         launch(page, f"wide-{number}", cpu=each, cluster_size="2", command=WIDE)
-        answer = page.get_by_role("complementary", name="What becomes of it")
+        answer = page.get_by_role("complementary", name="Preview")
         expect(answer).to_contain_text(f"--name wide-{number}")
         expect(page.locator("#verdict-line")).to_contain_text("Waits" if number == 3 else "Starts now")
         page.get_by_role("button", name="Launch").click()
@@ -94,7 +94,7 @@ def test_what_does_not_fit_waits_says_why_and_starts_when_there_is_room(visit, s
     page.get_by_label("Select all").check()
     page.get_by_role("button", name="Terminate").click()
     page.get_by_role("button", name="Yes").click()
-    expect(page.get_by_text("Nothing runs and nothing waits")).to_be_visible()
+    expect(page.get_by_text("No sessions are running or waiting")).to_be_visible()
 
 
 def test_another_users_session_is_refused(visit, server):

@@ -30,9 +30,9 @@ def test_it_answers_while_one_types_and_the_field_stays_as_it_is(page):
 
 def test_a_suggestion_fills_in_the_form(page):
     page.get_by_label("CPU", exact=True).fill("5000")
-    answer = page.get_by_role("complementary", name="What becomes of it")
+    answer = page.get_by_role("complementary", name="Preview")
     expect(answer).to_contain_text("Can never start: ")
-    answer.get_by_role("button", name="Do that (--cpu ").click()
+    answer.get_by_role("button", name="Apply (--cpu ").click()
     expect(page.locator("#answer-line")).to_contain_text("Starts now")
     expect(page.get_by_label("CPU", exact=True)).not_to_have_value("5000")
 
@@ -46,7 +46,7 @@ def test_rows_are_added_and_removed_by_keyboard_and_the_text_is_copied(page):
     command = page.locator("#as-command")
     expect(command).to_have_text("muster submit --env 'LANG=de DE'")
     page.get_by_role("button", name="Copy the command line").click()
-    expect(page.locator("#said")).to_have_text("Copied")
+    expect(page.locator("#announcement")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == "muster submit --env 'LANG=de DE'"
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Remove this variable").last.press("Enter")

@@ -39,7 +39,7 @@ def test_the_queue_follows_what_happens_and_is_changed_by_hand(visit, ada, eve):
     row = page.get_by_role("row", name="too-large")
     expect(row).to_contain_text("never-fits")
     expect(row).to_contain_text("never, as it is")
-    row.get_by_text("More on too-large").click()
+    row.get_by_text("More about too-large").click()
     row.get_by_label("Select too-large").check()
     # What comes, and what the reader has opened and selected meanwhile.
     assert ada.post("/sessions", json={**SMALL, "name": "kept", "hold": True}).status_code == 201
@@ -57,7 +57,7 @@ def test_the_queue_follows_what_happens_and_is_changed_by_hand(visit, ada, eve):
     # It runs now, and so leaves the queue.
     expect(page.get_by_role("row", name="kept")).to_have_count(0)
     assert eve.post("/sessions/cancel", json={"sessions": ["hers"]}).status_code == 200
-    expect(page.get_by_text("Nothing waits.")).to_be_visible()
+    expect(page.get_by_text("No sessions are waiting.")).to_be_visible()
     assert ada.post("/sessions/terminate", json={"sessions": ["kept"]}).status_code == 200
 
 
@@ -91,7 +91,7 @@ def test_a_folder_is_made_measured_shared_and_removed(visit):
     page.get_by_label("Quota").fill("1G")
     page.get_by_role("button", name="Create").click()
     page.get_by_role("heading", name="in-browser").wait_for()
-    page.get_by_label("With whom").fill("eve")
+    page.get_by_label("User or project").fill("eve")
     page.get_by_role("button", name="Share", exact=True).click()
     expect(page.get_by_text("eve: read only")).to_be_visible()
     page.get_by_role("link", name="Measure").click()
@@ -101,9 +101,9 @@ def test_a_folder_is_made_measured_shared_and_removed(visit):
     eve.get_by_role("link", name="in-browser").click()
     expect(eve.get_by_text("eve: read only")).to_be_visible()
     expect(eve.get_by_role("button", name="Remove with all data")).to_have_count(0)
-    page.get_by_role("button", name="Take back from eve").click()
+    page.get_by_role("button", name="Stop sharing with eve").click()
     expect(page.get_by_text("Nobody.")).to_be_visible()
-    page.get_by_label("Its name, to confirm").fill("in-browser")
+    page.get_by_label("Name of the folder, to confirm").fill("in-browser")
     page.get_by_role("button", name="Remove with all data").click()
     expect(page.get_by_text("You have no folders")).to_be_visible()
 

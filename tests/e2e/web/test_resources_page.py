@@ -40,7 +40,7 @@ def test_who_looks_sees_agents_and_not_others_sessions(visit, agent):
     expect(page.get_by_role("link", name="Drain")).to_have_count(0)
     eve = visit("eve", width=360, dark=True)
     eve.goto("/resources")
-    expect(eve.get_by_role("row", name=agent)).to_contain_text("2 kernels of others")
+    expect(eve.get_by_role("row", name=agent)).to_contain_text("2 containers of other users")
     expect(eve.get_by_text("busy-pair")).to_have_count(0)
     row.get_by_role("link", name=agent).click()
     expect(page.get_by_role("heading", name=f"Agent {agent}")).to_be_visible()
@@ -59,7 +59,7 @@ def test_an_administrator_drains_and_resumes(visit, agent, ada):
     assert ada.get(f"/agents/{agent}").json()["drain_reason"] == "new disk on Friday"
     page.goto("/resources")
     page.get_by_role("button", name="Resume").click()
-    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("button", name="No", exact=True).click()
     assert ada.get(f"/agents/{agent}").json()["drain_reason"] == "new disk on Friday"
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("button", name="Yes").click()
@@ -86,7 +86,7 @@ def test_what_is_really_used_comes_into_the_plots(visit, agent, ada):
     expect(picture).to_be_visible()
     page.get_by_role("link", name="Last week").click()
     expect(page.get_by_role("img", name=f"CPU of agent {agent}, last week")).to_be_visible()
-    page.get_by_text("The numbers: use of agent").click()
+    page.get_by_text("Table of numbers: usage of agent").click()
     expect(page.get_by_role("columnheader", name="CPU used")).to_be_visible()
 
 

@@ -97,7 +97,7 @@ def test_it_says_what_would_let_a_session_start(visit, ada):
     page = visit("ada")
     page.goto("/sessions/too-big")
     expect(page.locator("#why")).to_contain_text("never fits")
-    page.get_by_role("button", name="What would let it start now?").click()
+    page.get_by_role("button", name="How could it start now?").click()
     expect(page.get_by_role("dialog")).to_contain_text("instead of 900")
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Cancel").click()
@@ -109,14 +109,14 @@ def test_an_image_is_made_of_a_container(visit, server, busy):
     name = f"muster-e2e/page-{secrets.token_hex(3)}:1"
     page = visit("ada")
     page.goto(f"/sessions/{busy}")
-    page.get_by_role("button", name="Make an image").click()
+    page.get_by_role("button", name="Commit to an image").click()
     page.get_by_label("Container", exact=True).select_option("sub1")
-    page.get_by_label("Name of the image").fill("no tag")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_label("Image name").fill("no tag")
+    page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("has no tag; write NAME:TAG")).to_be_visible()
-    page.get_by_label("Name of the image").fill(name)
-    page.get_by_role("button", name="Make it").click()
-    expect(page.get_by_text("It is made:")).to_be_visible()
+    page.get_by_label("Image name").fill(name)
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("The image is made:")).to_be_visible()
     assert serious_findings(page) == []
     server.node.run("images", "rm", name)
     assert name not in [tag for image in docker.from_env().images.list() for tag in image.tags]
@@ -132,7 +132,7 @@ def test_the_page_keeps_nobody_out(visit, busy, width, dark):
         summary.click()
     assert serious_findings(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for button, field in (("Rename", "New name"), ("Make an image", "Name of the image")):
+    for button, field in (("Rename", "New name"), ("Commit to an image", "Image name")):
         page.get_by_role("button", name=button).click()
         expect(page.get_by_label(field)).to_be_focused()
         assert serious_findings(page) == []

@@ -12,7 +12,7 @@ SMALL = ("--cpu", "0.05", "--mem", "64M", "--shm", "16M")
 
 def test_the_list_follows_what_happens_and_ends_several_sessions(visit, server):
     page = visit("dora")
-    expect(page.get_by_text("Nothing runs and nothing waits")).to_be_visible()
+    expect(page.get_by_text("No sessions are running or waiting")).to_be_visible()
     with server.client(server.token("dora")) as dora:
         spec = {"cpu": 0.05, "mem": "64M", "shm": "16M", "command": "sleep 1000"}
         for name in ("listed-1", "listed-2"):
@@ -26,12 +26,12 @@ def test_the_list_follows_what_happens_and_ends_several_sessions(visit, server):
     page.get_by_label("Select all").check()
     expect(page.get_by_text("2 selected")).to_be_visible()
     page.get_by_role("button", name="Terminate").click()
-    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("button", name="No", exact=True).click()
     expect(row).to_contain_text("RUNNING")
     page.get_by_role("button", name="Terminate").click()
     page.get_by_role("button", name="Yes").click()
     expect(page.get_by_text("2 sessions end")).to_be_visible()
-    expect(page.get_by_text("Nothing runs and nothing waits")).to_be_visible()
+    expect(page.get_by_text("No sessions are running or waiting")).to_be_visible()
     page.get_by_label("Show").select_option("all")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_role("row", name="listed-2")).to_contain_text("TERMINATED")

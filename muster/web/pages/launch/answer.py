@@ -1,4 +1,4 @@
-"""What would become of the form: where its sessions start now, or why not and what would let them; and as text."""
+"""The preview of the form: where its sessions would start now, or why not and what would help; and as text."""
 
 import json
 import re
@@ -19,20 +19,20 @@ from muster.core.whatif.hypothesis import SpecChange, Suggestion
 from muster.service.questions.dry_run import DryRun
 from muster.service.sessions.launch_choices import LaunchChoices
 from muster.web.pages.launch.fields import FIELDS, OTHERS, Kind
-from muster.web.pages.launch.form import LaunchForm, shown_text, values_of
+from muster.web.pages.launch.form import LaunchForm, field_text, values_of
 from muster.web.pages.launch.picture import Picture, picture_of
 from muster.web.pages.launch.session_file import text_of
 
-MOST_TRIED = 50
-_MOST_NAMES = 6
-_MOST_SHOWN = 10
+MAX_TRIED = 50
+_MAX_NAMES = 6
+_MAX_SHOWN = 10
 _FIELD_OF_LINE = re.compile(r"([a-z_]+): (.*)", re.DOTALL)
-Ask = Callable[[Mapping[str, Any], int], DryRun]
+RunDry = Callable[[Mapping[str, Any], int], DryRun]
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A suggestion; `fields` is what it changes of the form, as JSON, where the form can hold that."""
+    """A suggestion. `fields` is its changes to the form, as JSON, if the form can hold them."""
 
     text: str
     fields: str = ""
@@ -40,7 +40,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`kind` is starts, waits, never or wrong; `line` says it in one."""
+    """The forecast of the form. `kind` is starts, waits, never or wrong; `line` says it in one line."""
 
     kind: str
     line: str
@@ -50,7 +50,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class AsText:
-    """The same as a command line and as a session file."""
+    """The form as a command line and as a session file."""
 
     command: str
     unflagged: str
@@ -59,7 +59,7 @@ class AsText:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`problems` by the field that they stand beside; the rest only where the fields are right."""
+    """All that the page says of the form; `problems` by field, the rest only if the fields are valid."""
 
     verdict: Verdict
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +67,8 @@ class Preview:
     text: AsText | None = None
 
 
-def preview_of(form: LaunchForm, choices: LaunchChoices, ask: Ask) -> Preview:
+def preview_of(form: LaunchForm, choices: LaunchChoices, dry_run: RunDry) -> Preview:
+    """Return the preview of a form."""
     now = datetime.now().astimezone()
     picture, text = None, None
     try:
@@ -75,27 +76,28 @@ def preview_of(form: LaunchForm, choices: LaunchChoices, ask: Ask) -> Preview:
         spec = validated(SessionSpec, values, now)
         picture = picture_of(spec, choices.groups.get(spec.resource_group))
         text = _as_text(spec, form, count)
-        tried = min(count, MOST_TRIED)
-        return Preview(_verdict(ask(values, tried), spec, tried, count), {}, picture, text)
+        tried = min(count, MAX_TRIED)
+        return Preview(_verdict(dry_run(values, tried), spec, tried, count), {}, picture, text)
     except MusterError as error:
         return Preview(refusal(error), problems_of(error), picture, text)
 
 
 def refusal(error: MusterError) -> Verdict:
+    """Return the verdict on a form with an error."""
     lines = str(error).splitlines()
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
     return Verdict("wrong", f"Cannot be launched: {lines[0]}{more}", tuple(lines[1:]))
 
 
 def problems_of(error: MusterError) -> dict[str, str]:
-    """By the field of the form that each stands beside; what is about none of them is not here."""
+    """Return the problems by the field of the form that they are shown beside; problems of no field are left out."""
     found: dict[str, list[str]] = {}
     for one in _errors(error):
         head = re.split(r"[.\[]", one.field, maxsplit=1)[0]
-        beside = head if head in FIELDS or head in OTHERS else "more"
-        named = "" if one.field == beside else f"{one.field}: "
+        name = head if head in FIELDS or head in OTHERS else "more"
+        prefix = "" if one.field == name else f"{one.field}: "
         remedy = f"; {one.remedy}" if one.remedy else ""
-        found.setdefault(beside, []).append(f"{named}{one.problem}{remedy}")
+        found.setdefault(name, []).append(f"{prefix}{one.problem}{remedy}")
     return {name: " · ".join(lines) for name, lines in found.items()}
 
 
@@ -114,25 +116,23 @@ def _as_text(spec: SessionSpec, form: LaunchForm, count: int) -> AsText:
     return AsText(command.text, ", ".join(command.unflagged), text_of(values) or "{}\n")
 
 
-def _verdict(told: DryRun, spec: SessionSpec, tried: int, count: int) -> Verdict:
-    answers = told.answers
+def _verdict(dry_run: DryRun, spec: SessionSpec, tried: int, count: int) -> Verdict:
+    answers = dry_run.answers
     waiting = next((answer for answer in answers if answer.placement is None), None)
     starting = [answer for answer in answers if answer.placement is not None]
     details = (
-        [f"{one.session.name} starts now on {_where(one)}" for one in starting[:_MOST_SHOWN]]
-        if len(answers) > 1
-        else []
+        [f"{one.session.name} starts now on {_where(one)}" for one in starting[:_MAX_SHOWN]] if len(answers) > 1 else []
     )
-    if len(starting) > _MOST_SHOWN:
-        details.append(f"and {len(starting) - _MOST_SHOWN} more that start now")
+    if len(starting) > _MAX_SHOWN:
+        details.append(f"and {len(starting) - _MAX_SHOWN} more that start now")
     if tried < count:
         details.append(f"of the {count} sessions, the first {tried} were tried")
     if waiting is None or waiting.wait is None:
-        lines = _placed_details(answers[0], told) if len(answers) == 1 else []
+        lines = _placed_details(answers[0], dry_run) if len(answers) == 1 else []
         first = f"Starts now on {_where(answers[0])}" if len(answers) == 1 else f"All {len(answers)} start now"
         return Verdict("starts", first, (*lines, *details))
     wait = waiting.wait
-    around = Surroundings(time.time(), _clock_text, told.names)
+    around = Surroundings(time.time(), _clock_text, dry_run.names)
     lines = explain(waiting.session, wait, wait.position, around, advice=False)
     when = f"; estimated start {moment_text(wait.estimated_start, around)}" if wait.estimated_start else ""
     verb = "Can never start" if waiting.hopeless else "Waits"
@@ -143,7 +143,7 @@ def _verdict(told: DryRun, spec: SessionSpec, tried: int, count: int) -> Verdict
 
 
 def _where(answer: Answer) -> str:
-    """`agent-2 (main1, sub1) and agent-1 (sub2)`."""
+    """Return a text such as `agent-2 (main1, sub1) and agent-1 (sub2)`."""
     by_agent: dict[str, list[str]] = {}
     for kernel in answer.session.kernels:
         allocations = answer.placement.allocations if answer.placement else {}
@@ -153,17 +153,17 @@ def _where(answer: Answer) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    if len(names) <= _MOST_NAMES:
+    if len(names) <= _MAX_NAMES:
         return ", ".join(names)
     return f"{names[0]}, {names[1]}, …, {names[-1]}: {len(names)} containers"
 
 
-def _placed_details(answer: Answer, told: DryRun) -> list[str]:
-    """Which GPUs they get; nothing that the line does not say already."""
+def _placed_details(answer: Answer, dry_run: DryRun) -> list[str]:
+    """Return the GPUs of each kernel; nothing for a placement without GPUs."""
     placed = answer.placement
     if placed is None or not any(allocation.gpus for allocation in placed.allocations.values()):
         return []
-    return list(placed_where(answer.session, placed.allocations, told.gpu_indexes))
+    return list(placed_where(answer.session, placed.allocations, dry_run.gpu_indexes))
 
 
 def _advice(suggestion: Suggestion, spec: SessionSpec, around: Surroundings) -> Advice:
@@ -173,7 +173,7 @@ def _advice(suggestion: Suggestion, spec: SessionSpec, around: Surroundings) -> 
 
 
 def _changed_fields(suggestion: Suggestion, spec: SessionSpec) -> dict[str, str | bool] | None:
-    """What stands in the form's fields with the suggestion followed; None where it is not for the user to follow."""
+    """Return the form's fields as the suggestion changes them; None where the form cannot follow it."""
     changes: dict[str, Any] = {}
     for change in suggestion.changes:
         if not isinstance(change, SpecChange):
@@ -185,7 +185,7 @@ def _changed_fields(suggestion: Suggestion, spec: SessionSpec) -> dict[str, str 
         if name in FIELDS and FIELDS[name].kind is Kind.CHECK:
             fields[name] = bool(changes[name])
             continue
-        text = shown_text(name, values.get(name))
+        text = field_text(name, values.get(name))
         if text is None:
             return None
         fields[name] = text

@@ -1,4 +1,4 @@
-"""The fields of the form that launches: those of the session spec, with the spec's own help."""
+"""The fields of the launch form: those of the session spec, with the spec's own help."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from muster.core.spec.written import written_value
 
 
 class Kind(StrEnum):
-    """How a field is filled in; NAMES with commas between, LINES with one on each line."""
+    """How a field is filled in; NAMES are separated by commas, LINES by line ends."""
 
     TEXT = "text"
     LONG = "long"
@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """`options` names the list of suggestions that the page has for it."""
+    """A field of the form; `options` names the page's list of suggestions for it."""
 
     name: str
     label: str
@@ -40,7 +40,7 @@ class FormField:
 
     @property
     def default(self) -> str:
-        """As the empty form has it."""
+        """Its text in the empty form."""
         field = SessionSpec.model_fields[self.name]
         value = field.get_default(call_default_factory=True)
         return str(written_value(field, value)) if isinstance(value, int | str) else ""
@@ -74,15 +74,15 @@ DOT_FOLDERS = FormField("dot_folders", "Mount my dot folders", Kind.CHECK)
 ADVANCED = (
     FormField("begin", "Begin"),
     FormField("hold", "Hold", Kind.CHECK),
-    FormField("after", "After these have started", Kind.NAMES),
-    FormField("after_ok", "After these have ended well", Kind.NAMES),
-    FormField("after_any", "After these have ended", Kind.NAMES),
+    FormField("after", "Start after these have started", Kind.NAMES),
+    FormField("after_ok", "Start after success of these", Kind.NAMES),
+    FormField("after_any", "Start after the end of these", Kind.NAMES),
     FormField("array", "Array"),
     FormField("agents", "Agents", Kind.NAMES, options="agents"),
-    FormField("exclude_agents", "Not on these agents", Kind.NAMES, options="agents"),
-    FormField("labels", "Labels of agents", Kind.LINES, hint="NAME=VALUE that its agents must have, one on each line"),
+    FormField("exclude_agents", "Excluded agents", Kind.NAMES, options="agents"),
+    FormField("labels", "Agent labels", Kind.LINES, hint="NAME=VALUE that its agents must have, one per line"),
     FormField("topology", "Topology", Kind.CHOICE),
-    FormField("roles", "Roles", Kind.LINES, hint="one on each line, beside main: NAME:REPLICAS[,cpu=…,mem=…,image=…]"),
+    FormField("roles", "Roles", Kind.LINES, hint="one per line, besides main: NAME:REPLICAS[,cpu=…,mem=…,image=…]"),
     FormField("requeue", "Requeue", Kind.CHECK),
     FormField("preemptible", "Preemptible", Kind.CHECK),
     FormField("idle_timeout", "Idle timeout"),
@@ -99,7 +99,7 @@ FIELDS: Mapping[str, FormField] = {
         *(*RESOURCES, *PLACE, *START, *ADVANCED),
     )
 }
-# What rows and boxes are for, and what is no field of the spec.
+# Fields with rows or boxes of their own, and fields that are not in the spec.
 OTHERS = ("count", "mounts", "env", "secrets", "apps", "more")
 
 

@@ -1,4 +1,4 @@
-"""The form that launches, as it was filled in: into the fields of a session spec, and back from them."""
+"""The launch form as it was filled in: converted to the fields of a session spec, and back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from muster.web.pages.launch.session_file import fields_of, text_of
 
 Row = tuple[str, ...]
 _Model = TypeVar("_Model", bound=SpecModel)
-MODES = {"": "as it is allowed", "ro": "read-only", "rw": "read and write"}
+MODES = {"": "as allowed", "ro": "read-only", "rw": "read and write"}
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchForm:
-    """What stands in each field of it. `more` is YAML: what no field is for, or what none can hold."""
+    """The content of each field. `more` is YAML with all that has no field, or that its field cannot hold."""
 
     texts: Mapping[str, str]
     checks: frozenset[str]
@@ -36,14 +36,16 @@ class LaunchForm:
 
     @property
     def sessions(self) -> int:
-        """Raises SpecError."""
+        """The number of sessions. Raises SpecError."""
         text = self.count.strip() or "1"
         if not (text.isdecimal() and text.isascii() and len(text) < 9):
             raise SpecError([FieldError("count", f"{text!r} is not a whole number", f"write 1 to {MAX_COUNT}")])
         return int(text)
 
 
-def sent(form: FormData) -> LaunchForm:
+def parse_form(form: FormData) -> LaunchForm:
+    """Return the form as a browser sent it."""
+
     def text(name: str) -> str:
         return _text(form.get(name, ""))
 
@@ -64,7 +66,7 @@ def sent(form: FormData) -> LaunchForm:
 
 
 def values_of(form: LaunchForm) -> dict[str, Any]:
-    """The fields that differ from the empty form's, unchecked. Raises SpecError where `more` is not as it should be."""
+    """Return the fields that differ from the empty form, without validation. Raises SpecError about `more`."""
     values: dict[str, Any] = {}
     for name, field in FIELDS.items():
         found = _value(field, form)
@@ -80,8 +82,8 @@ def values_of(form: LaunchForm) -> dict[str, Any]:
     return _with_more(values, fields_of(form.more, "more"))
 
 
-def filled(values: Mapping[str, Any], count: str = "1") -> LaunchForm:
-    """The form of which `values_of` makes the same; without values the empty one."""
+def form_of(values: Mapping[str, Any], count: str = "1") -> LaunchForm:
+    """Return the form for which `values_of` returns these values; the empty form for none."""
     texts = {name: field.default for name, field in FIELDS.items() if field.kind is not Kind.CHECK}
     checks = {"dot_folders"}
     rows: dict[str, tuple[Row, ...]] = {}
@@ -91,27 +93,27 @@ def filled(values: Mapping[str, Any], count: str = "1") -> LaunchForm:
         field = FIELDS.get(name)
         if field is not None and field.kind is Kind.CHECK and isinstance(value, bool):
             checks = checks | {name} if value else checks - {name}
-        elif field is not None and (text := _shown(field, value)) is not None:
+        elif field is not None and (text := _text_of(field, value)) is not None:
             texts[name] = text
         elif name in _ROWS and (found := _ROWS[name](value)) is not None:
             rows[name] = found
-        elif name == "apps" and (named := _app_names(value)) is not None:
-            apps = named
+        elif name == "apps" and (names := _app_names(value)) is not None:
+            apps = names
         else:
             more[name] = value
     return LaunchForm(texts, frozenset(checks), apps=apps, count=count, more=text_of(more), **rows)
 
 
-def shown_text(name: str, value: object) -> str | None:
-    """In that field of the form; the empty field where there is no value. None where it cannot be shown there."""
+def field_text(name: str, value: object) -> str | None:
+    """Return a value as its field of the form shows it, the default for None; None where the field cannot hold it."""
     field = FIELDS.get(name)
     if field is None or field.kind is Kind.CHECK:
         return None
-    return field.default if value is None else _shown(field, value)
+    return field.default if value is None else _text_of(field, value)
 
 
 def _text(value: object) -> str:
-    """Browsers end lines as the network does."""
+    """Return the text with plain line ends: browsers send CRLF."""
     return value.replace("\r\n", "\n") if isinstance(value, str) else ""
 
 
@@ -146,7 +148,7 @@ def _secret(name: str, place: str) -> Any:  # noqa: ANN401 - a secret's short fo
 
 def _with_more(values: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(values)
-    twice = []
+    conflicts = []
     for name, value in more.items():
         own = values.get(name)
         if own is None:
@@ -156,14 +158,14 @@ def _with_more(values: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any
         elif isinstance(own, list) and isinstance(value, list):
             merged[name] = [*own, *value]
         else:
-            twice.append(FieldError("more", f"{name} is filled in above as well", "write it in one of the two"))
-    if twice:
-        raise SpecError(twice)
+            conflicts.append(FieldError("more", f"{name} is filled in above as well", "write it in one place only"))
+    if conflicts:
+        raise SpecError(conflicts)
     return merged
 
 
-def _shown(field: FormField, value: object) -> str | None:
-    """None where the field would not give the same value again."""
+def _text_of(field: FormField, value: object) -> str | None:
+    """Return the field's text; None where it would not give the same value again."""
     if field.kind is Kind.LINES:
         return _lines(value)
     if field.kind is Kind.NAMES:
@@ -187,9 +189,9 @@ def _lines(value: object) -> str | None:
     return _joined(value, "\n", "\n\r") if isinstance(value, list) else None
 
 
-def _joined(items: Sequence[object], separator: str, never: str) -> str | None:
+def _joined(items: Sequence[object], separator: str, forbidden: str) -> str | None:
     texts = [str(item) for item in items if isinstance(item, str | int) and not isinstance(item, bool)]
-    usable = all(text.strip() and not set(text) & set(never) for text in texts)
+    usable = all(text.strip() and not set(text) & set(forbidden) for text in texts)
     return separator.join(texts) if usable and texts and len(texts) == len(items) else None
 
 
@@ -234,7 +236,7 @@ def _app_names(value: object) -> tuple[str, ...] | None:
 
 
 def _models(model: type[_Model], value: object) -> list[_Model] | None:
-    """None where one of them is wrong: `more` keeps it, and the spec says what is."""
+    """Return the items as models; None if one is invalid: it stays in `more`, and the spec's validation reports it."""
     try:
         return [model.model_validate(item) for item in value] if isinstance(value, list) else None
     except ValidationError:

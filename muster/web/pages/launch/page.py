@@ -1,4 +1,4 @@
-"""`/launch`: a session's spec as a form, what would become of it while it is filled in, and its submit."""
+"""`/launch`: a session's spec as a form, a preview while it is filled in, and its submit."""
 
 import hashlib
 import json
@@ -16,26 +16,26 @@ from muster.service.questions.dry_run import DryRun
 from muster.web.api.requests import note_sessions
 from muster.web.pages.launch import fields as launch_fields
 from muster.web.pages.launch.answer import Preview, preview_of, problems_of, refusal
-from muster.web.pages.launch.form import MODES, LaunchForm, filled, sent, values_of
+from muster.web.pages.launch.form import MODES, LaunchForm, form_of, parse_form, values_of
+from muster.web.pages.launch.newest_request import NewestRequest
 from muster.web.pages.launch.session_file import fields_of
-from muster.web.pages.launch.turns import Turns
-from muster.web.visitor import Visiting, Visitor
+from muster.web.viewer import CurrentViewer, Viewer
 
 router = APIRouter(include_in_schema=False)
 _MAX_FILE = 1 << 20
 _MAX_KEY = 64
-_TURNS = Turns()
+_PREVIEWS = NewestRequest()
 
 
-async def _sent(request: Request) -> tuple[LaunchForm, str]:
-    """The form with the key that it was rendered with."""
+async def _posted_form(request: Request) -> tuple[LaunchForm, str]:
+    """Return the form, and the key that it was rendered with."""
     form = await request.form()
     key = form.get("key")
-    return sent(form), key[:_MAX_KEY] if isinstance(key, str) else ""
+    return parse_form(form), key[:_MAX_KEY] if isinstance(key, str) else ""
 
 
-async def _file(request: Request) -> str:
-    """The text of the file that was chosen, else what was pasted. Raises SpecError."""
+async def _posted_file(request: Request) -> str:
+    """Return the text of the chosen file, or the pasted text. Raises SpecError."""
     form = await request.form()
     chosen, pasted = form.get("file"), form.get("text")
     if isinstance(chosen, UploadFile) and chosen.filename:
@@ -49,62 +49,63 @@ async def _file(request: Request) -> str:
     return pasted if isinstance(pasted, str) else ""
 
 
-Sent = Annotated[tuple[LaunchForm, str], Depends(_sent)]
+PostedForm = Annotated[tuple[LaunchForm, str], Depends(_posted_form)]
 
 
 @router.get("/launch")
 def launch_page(
-    visitor: Visiting,
+    viewer: CurrentViewer,
     *,
     earlier: Annotated[str | None, Query(alias="from", max_length=255)] = None,
     image: Annotated[str | None, Query(max_length=MAX_IMAGE)] = None,
 ) -> Response:
-    """Filled in as an earlier session was, where one is named, and with that image."""
-    values = visitor.backend.spec_again(earlier) if earlier else {}
-    return _page(visitor, filled({**values, "image": image} if image else values))
+    """Show the form; filled in from an earlier session, and with an image, where they are named."""
+    values = viewer.backend.spec_again(earlier) if earlier else {}
+    return _page(viewer, form_of({**values, "image": image} if image else values))
 
 
 @router.post("/launch/preview")
-def preview(request: Request, visitor: Visiting, given: Sent) -> Response:
+def preview(request: Request, viewer: CurrentViewer, posted: PostedForm) -> Response:
     request.state.changes_nothing = True
-    form, key = given
-    with _TURNS.turn(f"{visitor.user} {key}") as is_newest:
+    form, key = posted
+    with _PREVIEWS.turn(f"{viewer.user} {key}") as is_newest:
         if not is_newest:
             return Response(status_code=204)
-        found = _preview(visitor, form)
-    return visitor.fragment("launch.html", "preview", preview=found, fields=launch_fields, oob=True)
+        shown = _preview(viewer, form)
+    return viewer.fragment("launch.html", "preview", preview=shown, fields=launch_fields, oob=True)
 
 
 @router.post("/launch/load")
-def load(visitor: Visiting, text: Annotated[str, Depends(_file)]) -> Response:
-    """The form filled in from a session file."""
+def load(viewer: CurrentViewer, text: Annotated[str, Depends(_posted_file)]) -> Response:
+    """Show the form filled in from a session file."""
     fields = fields_of(text, "file")
     if not fields:
-        raise SpecError([FieldError("file", "it holds no fields", "choose a session file, or paste one")])
-    return _page(visitor, filled(fields))
+        raise SpecError([FieldError("file", "it has no fields", "choose a session file, or paste one")])
+    return _page(viewer, form_of(fields))
 
 
 @router.post("/launch")
-def launch(request: Request, visitor: Visiting, given: Sent) -> Response:
-    form, key = given
+def launch(request: Request, viewer: CurrentViewer, posted: PostedForm) -> Response:
+    form, key = posted
     try:
         values, count = values_of(form), form.sessions
-        done = visitor.backend.submit(values, None, count, _once(key, values, count))
+        submitted = viewer.backend.submit(values, None, count, _idempotency_key(key, values, count))
     except BadInputError as error:
-        wrong = replace(_preview(visitor, form), verdict=refusal(error), problems=problems_of(error))
-        return _page(visitor, form, wrong)
-    note_sessions(request, list(done.sessions))
-    return visitor.go(f"/sessions/{done.sessions[0].id}" if len(done.sessions) == 1 else "/sessions")
+        refused = replace(_preview(viewer, form), verdict=refusal(error), problems=problems_of(error))
+        return _page(viewer, form, refused)
+    sessions = list(submitted.sessions)
+    note_sessions(request, sessions)
+    return viewer.go(f"/sessions/{sessions[0].id}" if len(sessions) == 1 else "/sessions")
 
 
-def _page(visitor: Visitor, form: LaunchForm, wrong: Preview | None = None) -> Response:
-    return visitor.page(
+def _page(viewer: Viewer, form: LaunchForm, refused: Preview | None = None) -> Response:
+    return viewer.page(
         "launch.html",
-        status=422 if wrong else 200,
+        status=422 if refused else 200,
         form=form,
-        choices=visitor.backend.launch_choices(),
-        preview=wrong or _preview(visitor, form),
-        refused=wrong is not None,
+        choices=viewer.backend.launch_choices(),
+        preview=refused or _preview(viewer, form),
+        refused=refused is not None,
         fields=launch_fields,
         modes=MODES,
         key=str(uuid.uuid4()),
@@ -112,14 +113,14 @@ def _page(visitor: Visitor, form: LaunchForm, wrong: Preview | None = None) -> R
     )
 
 
-def _preview(visitor: Visitor, form: LaunchForm) -> Preview:
-    def ask(values: Mapping[str, object], count: int) -> DryRun:
-        return visitor.backend.dry_run(values, None, count)
+def _preview(viewer: Viewer, form: LaunchForm) -> Preview:
+    def dry_run(values: Mapping[str, object], count: int) -> DryRun:
+        return viewer.backend.dry_run(values, None, count)
 
-    return preview_of(form, visitor.backend.launch_choices(), ask)
+    return preview_of(form, viewer.backend.launch_choices(), dry_run)
 
 
-def _once(key: str, values: Mapping[str, object], count: int) -> str | None:
-    """The same form sent twice is one submit; one that was changed since is another."""
+def _idempotency_key(key: str, values: Mapping[str, object], count: int) -> str | None:
+    """Return a key by which the same form sent twice is one submit, and a changed one is another."""
     content = json.dumps([values, count], sort_keys=True).encode()
     return f"launch-{key}-{hashlib.sha256(content).hexdigest()[:32]}" if key.isascii() and key else None

@@ -1,4 +1,4 @@
-"""What the containers of a session add up to, as shapes for a picture and in words."""
+"""The resources of a session's containers as shapes for a picture, and in words."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from muster.core.values.slots import SLOT_NAMES, Slots, format_bytes, format_slo
 from muster.service.sessions.launch_choices import GroupRoom
 
 WIDTH = 360
-MOST_BOXES = 12
-_MOST_PARTS = 60
+MAX_BOXES = 12
+_MAX_PARTS = 60
 _COLUMNS, _GAP, _PAD = 3, 9, 8
 _BOX_WIDTH = (WIDTH - (_COLUMNS - 1) * _GAP) // _COLUMNS
 _TITLE, _LINE, _LANE = 22, 24, 40
@@ -20,7 +20,7 @@ _UNITS = {"cpu": "CPU", "mem": "memory", "fgpu": "fGPU", "gpu": "GPU"}
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """`part` of it is full; `text` says how much that is."""
+    """The amount of one slot of a container; `part` of the bar is full."""
 
     slot: str
     text: str
@@ -32,7 +32,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A container, or `count` of a role."""
+    """A container, or all containers of a role."""
 
     name: str
     x: int
@@ -43,7 +43,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """All containers' part of one slot, side by side; `limit` is where what the group has ends, if that is known."""
+    """One slot of all containers, side by side; `limit` is where the group's capacity ends, if that is known."""
 
     slot: str
     text: str
@@ -62,7 +62,7 @@ class Picture:
 
 
 def picture_of(spec: SessionSpec, room: GroupRoom | None) -> Picture:
-    """Boxes are to the scale of the group's largest agent, lanes to that of the whole group, as far as it is known."""
+    """Return the picture. Boxes are to the scale of the group's largest agent, lanes to that of the whole group."""
     roles = spec.kernel_roles()
     everything = total(_times(role.slots, role.replicas) for role in roles)
     slots = [name for name in SLOT_NAMES if getattr(everything, name)]
@@ -78,7 +78,7 @@ def slots_text(slots: Slots) -> str:
 
 def _boxes(roles: Sequence[KernelRole], slots: Sequence[str], room: GroupRoom | None) -> Iterator[Box]:
     count = sum(role.replicas for role in roles)
-    if count <= MOST_BOXES:
+    if count <= MAX_BOXES:
         shown = [(f"{role.name}{index}", role) for role in roles for index in range(1, role.replicas + 1)]
     else:
         shown = [(role.name + (f" {_TIMES} {role.replicas}" if role.replicas > 1 else "1"), role) for role in roles]
@@ -102,22 +102,23 @@ def _bars(
 
 def _lane(name: str, y: int, roles: Sequence[KernelRole], room: GroupRoom | None) -> Lane:
     amounts = [getattr(role.slots, name) for role in roles for _ in range(role.replicas)]
-    asked, has = sum(amounts), getattr(room.total, name) if room else 0
-    whole = max(asked, has)
-    if len(amounts) > _MOST_PARTS:
+    requested, capacity = sum(amounts), getattr(room.total, name) if room else 0
+    whole = max(requested, capacity)
+    if len(amounts) > _MAX_PARTS:
         amounts = [getattr(role.slots, name) * role.replicas for role in roles]
     parts, x = [], 0.0
     for amount in filter(None, amounts):
         width = amount / whole * WIDTH
         parts.append((x, width))
         x += width
-    of = f" of {_bare(name, has)} that the group has" if has else ""
-    text = f"{_amount(name, asked)}{of}"
-    return Lane(name, text, y, tuple(parts), has / whole * WIDTH if has else None, bool(has) and asked > has)
+    of = f" of {_bare(name, capacity)} that the group has" if capacity else ""
+    text = f"{_amount(name, requested)}{of}"
+    limit = capacity / whole * WIDTH if capacity else None
+    return Lane(name, text, y, tuple(parts), limit, bool(capacity) and requested > capacity)
 
 
 def _sum_text(roles: Sequence[KernelRole], everything: Slots, count: int) -> str:
-    """Each container's and all of theirs; role by role where they differ."""
+    """Return the resources of each container and their sum; by role where roles differ."""
     if count == 1:
         return f"1 container: {slots_text(everything)}"
     if len({role.slots for role in roles}) == 1:

@@ -1,4 +1,4 @@
-"""What can be done with a session from its page: end it, hold it, restart it, rename it, make an image of it."""
+"""Actions of a session's page: terminate, cancel, restart, hold, release, rename, commit."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Literal
@@ -12,13 +12,13 @@ from muster.service.local_backend import LocalBackend
 from muster.web.api.requests import note_sessions
 from muster.web.pages.sessions.page import Reference
 from muster.web.pages.sessions.view import Action, offered
-from muster.web.visitor import Visiting, Visitor, is_htmx
+from muster.web.viewer import CurrentViewer, Viewer, is_htmx
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 Simple = Literal[Action.TERMINATE, Action.CANCEL, Action.RESTART, Action.HOLD, Action.RELEASE]
 Text = Annotated[str, Form(max_length=1000)]
 _DIALOGS = "session_dialogs.html"
-_SAID: Mapping[str, str] = {
+_OUTCOMES: Mapping[str, str] = {
     Action.TERMINATE: "ends",
     Action.CANCEL: "is cancelled",
     Action.RESTART: "restarts",
@@ -28,32 +28,32 @@ _SAID: Mapping[str, str] = {
 
 
 @router.get("/{reference}/rename")
-def rename_dialog(visitor: Visiting, reference: Reference) -> Response:
-    found = _allowed(visitor, reference, Action.RENAME, "renamed")
-    return visitor.fragment(_DIALOGS, "rename", session=found, name=found.name, problem="")
+def rename_dialog(viewer: CurrentViewer, reference: Reference) -> Response:
+    session = _allowed(viewer, reference, Action.RENAME, "renamed")
+    return viewer.fragment(_DIALOGS, "rename", session=session, name=session.name, problem="")
 
 
 @router.post("/{reference}/rename")
-def rename(request: Request, visitor: Visiting, reference: Reference, name: Text = "") -> Response:
-    found = visitor.backend.find(reference)
+def rename(request: Request, viewer: CurrentViewer, reference: Reference, name: Text = "") -> Response:
+    session = viewer.backend.find(reference)
     try:
-        renamed = visitor.backend.rename(found.id, name.strip())
+        renamed = viewer.backend.rename(session.id, name.strip())
     except (BadInputError, NotPossibleInStateError) as error:
-        return _again(visitor, "rename", error, session=found, name=name)
+        return _dialog_again(viewer, "rename", error, session=session, name=name)
     note_sessions(request, [renamed])
-    return visitor.go(f"/sessions/{renamed.id}")
+    return viewer.go(f"/sessions/{renamed.id}")
 
 
 @router.get("/{reference}/commit")
 def commit_dialog(
-    visitor: Visiting, reference: Reference, kernel: Annotated[str, Query(max_length=64)] = ""
+    viewer: CurrentViewer, reference: Reference, kernel: Annotated[str, Query(max_length=64)] = ""
 ) -> Response:
-    found = _allowed(visitor, reference, Action.COMMIT, "made an image of")
-    return visitor.fragment(
+    session = _allowed(viewer, reference, Action.COMMIT, "committed")
+    return viewer.fragment(
         _DIALOGS,
         "commit",
-        session=found,
-        kernel=kernel or found.main.name,
+        session=session,
+        kernel=kernel or session.main.name,
         name="",
         message="",
         public=False,
@@ -64,7 +64,7 @@ def commit_dialog(
 @router.post("/{reference}/commit")
 def commit(
     request: Request,
-    visitor: Visiting,
+    viewer: CurrentViewer,
     reference: Reference,
     *,
     kernel: Text = "",
@@ -72,57 +72,57 @@ def commit(
     message: Text = "",
     public: Annotated[bool, Form()] = False,
 ) -> Response:
-    """Begins it; the dialog then asks how far it has come."""
-    found = visitor.backend.find(reference)
+    """Begin a commit; the dialog then requests its progress."""
+    session = viewer.backend.find(reference)
     try:
-        state = visitor.backend.begin_commit(
-            found.id, kernel or None, name.strip(), message=message.strip(), public=public
+        state = viewer.backend.begin_commit(
+            session.id, kernel or None, name.strip(), message=message.strip(), public=public
         )
     except (BadInputError, NotPossibleInStateError) as error:
-        given = {"kernel": kernel, "name": name, "message": message, "public": public}
-        return _again(visitor, "commit", error, session=found, **given)
-    note_sessions(request, [found])
+        entered = {"kernel": kernel, "name": name, "message": message, "public": public}
+        return _dialog_again(viewer, "commit", error, session=session, **entered)
+    note_sessions(request, [session])
     if not is_htmx(request):
-        return visitor.said(f"{state.reference} is being made")
-    return visitor.fragment(_DIALOGS, "commit_state", session=found, state=state)
+        return viewer.announce(f"{state.reference} is being made")
+    return viewer.fragment(_DIALOGS, "commit_state", session=session, state=state)
 
 
 @router.get("/{reference}/commit/state")
-def commit_state(visitor: Visiting, reference: Reference, name: Annotated[str, Query(max_length=1000)]) -> Response:
-    found = visitor.backend.find(reference)
-    return visitor.fragment(_DIALOGS, "commit_state", session=found, state=visitor.backend.commit_state(name))
+def commit_state(viewer: CurrentViewer, reference: Reference, name: Annotated[str, Query(max_length=1000)]) -> Response:
+    session = viewer.backend.find(reference)
+    return viewer.fragment(_DIALOGS, "commit_state", session=session, state=viewer.backend.commit_state(name))
 
 
 @router.post("/{reference}/{action}")
-def change(request: Request, visitor: Visiting, reference: Reference, action: Simple) -> Response:
-    """By its id, which means this session alone, where a name may be an array's."""
-    changed = _ways(visitor.backend)[action]([visitor.backend.find(reference).id])
+def change(request: Request, viewer: CurrentViewer, reference: Reference, action: Simple) -> Response:
+    """Change the session by its id, since its name may be an array's as well."""
+    changed = _actions(viewer.backend)[action]([viewer.backend.find(reference).id])
     note_sessions(request, changed)
-    return visitor.said(f"{changed[0].name} {_SAID[action]}")
+    return viewer.announce(f"{changed[0].name} {_OUTCOMES[action]}")
 
 
-def _ways(asked: LocalBackend) -> Mapping[str, Callable[[Iterable[str]], list[Session]]]:
+def _actions(backend: LocalBackend) -> Mapping[str, Callable[[Iterable[str]], list[Session]]]:
     return {
-        Action.TERMINATE: asked.terminate,
-        Action.CANCEL: lambda references: asked.terminate(references, only_pending=True),
-        Action.RESTART: asked.restart,
-        Action.HOLD: asked.hold,
-        Action.RELEASE: asked.release,
+        Action.TERMINATE: backend.terminate,
+        Action.CANCEL: lambda references: backend.terminate(references, only_pending=True),
+        Action.RESTART: backend.restart,
+        Action.HOLD: backend.hold,
+        Action.RELEASE: backend.release,
     }
 
 
-def _allowed(visitor: Visitor, reference: str, action: Action, done: str) -> Session:
-    """Raises NotFoundError, ScopeError, and NotPossibleInStateError where its state has changed since."""
-    visitor.backend.check_may_change()
-    found = visitor.backend.find(reference)
+def _allowed(viewer: Viewer, reference: str, action: Action, done: str) -> Session:
+    """Return the session. Raises NotFoundError, ScopeError and NotPossibleInStateError."""
+    viewer.backend.check_may_change()
+    found = viewer.backend.find(reference)
     if action not in offered(found):
-        only = "only a RUNNING session" if action is Action.COMMIT else "only one that goes on, and is of no array,"
+        only = "only a RUNNING session" if action is Action.COMMIT else "only an active one outside of an array"
         raise NotPossibleInStateError(f"session {found.name} is {found.state}; {only} can be {done}")
     return found
 
 
-def _again(visitor: Visitor, block: str, error: MusterError, **given: object) -> Response:
-    """The dialog with what was given, and why that cannot be."""
-    if not is_htmx(visitor.connection):
+def _dialog_again(viewer: Viewer, block: str, error: MusterError, **entered: object) -> Response:
+    """Return the dialog as it was filled in, with the problem."""
+    if not is_htmx(viewer.connection):
         raise error
-    return visitor.fragment(_DIALOGS, block, problem=str(error), **given)
+    return viewer.fragment(_DIALOGS, block, problem=str(error), **entered)

@@ -1,4 +1,4 @@
-"""`/sessions/{session}/apps/{app}/open`: an app of a session, in a tab of its own."""
+"""`/sessions/{session}/apps/{app}/open`: opens an app of a session in a new tab."""
 
 import re
 from typing import Annotated
@@ -9,7 +9,7 @@ from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.web.api.requests import note_sessions
 from muster.web.api.session_routes import Reference
 from muster.web.opened_apps.gateway import AppGateway, Browser
-from muster.web.visitor import Visiting, cookie_name
+from muster.web.viewer import CurrentViewer, cookie_name
 
 router = APIRouter(include_in_schema=False)
 AppName = Annotated[str, Path(max_length=64)]
@@ -17,10 +17,10 @@ _HOST = re.compile(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 @router.post("/sessions/{session}/apps/{app}/open")
-async def open_app(request: Request, visitor: Visiting, session: Reference, app: AppName) -> Response:
-    """Opens it, and sends the browser there.
+async def open_app(request: Request, viewer: CurrentViewer, session: Reference, app: AppName) -> Response:
+    """Open the app, and send the browser there.
 
-    Not by a redirect: browsers that follow a form to another origin ask the page's policy first, which forbids it.
+    It is not sent by a redirect: the page's policy forbids its forms to lead to another origin.
     """
     gateway: AppGateway | None = request.app.state.app_gateway
     if gateway is None:
@@ -28,17 +28,17 @@ async def open_app(request: Request, visitor: Visiting, session: Reference, app:
             "apps cannot be opened in the browser: the server runs without --app-ports; use `muster open` instead"
         )
     browser = Browser(request.cookies[cookie_name(request)], request.url.scheme, _host(request))
-    opened, named, url = await gateway.open(visitor.backend, session, app, browser)
-    note_sessions(request, [opened])
-    response = visitor.page("app_opening.html", session=opened, app=named, url=url)
+    found, opened_app, url = await gateway.open(viewer.backend, session, app, browser)
+    note_sessions(request, [found])
+    response = viewer.page("app_opening.html", session=found, app=opened_app, url=url)
     response.headers["Refresh"] = f"0; url={url}"
-    # What an app's code does with its tab does not reach the page that it was opened from.
+    # The app's code gets no access to the page that opened its tab.
     response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
     return response
 
 
 def _host(request: Request) -> str:
-    """How the browser calls this server, without a port. Raises BadInputError."""
+    """Return the host by which the browser reaches this server. Raises BadInputError."""
     name = request.url.hostname or ""
     host = f"[{name}]" if ":" in name else name
     if not _HOST.fullmatch(host):

@@ -1,4 +1,4 @@
-"""`/sessions`: the list, and several ended at once."""
+"""`/sessions`: the list of sessions; terminate, hold and release several at once."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -12,18 +12,18 @@ from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions.list_pages import SORTS, ListPageRequest, SessionFilter
 from muster.web.api.requests import note_sessions
-from muster.web.visitor import Visiting
+from muster.web.viewer import CurrentViewer
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 PAGE_LENGTH = 50
 Text = Annotated[str, Query(max_length=255, pattern=r"^[^\x00]*$")]
 Selected = Annotated[list[str], Query(max_length=PAGE_LENGTH)]
-_SORTED = frozenset(SORTS)
+_COLUMNS = frozenset(SORTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the address says of the list; `show` is `active`, `all` or a state."""
+class ListQuery:
+    """The query of the list's URL. `show` is `active`, `all` or a state."""
 
     show: str = "active"
     name: str = ""
@@ -33,19 +33,19 @@ class Wanted:
     sort: str = "-submitted"
     cursor: str = ""
 
-    def with_(self, **changes: str) -> str:
-        """The address of the same list with this changed; a page of it only where a cursor is given."""
+    def url(self, **changes: str) -> str:
+        """Return the URL of this list with changes; of its first page, unless they have a cursor."""
         fields = {name: getattr(self, name) for name in self.__slots__} | {"cursor": ""} | changes
-        defaults = Wanted()
-        given = {name: value for name, value in fields.items() if value != getattr(defaults, name)}
-        return f"/sessions?{urlencode(given)}"
+        defaults = ListQuery()
+        changed = {name: value for name, value in fields.items() if value != getattr(defaults, name)}
+        return f"/sessions?{urlencode(changed)}"
 
-    def sorted_by(self, column: str) -> str:
-        """The address for the other order, where it is sorted by that column."""
-        return self.with_(sort=f"-{column}" if self.sort == column else column)
+    def url_sorted_by(self, column: str) -> str:
+        """Return the URL of the list sorted by a column; in the other direction where it is sorted by it already."""
+        return self.url(sort=f"-{column}" if self.sort == column else column)
 
     def direction(self, column: str) -> str:
-        """What `aria-sort` says of the column."""
+        """Return the value of `aria-sort` for a column."""
         if self.sort.removeprefix("-") != column:
             return "none"
         return "descending" if self.sort.startswith("-") else "ascending"
@@ -63,7 +63,7 @@ class Wanted:
 
 @router.get("")
 def sessions(
-    visitor: Visiting,
+    viewer: CurrentViewer,
     *,
     show: Text = "active",
     name: Text = "",
@@ -76,38 +76,38 @@ def sessions(
 ) -> Response:
     if show not in {"active", "all", *SessionState}:
         raise BadInputError(f"show: {show!r} is no state; write active, all or one of {', '.join(SessionState)}")
-    if sort.removeprefix("-") not in _SORTED:
-        raise BadInputError(f"sort: there is no column {sort!r}; write one of {', '.join(sorted(_SORTED))}")
-    wanted = Wanted(show, name.strip(), owner, project, group, sort, cursor)
+    if sort.removeprefix("-") not in _COLUMNS:
+        raise BadInputError(f"sort: there is no column {sort!r}; write one of {', '.join(sorted(_COLUMNS))}")
+    query = ListQuery(show, name.strip(), owner, project, group, sort, cursor)
     page = ListPageRequest(PAGE_LENGTH, sort.removeprefix("-"), descending=sort.startswith("-"))
-    found = visitor.backend.page(wanted.filter(), page, cursor or None)
-    return visitor.page(
-        "sessions.html", wanted=wanted, found=found, selected=frozenset(selected), states=tuple(SessionState)
+    found = viewer.backend.page(query.filter(), page, cursor or None)
+    return viewer.page(
+        "sessions.html", query=query, found=found, selected=frozenset(selected), states=tuple(SessionState)
     )
 
 
 @router.post("/change")
 def change(
     request: Request,
-    visitor: Visiting,
+    viewer: CurrentViewer,
     *,
     action: Annotated[Literal["terminate", "hold", "release"], Form()],
     selected: Annotated[list[str], Form(max_length=PAGE_LENGTH)] = [],  # noqa: B006
 ) -> Response:
     if not selected:
-        raise BadInputError("no session is selected; tick some first")
-    changed = _done(visitor.backend, action, selected)
+        raise BadInputError("no session is selected; select one or more in the list")
+    changed = _change(viewer.backend, action, selected)
     note_sessions(request, changed)
-    return visitor.said(_told(action, changed))
+    return viewer.announce(_announcement(action, changed))
 
 
-def _done(asked: LocalBackend, action: str, references: list[str]) -> list[Session]:
-    ways: dict[str, Any] = {"terminate": asked.terminate, "hold": asked.hold, "release": asked.release}
-    done: list[Session] = ways[action](references)
-    return done
+def _change(backend: LocalBackend, action: str, references: list[str]) -> list[Session]:
+    actions: dict[str, Any] = {"terminate": backend.terminate, "hold": backend.hold, "release": backend.release}
+    changed: list[Session] = actions[action](references)
+    return changed
 
 
-def _told(action: str, changed: list[Session]) -> str:
+def _announcement(action: str, changed: list[Session]) -> str:
     past = {"terminate": "ends", "hold": "is held", "release": "is released"}[action]
     if len(changed) == 1:
         return f"{changed[0].name} {past}"

@@ -1,4 +1,4 @@
-"""A kernel's log: what stands in the dialog, its text as it comes, and the whole as a file."""
+"""A kernel's log: the dialog, the text as it is written, and the download."""
 
 from typing import Annotated
 
@@ -11,34 +11,34 @@ from muster.core.model.session import FINAL, SessionState, kernel_named
 from muster.core.values.errors import MusterError
 from muster.service.reach.logs import LogRequest
 from muster.web.problems import problem
-from muster.web.streams.log_stream import log_answer
-from muster.web.visitor import Visiting, Visitor
+from muster.web.streams.log_stream import log_response
+from muster.web.viewer import CurrentViewer, Viewer
 
 router = APIRouter(prefix="/sessions/{session}/kernels/{kernel}", include_in_schema=False)
 Kernel = Annotated[str, Path(max_length=64)]
-MOST_LINES = 20_000
-_TAILS = (100, 1000, 10_000, MOST_LINES)
+MAX_LINES = 20_000
+_TAILS = (100, 1000, 10_000, MAX_LINES)
 
 
 @router.get("/log-dialog")
-def log_dialog(visitor: Visiting, session: str, kernel: Kernel) -> Response:
-    found = visitor.backend.find(session)
+def log_dialog(viewer: CurrentViewer, session: str, kernel: Kernel) -> Response:
+    found = viewer.backend.find(session)
     apps = apps_of(found.spec) if found.state is SessionState.RUNNING else ()
-    return visitor.page(
+    return viewer.page(
         "log_dialog.html",
         session=found,
         kernel=kernel_named(found, kernel),
         apps=[app for app in apps if app.command is not None],
         tails=_TAILS,
-        most_lines=MOST_LINES,
-        goes_on=found.state not in FINAL,
+        max_lines=MAX_LINES,
+        may_grow=found.state not in FINAL,
     )
 
 
 @router.get("/log")
 async def log(
     request: Request,
-    visitor: Visiting,
+    viewer: CurrentViewer,
     session: str,
     kernel: Kernel,
     *,
@@ -48,23 +48,23 @@ async def log(
     app: Annotated[str | None, Query(max_length=64)] = None,
     download: bool = False,
 ) -> Response:
-    """For the dialog's script an error is a line of text; a download's is a page."""
+    """Return the log. An error is a line of text for the dialog's script, and a page for a download."""
     if download:
-        wanted = LogRequest(timestamps=timestamps, app=app)
-        name = await run_in_threadpool(_file_name, visitor, session, kernel, app)
+        log_request = LogRequest(timestamps=timestamps, app=app)
+        name = await run_in_threadpool(_file_name, viewer, session, kernel, app)
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return await log_answer(request, visitor.backend, session, kernel, wanted, visitor.is_signed_in, headers)
-    wanted = LogRequest(follow=follow, tail=tail, timestamps=timestamps, app=app)
+        return await log_response(request, viewer.backend, session, kernel, log_request, viewer.is_signed_in, headers)
+    log_request = LogRequest(follow=follow, tail=tail, timestamps=timestamps, app=app)
     try:
-        return await log_answer(request, visitor.backend, session, kernel, wanted, visitor.is_signed_in)
+        return await log_response(request, viewer.backend, session, kernel, log_request, viewer.is_signed_in)
     except MusterError as error:
-        told = problem(error)
-        return PlainTextResponse(told.detail, told.status)
+        refusal = problem(error)
+        return PlainTextResponse(refusal.detail, refusal.status)
 
 
-def _file_name(visitor: Visitor, session: str, kernel: str, app: str | None) -> str:
-    """Of what it was found by, so that it holds nothing but what names may hold. Raises NotFoundError."""
-    found = visitor.backend.find(session)
-    known = {one.name for one in apps_of(found.spec)}
-    part = app if app in known else kernel_named(found, kernel).name
+def _file_name(viewer: Viewer, session: str, kernel: str, app: str | None) -> str:
+    """Return the download's name, made of names that were found, not of the request's text. Raises NotFoundError."""
+    found = viewer.backend.find(session)
+    app_names = {one.name for one in apps_of(found.spec)}
+    part = app if app in app_names else kernel_named(found, kernel).name
     return f"{found.name}-{part}.log"

@@ -1,4 +1,4 @@
-"""`/sessions/{session}`: one session: how it fares and why, what it uses now, what became of it."""
+"""`/sessions/{session}`: a session's state and why, its containers' usage, its story and its spec."""
 
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from muster.core.spec.command_line import submit_command
 from muster.service.questions.details import Details
 from muster.service.usage.watched import WatchedUses
 from muster.web.pages.sessions import view as session_view
-from muster.web.visitor import Visiting, Visitor
+from muster.web.viewer import CurrentViewer, Viewer
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 Reference = Annotated[str, Path(max_length=255)]
@@ -19,53 +19,53 @@ _TEMPLATE = "session.html"
 
 
 @router.get("/{reference}")
-def session(request: Request, visitor: Visiting, reference: Reference) -> Response:
-    """By its id; a name, or the start of an id, leads there."""
-    found = visitor.backend.find(reference)
+def session(request: Request, viewer: CurrentViewer, reference: Reference) -> Response:
+    """Show the session; a name, or the start of an id, is redirected to its id."""
+    found = viewer.backend.find(reference)
     if reference != found.id:
         return RedirectResponse(f"/sessions/{found.id}", 303)
-    details = visitor.backend.details(found.id)
+    details = viewer.backend.details(found.id)
     context = {
         **_more(details),
-        **_containers(request, visitor, details.session),
-        **_as_submitted(visitor, details.session),
+        **_containers(request, viewer, details.session),
+        **_as_submitted(viewer, details.session),
         # The last: its session's wait names nobody else's.
-        **_head(visitor, details),
+        **_head(viewer, details),
     }
-    return visitor.page(_TEMPLATE, **context)
+    return viewer.page(_TEMPLATE, **context)
 
 
 @router.get("/{reference}/use")
-def use(request: Request, visitor: Visiting, reference: Reference) -> Response:
-    """Its containers, with what they use at this moment."""
-    found = visitor.backend.find(reference)
-    return visitor.fragment(_TEMPLATE, "containers", **_containers(request, visitor, found))
+def use(request: Request, viewer: CurrentViewer, reference: Reference) -> Response:
+    """Return its containers with their usage now."""
+    found = viewer.backend.find(reference)
+    return viewer.fragment(_TEMPLATE, "containers", **_containers(request, viewer, found))
 
 
 @router.get("/{reference}/more")
-def more(visitor: Visiting, reference: Reference) -> Response:
-    """What is below its containers."""
-    details = visitor.backend.details(reference)
-    return visitor.fragment(_TEMPLATE, "more", session=details.session, **_more(details))
+def more(viewer: CurrentViewer, reference: Reference) -> Response:
+    """Return the part of the page below its containers."""
+    details = viewer.backend.details(reference)
+    return viewer.fragment(_TEMPLATE, "more", session=details.session, **_more(details))
 
 
 @router.get("/{reference}/what-if")
-def what_if(visitor: Visiting, reference: Reference) -> Response:
-    """The least changes that would let it start now: the scheduler is replayed for them."""
-    why = visitor.backend.why(reference, what_if=True)
-    return visitor.fragment("session_dialogs.html", "what_if", session=why.session, suggestions=why.suggestions)
+def what_if(viewer: CurrentViewer, reference: Reference) -> Response:
+    """Return the smallest changes that would let the session start now; the scheduler is replayed for them."""
+    why = viewer.backend.why(reference, what_if=True)
+    return viewer.fragment("session_dialogs.html", "what_if", session=why.session, suggestions=why.suggestions)
 
 
-def _head(visitor: Visitor, details: Details) -> dict[str, Any]:
+def _head(viewer: Viewer, details: Details) -> dict[str, Any]:
     shown, waits = details.session, None
     if shown.state is SessionState.PENDING:
-        why = visitor.backend.why(shown.id, what_if=False)
+        why = viewer.backend.why(shown.id, what_if=False)
         shown, waits = why.session, session_view.waiting(why)
     return {
         "session": shown,
         "waiting": waits,
-        "offered": session_view.offered(shown) if visitor.may_change else frozenset(),
-        "comes_after": session_view.dependencies(details),
+        "offered": session_view.offered(shown) if viewer.may_change else frozenset(),
+        "dependencies": session_view.dependencies(details),
     }
 
 
@@ -73,14 +73,14 @@ def _more(details: Details) -> dict[str, Any]:
     return {
         "apps": session_view.app_rows(details.apps),
         "story": details.story,
-        "uses": details.uses,
-        "lines": session_view.command_lines(details.session),
+        "usages": details.uses,
+        "commands": session_view.command_lines(details.session),
     }
 
 
-def _containers(request: Request, visitor: Visitor, shown: Session) -> dict[str, Any]:
+def _containers(request: Request, viewer: Viewer, shown: Session) -> dict[str, Any]:
     now = _watched(request).of(shown)
-    shares = visitor.backend.shares(shown)
+    shares = viewer.backend.shares(shown)
     return {
         "session": shown,
         "containers": session_view.rows(shown, now, shares),
@@ -94,8 +94,8 @@ def _watched(request: Request) -> WatchedUses:
     return watched
 
 
-def _as_submitted(visitor: Visitor, shown: Session) -> dict[str, Any]:
-    values = visitor.backend.spec_again(shown.id)
+def _as_submitted(viewer: Viewer, shown: Session) -> dict[str, Any]:
+    values = viewer.backend.spec_again(shown.id)
     command = submit_command(values)
     return {
         "spec_yaml": yaml.safe_dump(values, sort_keys=False, allow_unicode=True) if values else "{}\n",

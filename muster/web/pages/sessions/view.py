@@ -1,4 +1,4 @@
-"""What a session's page tells, made of what the service knows."""
+"""The values that a session's page shows."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from muster.service.usage.watched import KernelWatched, UseNow
 from muster.web.drawing.sparkline import sparkline
 from muster.web.rendering import moment
 
-# A picture in each row of a large session would be most of its page, every two seconds.
-_MOST_DRAWN = 32
+# With a sparkline in each row, the page of a larger session would be large, and is sent every two seconds.
+_MAX_SPARKLINES = 32
 _HAS_CONTAINERS = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
 
@@ -36,7 +36,7 @@ class Action(StrEnum):
 
 
 def offered(session: Session) -> frozenset[Action]:
-    """What the session's state allows."""
+    """Return the actions that the session's state allows."""
     allowed: set[Action] = set()
     if session.state is SessionState.PENDING:
         allowed |= {Action.CANCEL, Action.RELEASE if session.held_by is not None else Action.HOLD}
@@ -51,14 +51,14 @@ def offered(session: Session) -> frozenset[Action]:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a session waits beside its one line, and when it starts as far as that is known."""
+    """Further lines on why a session waits, and when it starts if that is known."""
 
     lines: Sequence[str]
     start: str
 
 
 def waiting(why: Why) -> Waiting | None:
-    """None for a session that does not wait, or that no pass has looked at yet."""
+    """Return why it waits; None for a session that does not wait or that no pass has tried yet."""
     if why.wait is None:
         return None
     around = Surroundings(time.time(), moment, why.names)
@@ -67,7 +67,7 @@ def waiting(why: Why) -> Waiting | None:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What is used of what there is; `line` is how it went."""
+    """A usage with its limit; `line` is a sparkline of the last minutes."""
 
     value: float
     most: float
@@ -77,7 +77,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A container. What is not known, or not measured, is None or empty."""
+    """A container; values that are not measured are None or empty."""
 
     kernel: Kernel
     agent: str
@@ -93,21 +93,21 @@ class Row:
 
 
 def refreshes_s(session: Session) -> int:
-    """How often its containers are shown anew, beside when it changes; 0: not."""
+    """Return the interval at which its containers are refreshed, also without a change; 0: never."""
     if session.state in FINAL:
         return 0
-    return 2 if len(session.kernels) <= _MOST_DRAWN else 10
+    return 2 if len(session.kernels) <= _MAX_SPARKLINES else 10
 
 
 def rows(session: Session, use: UseNow, shares: Mapping[str, Sequence[HeldShare]]) -> list[Row]:
-    """One for each kernel, in the order of their ranks."""
-    drawn = len(session.kernels) <= _MOST_DRAWN
-    return [_row(session, kernel, use.kernels.get(kernel.id), shares.get(kernel.id, ()), drawn=drawn)
+    """Return a row for each kernel, in the order of their ranks."""
+    has_line = len(session.kernels) <= _MAX_SPARKLINES
+    return [_row(session, kernel, use.kernels.get(kernel.id), shares.get(kernel.id, ()), has_line=has_line)
             for kernel in session.kernels]  # fmt: skip
 
 
 def _row(
-    session: Session, kernel: Kernel, watched: KernelWatched | None, shares: Sequence[HeldShare], *, drawn: bool
+    session: Session, kernel: Kernel, watched: KernelWatched | None, shares: Sequence[HeldShare], *, has_line: bool
 ) -> Row:
     now = watched.now if watched else None
     problems = (now.problem if now else "", kernel.gpu_problem or "")
@@ -117,8 +117,8 @@ def _row(
         state=_state(kernel),
         has_log=session.generation > 0 and session.state in {*_HAS_CONTAINERS, *FINAL},
         has_terminal=session.state is SessionState.RUNNING and not kernel.exited,
-        cpu=_cpu(kernel, watched, drawn=drawn) if watched else None,
-        mem=_mem(kernel, watched, drawn=drawn) if watched else None,
+        cpu=_cpu(kernel, watched, has_line=has_line) if watched else None,
+        mem=_mem(kernel, watched, has_line=has_line) if watched else None,
         network=_network(now) if now else "",
         gpu=_gpu(now) if now else "",
         problem="; ".join(problem for problem in problems if problem),
@@ -135,21 +135,21 @@ def _state(kernel: Kernel) -> str:
     return ", ".join(parts)
 
 
-def _cpu(kernel: Kernel, watched: KernelWatched, *, drawn: bool) -> Meter | None:
+def _cpu(kernel: Kernel, watched: KernelWatched, *, has_line: bool) -> Meter | None:
     use, most = watched.now.use, kernel.slots.cpu / 1000
     if use is None or use.cpu_cores is None:
         return None
-    points = [(sample.at, sample.cpu_cores) for sample in watched.samples] if drawn else []
+    points = [(sample.at, sample.cpu_cores) for sample in watched.samples] if has_line else []
     text = f"{use.cpu_cores:.2f} of {format_milli(kernel.slots.cpu)}"
     line = sparkline(points, most, f"CPU of {kernel.name} over the last minutes; now {text} cores")
     return Meter(use.cpu_cores, most, text, line)
 
 
-def _mem(kernel: Kernel, watched: KernelWatched, *, drawn: bool) -> Meter | None:
+def _mem(kernel: Kernel, watched: KernelWatched, *, has_line: bool) -> Meter | None:
     use, most = watched.now.use, kernel.slots.mem
     if use is None or use.mem_bytes is None:
         return None
-    points = [(s.at, None if s.mem_bytes is None else float(s.mem_bytes)) for s in watched.samples] if drawn else []
+    points = [(s.at, None if s.mem_bytes is None else float(s.mem_bytes)) for s in watched.samples] if has_line else []
     text = f"{format_bytes(use.mem_bytes)} of {format_bytes(most)}"
     line = sparkline(points, most, f"Memory of {kernel.name} over the last minutes; now {text}")
     return Meter(use.mem_bytes, most, text, line)
@@ -168,7 +168,7 @@ def _gpu(now: KernelNow) -> str:
 
 
 def _share(held: HeldShare) -> str:
-    """Such as `GPU 1: 0.5 fGPU, 2G of memory`."""
+    """Return a text such as `GPU 1: 0.5 fGPU, 2G of memory`."""
     name = f"GPU {held.gpu.index}" if held.gpu else f"GPU {held.share.uuid} (lost)"
     amount = "whole" if held.is_device else f"{format_milli(held.amount)} fGPU"
     memory = "" if held.is_device or held.mem_bytes is None else f", {format_bytes(held.mem_bytes)} of memory"
@@ -177,7 +177,7 @@ def _share(held: HeldShare) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppRow:
-    """An app; `can_open` where somebody may answer."""
+    """An app; `can_open` unless nothing of it runs."""
 
     name: str
     port: int
@@ -191,7 +191,7 @@ def app_rows(apps: Sequence[AppView]) -> list[AppRow]:
         AppRow(
             name=view.app.name,
             port=view.app.port,
-            state=view.state or "its session does not run",
+            state=view.state or "its session is not running",
             reason=view.reason,
             can_open=view.state is not None and view.state is not AppState.MISSING,
         )
@@ -200,24 +200,24 @@ def app_rows(apps: Sequence[AppView]) -> list[AppRow]:
 
 
 def command_lines(session: Session) -> list[tuple[str, str]]:
-    """How to reach it from a shell, each with what it is for."""
+    """Return command lines about the session, each with its purpose."""
     name = session.name
-    lines = [("All about it", f"muster show {name}")]
+    lines = [("Show it", f"muster show {name}")]
     if session.state is SessionState.PENDING:
-        lines.append(("Why it waits", f"muster why {name}"))
+        lines.append(("Explain why it waits", f"muster why {name}"))
     elif session.state is SessionState.RUNNING:
         lines += [
-            ("A shell in main1", f"muster ssh {name}"),
-            ("A command in main1", f"muster exec {name} -- hostname"),
-            ("Its log, as it is written", f"muster logs {name} -f"),
+            ("Open a shell in main1", f"muster ssh {name}"),
+            ("Run a command in main1", f"muster exec {name} -- hostname"),
+            ("Follow its log", f"muster logs {name} -f"),
         ]
     elif session.generation:
-        lines.append(("Its log", f"muster logs {name}"))
+        lines.append(("Print its log", f"muster logs {name}"))
     return lines
 
 
 def dependencies(details: Details) -> list[tuple[str, list[Session], int]]:
-    """What it comes after: by kind those that the visitor sees, and how many others."""
+    """Return what the session depends on: for each kind the visible sessions, and the number of others."""
     spec = details.session.spec
     kinds: Mapping[str, Sequence[str]] = {
         "After": spec.after,
@@ -226,7 +226,7 @@ def dependencies(details: Details) -> list[tuple[str, list[Session], int]]:
     }
     found = []
     for kind, ids in kinds.items():
-        seen = [session for key in ids if (session := details.dependencies.get(key))]
+        visible = [session for key in ids if (session := details.dependencies.get(key))]
         if ids:
-            found.append((kind, seen, len(ids) - len(seen)))
+            found.append((kind, visible, len(ids) - len(visible)))
     return found

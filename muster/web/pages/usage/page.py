@@ -1,4 +1,4 @@
-"""`/usage`: what was given and what was used of it, by user, project and day; the same as CSV."""
+"""`/usage`: what was allocated and used, by user, project and day; also as CSV."""
 
 import time
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request, Response
 
 from muster.core.values.errors import BadInputError
 from muster.service.usage.reports import Report
-from muster.web.pages.usage.query import COLUMNS, KEYS, SPANS, UsageQuery, completed, queried, time_of
-from muster.web.pages.usage.table import bars_of, csv_of, most_bars, table_of
-from muster.web.visitor import Visiting, Visitor
+from muster.web.pages.usage.query import COLUMNS, KEYS, SPANS, UsageQuery, completed, parse_query, time_of
+from muster.web.pages.usage.table import bars_of, csv_of, max_bars, table_of
+from muster.web.viewer import CurrentViewer, Viewer
 
 router = APIRouter(include_in_schema=False)
 
@@ -23,30 +23,30 @@ class _Found:
 
 
 @router.get("/usage")
-def usage(request: Request, visitor: Visiting) -> Response:
-    """What is wrong with the form is said above it, and the form stays as it was filled in."""
-    asked = queried(request.query_params.multi_items())
+def usage(request: Request, viewer: CurrentViewer) -> Response:
+    """Show the usage. A problem of the form is shown above it, and the form stays as it was filled in."""
+    query = parse_query(request.query_params.multi_items())
     context: dict[str, Any] = {"keys": KEYS, "spans": SPANS, "columns": COLUMNS}
     try:
-        found = _found(visitor, asked)
+        found = _found(viewer, query)
     except BadInputError as error:
-        return visitor.page("usage.html", status=422, query=asked, problem=str(error), found=None, **context)
+        return viewer.page("usage.html", status=422, query=query, problem=str(error), found=None, **context)
     query = found.query
-    return visitor.page(
+    return viewer.page(
         "usage.html",
         query=query,
         problem=None,
         found=found,
         table=table_of(found.report.lines, query),
         bars=bars_of(found.report.lines, query),
-        most_bars=most_bars(query),
+        max_bars=max_bars(query),
         **context,
     )
 
 
 @router.get("/usage.csv")
-def usage_csv(request: Request, visitor: Visiting) -> Response:
-    found = _found(visitor, queried(request.query_params.multi_items()))
+def usage_csv(request: Request, viewer: CurrentViewer) -> Response:
+    found = _found(viewer, parse_query(request.query_params.multi_items()))
     first, last = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in (found.report.since, found.report.until))
     name = f"muster-usage-{first}-{last}.csv"
     return Response(
@@ -56,10 +56,10 @@ def usage_csv(request: Request, visitor: Visiting) -> Response:
     )
 
 
-def _found(visitor: Visitor, asked: UsageQuery) -> _Found:
-    """Raises BadInputError."""
-    query = completed(asked, is_admin=visitor.is_admin)
+def _found(viewer: Viewer, query: UsageQuery) -> _Found:
+    """Return the usage report of the query. Raises BadInputError."""
+    query = completed(query, is_admin=viewer.is_admin)
     since, until = time_of(query, time.time())
     users = (query.user,) if query.user else ()
     projects = (query.project,) if query.project else ()
-    return _Found(query, visitor.backend.report(since, until, query.by, users, projects))
+    return _Found(query, viewer.backend.report(since, until, query.by, users, projects))

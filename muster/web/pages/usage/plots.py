@@ -1,4 +1,4 @@
-"""Use over time as plots, each with what it says in words, and one table of all numbers."""
+"""Usage over time as plots, each with a summary in words, and one table of all numbers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class UsePlots:
-    """`rows` are of `columns`, each with its time; newest first, and only what is known."""
+    """Plots and their table. Each row has a time and a cell for each column; newest first, without gaps."""
 
     plots: Sequence[Plot]
     columns: Sequence[str]
@@ -50,7 +50,7 @@ class UsePlots:
 
 
 def use_plots(found: UseOverTime, of: str) -> UsePlots:
-    """`of` says whose it is, such as `agent a1`."""
+    """Return the plots of a usage; `of` says what it is of, such as `agent a1`."""
     measured = {measure: _series(found, measure) for measure in found.measures}
     return UsePlots(
         plots=[_plot(found, measure, series, of) for measure, series in measured.items()],
@@ -80,10 +80,10 @@ def _plot(found: UseOverTime, measure: str, series: Sequence[Series], of: str) -
 
 
 def _summary(series: Series, unit: Unit) -> str:
-    told = numbers(series.points)
-    if told.now is None or told.mean is None or told.most is None:
+    found = numbers(series.points)
+    if found.now is None or found.mean is None or found.most is None:
         return f"{series.name.capitalize()}: not known"
-    amounts = f"last {unit.text(told.now)}, mean {unit.text(told.mean)}, most {unit.text(told.most)}"
+    amounts = f"last {unit.text(found.now)}, mean {unit.text(found.mean)}, most {unit.text(found.most)}"
     return f"{series.name.capitalize()}: {amounts}"
 
 

@@ -1,4 +1,4 @@
-"""Which use the page of usage is asked for: the time, what a line is for, whose, in which order."""
+"""The query of the usage page: the time, the keys of a line, the owner, the order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _FIRST = date(2001, 1, 1)
 
 
 class Column(NamedTuple):
-    """An amount of a line: its heading, and what the heading leaves out."""
+    """A column of amounts, with its heading and a hint on what they are."""
 
     name: str
     title: str
@@ -25,12 +25,12 @@ class Column(NamedTuple):
 
 COLUMNS = (
     Column("sessions", "Sessions", "that ran in that time"),
-    Column("cpu_hours_allocated", "CPU hours", "given"),
-    Column("cpu_hours_used", "CPU hours used", "of those given"),
-    Column("mem_gib_hours_allocated", "Memory GiB hours", "given"),
+    Column("cpu_hours_allocated", "CPU hours", "allocated"),
+    Column("cpu_hours_used", "CPU hours used", "of those allocated"),
+    Column("mem_gib_hours_allocated", "Memory GiB hours", "allocated"),
     Column("mem_peak_bytes", "Peak memory", "of the largest session"),
-    Column("gpu_hours_allocated", "GPU hours", "of whole GPUs, given"),
-    Column("fgpu_hours_allocated", "fGPU hours", "of shares, given"),
+    Column("gpu_hours_allocated", "GPU hours", "of whole GPUs, allocated"),
+    Column("fgpu_hours_allocated", "fGPU hours", "of shares, allocated"),
     Column("gpu_hours_used", "GPU hours used", "at full load"),
     Column("mean_wait_s", "Mean wait", "from submit to start"),
     Column("longest_wait_s", "Longest wait", "from submit to start"),
@@ -40,7 +40,7 @@ _SORTS = {*KEYS, *(column.name for column in COLUMNS)}
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """As the form has it: `first` and `last` are days such as 2026-11-22, for the span `days` only."""
+    """The query as the form has it; `first` and `last` are days such as 2026-11-22, for the span `days` only."""
 
     span: str = "30d"
     first: str = ""
@@ -52,7 +52,7 @@ class UsageQuery:
 
     @property
     def column(self) -> str:
-        """What the lines are ordered by."""
+        """The column that the lines are sorted by."""
         return self.sort.removeprefix("-")
 
     @property
@@ -60,14 +60,14 @@ class UsageQuery:
         return self.sort.startswith("-")
 
     def sorted_by(self, column: str) -> "UsageQuery":
-        """By that column, in the other direction where that was so already; amounts from the largest."""
+        """Return the query sorted by a column, amounts from the largest; the other way if it was so already."""
         first = column if column in KEYS else f"-{column}"
         second = f"-{column}" if column in KEYS else column
         return replace(self, sort=second if self.sort == first else first)
 
     @property
     def text(self) -> str:
-        """As a query of a URL."""
+        """The query of a URL."""
         fields = (
             ("span", self.span),
             ("from", self.first),
@@ -80,7 +80,7 @@ class UsageQuery:
 
 
 def completed(query: UsageQuery, *, is_admin: bool) -> UsageQuery:
-    """With what was left out. Raises BadInputError for what there is not."""
+    """Return the query with its defaults filled in. Raises BadInputError for unknown values."""
     if query.span not in SPANS:
         raise BadInputError(f"span: there is no {query.span!r}; use {', '.join(SPANS)}")
     for key in query.by:
@@ -97,7 +97,7 @@ def completed(query: UsageQuery, *, is_admin: bool) -> UsageQuery:
 
 
 def time_of(query: UsageQuery, now: float) -> tuple[float, float]:
-    """Since when and until when, in seconds since the epoch; days are those of UTC. Raises BadInputError."""
+    """Return begin and end in seconds since the epoch; days are in UTC. Raises BadInputError."""
     match query.span:
         case "7d":
             return now - 7 * _DAY_S, now
@@ -135,8 +135,8 @@ def _midnight(day: date) -> float:
     return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
 
 
-def queried(values: Sequence[tuple[str, str]]) -> UsageQuery:
-    """The query that a URL's pairs spell."""
+def parse_query(values: Sequence[tuple[str, str]]) -> UsageQuery:
+    """Return the query of a URL's pairs."""
     last = dict(values)
     return UsageQuery(
         span=last.get("span", "30d"),

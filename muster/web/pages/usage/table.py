@@ -1,4 +1,4 @@
-"""The use of a time as a table, as bars and as CSV."""
+"""A usage report as a table, as bars and as CSV."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line's keys and amounts, as they are shown."""
+    """A line's keys and amounts as texts."""
 
     keys: tuple[str, ...]
     cells: tuple[str, ...]
@@ -29,7 +29,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`total` is None where there is nothing to add up, `left_out` how many lines have no row."""
+    """A table; `total` is None if sums make no sense, `left_out` the number of lines without a row."""
 
     rows: Sequence[Row]
     total: Row | None
@@ -43,7 +43,7 @@ def table_of(lines: Sequence[Line], query: UsageQuery) -> Table:
 
 
 def in_order(lines: Sequence[Line], query: UsageQuery) -> list[Line]:
-    """By the query's column; those that are equal by their keys."""
+    """Return the lines sorted by the query's column, and by their keys where that is equal."""
     if query.column in query.by:
         place = query.by.index(query.column)
         return sorted(lines, key=lambda line: line.keys[place], reverse=query.descending)
@@ -53,24 +53,24 @@ def in_order(lines: Sequence[Line], query: UsageQuery) -> list[Line]:
 
 
 def bars_of(lines: Sequence[Line], query: UsageQuery) -> Markup | None:
-    """CPU and GPU hours, given and used, of the first lines in the query's order."""
+    """Return bars of CPU and GPU hours, allocated and used, of the first lines."""
     if not lines:
         return None
     has_gpus = any(line.totals.gpu_hours_allocated or line.totals.fgpu_hours_allocated for line in lines)
-    names = ["CPU hours given", "CPU hours used"]
-    names += ["GPU hours given", "fGPU hours given", "GPU hours used"] if has_gpus else []
-    shown = in_order(lines, query)[: most_bars(query)]
+    names = ["CPU hours allocated", "CPU hours used"]
+    names += ["GPU hours allocated", "fGPU hours allocated", "GPU hours used"] if has_gpus else []
+    shown = in_order(lines, query)[: max_bars(query)]
     bars = [Bar(" · ".join(key or "-" for key in line.keys), _hours(line.totals)[: len(names)]) for line in shown]
     return bar_plot(names, bars, HOURS, "Hours of CPU and GPU")
 
 
-def most_bars(query: UsageQuery) -> int:
-    """A month where a line is a day."""
+def max_bars(query: UsageQuery) -> int:
+    """Return the most bars: a month of them where a line is a day."""
     return 31 if query.by == ("day",) else 15
 
 
 def csv_of(lines: Sequence[Line], query: UsageQuery) -> str:
-    """With a line of headers; what a spreadsheet would take for a formula begins with an apostrophe."""
+    """Return CSV with a header; an apostrophe before a text that a spreadsheet would take for a formula."""
     out = io.StringIO()
     writer = csv.DictWriter(out, [*query.by, *AMOUNTS], lineterminator="\r\n")
     writer.writeheader()
@@ -115,11 +115,11 @@ def _text(column: str, totals: Totals) -> str:
 
 
 def _total(lines: Sequence[Line], query: UsageQuery) -> Row:
-    """Over days a session would be counted several times: that sum is left out."""
+    """Return the row of sums. Sessions are not summed over days, where one counts several times."""
     whole = Totals()
     for line in lines:
         for name in AMOUNTS:
-            ours, its = getattr(whole, name), getattr(line.totals, name)
-            setattr(whole, name, max(ours, its) if name in {"mem_peak_bytes", "longest_wait_s"} else ours + its)
+            sum_, amount = getattr(whole, name), getattr(line.totals, name)
+            setattr(whole, name, max(sum_, amount) if name in {"mem_peak_bytes", "longest_wait_s"} else sum_ + amount)
     cells = _cells(whole)
     return Row(("All",), ("", *cells[1:]) if "day" in query.by else cells)

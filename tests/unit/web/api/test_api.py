@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
-from muster.web.caller import MOST_FAILURES
+from muster.web.caller import MAX_FAILURES
 from muster.web.protection import MAX_REQUEST_BYTES
 from tests.strategies import make_agent
 
@@ -167,8 +167,8 @@ def test_a_caller_without_a_valid_token_is_told_so_and_stopped_when_he_goes_on(a
     answer = nobody.get(SESSIONS)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     wrong = {"Authorization": "Bearer muster_wrong"}
-    statuses = [nobody.get(SESSIONS, headers=wrong).status_code for _ in range(MOST_FAILURES + 1)]
-    assert statuses == [401] * MOST_FAILURES + [429]
+    statuses = [nobody.get(SESSIONS, headers=wrong).status_code for _ in range(MAX_FAILURES + 1)]
+    assert statuses == [401] * MAX_FAILURES + [429]
     assert nobody.get("/healthz").json() == {"status": "ok"}
     assert nobody.get("/readyz").status_code == 200
 

@@ -9,7 +9,7 @@ import pytest
 
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.live import LiveChanges
-from muster.web.server import Listening
+from muster.web.server import ServerOptions
 from tests.strategies import make_agent
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 
@@ -101,21 +101,21 @@ def test_the_dashboard_asks_for_metrics_that_there_are(caller, service):
 
 
 @pytest.mark.parametrize(
-    ("listening", "message"),
+    ("options", "message"),
     [
-        (Listening("0.0.0.0", 80), "--host: 0.0.0.0 can be reached"),
-        (Listening("muster.example", 80), "--host: "),
-        (Listening("127.0.0.1", 80, tls_cert=ROOT / "README.md"), "--tls-cert: "),
-        (Listening("127.0.0.1", 80, ROOT / "nosuch", ROOT / "README.md"), "--tls-cert: .*nosuch is no file"),
+        (ServerOptions("0.0.0.0", 80), "--host: 0.0.0.0 can be reached"),
+        (ServerOptions("muster.example", 80), "--host: "),
+        (ServerOptions("127.0.0.1", 80, tls_cert=ROOT / "README.md"), "--tls-cert: "),
+        (ServerOptions("127.0.0.1", 80, ROOT / "nosuch", ROOT / "README.md"), "--tls-cert: .*nosuch is no file"),
     ],
 )
-def test_it_does_not_listen_where_tokens_would_travel_unprotected(listening, message):
+def test_it_does_not_listen_where_tokens_would_travel_unprotected(options, message):
     with pytest.raises(BadInputError, match=message):
-        listening.check()
+        options.check()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_it_listens_on_this_machine_without_more(host):
-    Listening(host, 8080).check()
-    Listening("0.0.0.0", 8080, insecure=True).check()
-    Listening("0.0.0.0", 8080, ROOT / "README.md", ROOT / "README.md").check()
+    ServerOptions(host, 8080).check()
+    ServerOptions("0.0.0.0", 8080, insecure=True).check()
+    ServerOptions("0.0.0.0", 8080, ROOT / "README.md", ROOT / "README.md").check()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -19,8 +20,8 @@ from muster.core.values.errors import BadInputError, MusterError
 from muster.service.local_backend import LocalBackend
 from muster.web.app import make_app
 from muster.web.opened_apps import gateway as app_gateway
-from muster.web.opened_apps.listener import AppListening
-from muster.web.server import Listening
+from muster.web.opened_apps.server import AppAddresses
+from muster.web.server import ServerOptions
 from tests.command_line import muster
 from tests.strategies import make_agent, make_session
 from tests.unit.running_sessions import running_session
@@ -35,8 +36,8 @@ PORTS = 2
 
 
 def free_ports() -> range:
-    """Two neighbours that nothing listens at."""
-    for first in range(21000, 30000, 7):
+    """Two neighbours that nothing listens at, and that no other test process looks at in the same moment."""
+    for first in range(21000 + os.getpid() % 500 * 7, 30000, 7):
         with ExitStack() as stack:
             try:
                 for port in range(first, first + PORTS):
@@ -70,7 +71,7 @@ def ways(monkeypatch, tmp_path) -> Iterator[list]:
 def app(service, ways, monkeypatch):
     del ways
     monkeypatch.setattr(app_gateway, "CHECK_S", 0.1)
-    return make_app(service.service, apps=AppListening("127.0.0.1", free_ports()))
+    return make_app(service.service, apps=AppAddresses("127.0.0.1", free_ports()))
 
 
 @pytest.fixture
@@ -187,9 +188,9 @@ def test_ports_and_a_users_share_of_them_come_to_an_end(browser, monkeypatch, wa
     ada = browser("ada")
     assert [open_app(ada, app=name).status_code for name in ("lab", "web")] == [200, 200]
     full = open_app(ada, app="more")
-    assert (full.status_code, "all 2 ports for apps (--app-ports) are taken" in full.text) == (429, True)
+    assert (full.status_code, "all 2 ports for apps (--app-ports) are in use" in full.text) == (429, True)
     assert ways[-1].closed.wait(30)
-    monkeypatch.setattr(app_gateway, "MOST_OF_A_USER", 2)
+    monkeypatch.setattr(app_gateway, "MAX_PER_USER", 2)
     full = open_app(ada, app="more")
     assert (full.status_code, "you have 2 apps open" in full.text) == (429, True)
     assert open_app(ada).status_code == 200
@@ -265,4 +266,4 @@ def test_a_range_of_ports_is_the_first_and_the_last(text):
 
 def test_the_servers_own_port_is_for_no_app():
     with pytest.raises(BadInputError, match=r"^--app-ports: 8100 is the server's own port"):
-        Listening("127.0.0.1", 8100, app_ports=range(8100, 8200)).check()
+        ServerOptions("127.0.0.1", 8100, app_ports=range(8100, 8200)).check()

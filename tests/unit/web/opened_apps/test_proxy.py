@@ -17,8 +17,8 @@ from muster.core.model.apps import App
 from muster.core.values.errors import BadInputError
 from muster.service.reach.app_gateway import app_address
 from muster.web.opened_apps import door as app_door
-from muster.web.opened_apps.headers import Between, app_cookies, from_app
-from muster.web.opened_apps.listener import AppListener, AppListening
+from muster.web.opened_apps.headers import AppOrigin, app_cookies, from_app
+from muster.web.opened_apps.server import AppAddresses, AppServer
 from tests.strategies import make_session
 from tests.unit.web.opened_apps.upstream_app import ENDLESS_BYTES, Loop, Upstream, serving, way
 
@@ -26,20 +26,20 @@ APP = App("lab", 8888, "serve", url="/lab?token={token}", token=True)
 
 
 class Opened:
-    """A listener, and a browser's client that was let in."""
+    """An app server, and a browser's client that was let in."""
 
-    def __init__(self, loop: Loop, listener: AppListener, upstream: Upstream) -> None:
+    def __init__(self, loop: Loop, server: AppServer, upstream: Upstream) -> None:
         self.loop = loop
-        self.listener = listener
+        self.server = server
         self.upstream = upstream
-        self.origin = f"http://127.0.0.1:{listener.port}"
+        self.origin = f"http://127.0.0.1:{server.port}"
         self.stranger = httpx.Client(base_url=self.origin, timeout=30)
         self.browser = httpx.Client(base_url=self.origin, timeout=30)
         self.entered = self.browser.get(self.entrance())
 
     def entrance(self) -> str:
         async def asked() -> str:
-            return self.listener.entrance()
+            return self.server.entrance()
 
         return self.loop.run(asked())
 
@@ -49,7 +49,7 @@ class Opened:
 
     def websocket(self, path: str = "/ws", **headers: str):
         given = {"Cookie": self.cookie, "Origin": self.origin, **headers}
-        url = f"ws://127.0.0.1:{self.listener.port}{path}"
+        url = f"ws://127.0.0.1:{self.server.port}{path}"
         kept = {name: value for name, value in given.items() if value}
         return connect(url, additional_headers=kept, subprotocols=["old", "new"], close_timeout=1)
 
@@ -71,17 +71,17 @@ def open_app(loop, tmp_path, stack, app: App = APP) -> Opened:
     upstream = Upstream()
     stack.callback(upstream.go.set)
     stack.enter_context(serving(loop, upstream, tmp_path / "app"))
-    listening = AppListening("127.0.0.1", range(1))
-    bound = listening.bound(0)
+    addresses = AppAddresses("127.0.0.1", range(1))
+    bound = addresses.bind(0)
 
-    async def made() -> AppListener:
-        listener = AppListener(listening, bound, way(make_session(), app, tmp_path / "app"), "http://127.0.0.1")
-        await listener.start()
-        return listener
+    async def made() -> AppServer:
+        server = AppServer(addresses, bound, way(make_session(), app, tmp_path / "app"), "http://127.0.0.1")
+        await server.start()
+        return server
 
-    listener = loop.run(made())
-    stack.callback(lambda: loop.run(listener.stop()))
-    opened = Opened(loop, listener, upstream)
+    server = loop.run(made())
+    stack.callback(lambda: loop.run(server.stop()))
+    opened = Opened(loop, server, upstream)
     stack.callback(opened.browser.close)
     stack.callback(opened.stranger.close)
     return opened
@@ -91,7 +91,7 @@ def test_a_ticket_lets_one_browser_in_once_and_leaves_the_address_line(opened):
     assert opened.entered.status_code == 303
     assert opened.entered.headers["location"] == f"{opened.origin}/lab?token=t0ken"
     cookie = opened.entered.headers["set-cookie"]
-    assert cookie.startswith(f"muster-app-{opened.listener.port}-")
+    assert cookie.startswith(f"muster-app-{opened.server.port}-")
     assert "; HttpOnly; SameSite=Lax" in cookie
     assert opened.entered.headers["clear-site-data"] == '"cache", "storage"'
     ticket = opened.entrance()
@@ -181,7 +181,7 @@ def test_the_app_is_asked_as_on_its_own_machine_and_hears_no_cookie_of_ours(open
     told = opened.browser.get("/a%2Fb//c?q=%20[1]&r", headers=headers).json()
     heard = dict(told["headers"])
     assert told["target"] == "/a%2Fb//c?q=%20[1]&r"
-    local = f"127.0.0.1:{opened.listener.port}"
+    local = f"127.0.0.1:{opened.server.port}"
     assert heard["cookie"] == "theme=dark; _xsrf=2|a"
     assert (heard["host"], heard["origin"], heard["referer"]) == (
         local,
@@ -252,7 +252,7 @@ def test_websockets_carry_both_ways_with_the_apps_subprotocol(opened):
             assert websocket.recv(30) == message
         websocket.send("headers")
         heard = json.loads(websocket.recv(30))
-        assert heard["origin"] == f"http://127.0.0.1:{opened.listener.port}"
+        assert heard["origin"] == f"http://127.0.0.1:{opened.server.port}"
         assert "cookie" not in heard
         assert websocket.response.headers.get_all("set-cookie") == ["login=secret; Path=/; HttpOnly", "wide=1; Path=/"]
 
@@ -283,7 +283,7 @@ def test_a_websocket_holds_an_app_back_whose_browser_is_slow(opened):
 
 def test_when_it_ends_nobody_is_let_in_and_what_goes_on_is_cut_off(opened):
     with opened.websocket() as websocket:
-        opened.loop.run(opened.listener.stop())
+        opened.loop.run(opened.server.stop())
         with pytest.raises(ConnectionClosed):
             websocket.recv(30)
     with pytest.raises(httpx.ConnectError):
@@ -342,13 +342,13 @@ def test_no_cookie_of_ours_comes_through_however_many_there_are(pairs):
     ],
 )
 def test_a_redirect_to_the_app_as_it_knows_itself_leads_to_its_port(location, seen):
-    between = Between("https://muster.example:8100", "127.0.0.1:8100", 8888)
-    assert dict(from_app([(b"Location", location)], between))[b"location"] == seen
+    origin = AppOrigin("https://muster.example:8100", "127.0.0.1:8100", 8888)
+    assert dict(from_app([(b"Location", location)], origin))[b"location"] == seen
 
 
 def test_a_port_that_is_taken_is_left_alone():
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert AppListening("127.0.0.1", range(1)).bound(taken.getsockname()[1]) is None
+        assert AppAddresses("127.0.0.1", range(1)).bind(taken.getsockname()[1]) is None
 
 
 def settled(count) -> int:

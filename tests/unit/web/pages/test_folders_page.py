@@ -35,7 +35,7 @@ def test_a_folder_is_made_shared_limited_and_removed(browser, service):
     for fact in ("bob: read and write", "@vision: read only", "1.5G", f"{HOME}/data"):
         assert fact in text
     said = ada.post("/folders/ada/data/unshare", data={"whom": "bob"}, headers=HTMX)
-    assert said.headers["hx-trigger"] == '{"muster:said": "data is no longer shared with bob"}'
+    assert said.headers["hx-trigger"] == '{"muster:announce": "data is no longer shared with bob"}'
     assert "any amount" in ada.post("/folders/ada/data/quota", data={"quota": ""}, headers=HTMX).headers["hx-trigger"]
     (folder,) = service.store.folders.all()
     assert ([share.grantee for share in folder.shares], folder.quota_bytes) == (["@vision"], None)
@@ -138,7 +138,7 @@ def test_the_live_part_of_a_folder_is_that_part_alone(browser):
     ada = browser("ada")
     ada.post("/folders", data={"name": "data", "quota": "4G"})
     part = ada.get("/folders/ada/data", headers=HTMX).text
-    assert "What it is" in part
+    assert "Details" in part
     assert "<html" not in part
     assert "<form" not in part
 

@@ -50,7 +50,7 @@ def test_images_are_listed_with_their_versions_and_lead_to_launch(browser, servi
     rows = [words(row) for row in re.findall(r"<tbody>(.*?)</tbody>", text, re.DOTALL)[0].split("</tr>")[:-1]]
     assert [row.split()[0] for row in rows] == ["2.8", "2.9"]
     assert "default version" in rows[1]
-    for fact in ("pt", "mem 4G, fgpu 0.5", "3G", "2 of 3 a1, a2", "2 different images", "everybody"):
+    for fact in ("pt", "mem 4G, fgpu 0.5", "3G", "2 of 3 a1, a2", "2 different builds", "everybody"):
         assert fact in rows[1]
     assert "0 of 3" in rows[0]
     links = [html.unescape(link) for link in re.findall(r'href="(/launch\?[^"]+)"', text)]

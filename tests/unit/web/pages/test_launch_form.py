@@ -15,10 +15,10 @@ from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
 from muster.web.pages.launch.fields import FIELDS, OTHERS
-from muster.web.pages.launch.form import filled, sent, values_of
-from muster.web.pages.launch.picture import MOST_BOXES, picture_of
+from muster.web.pages.launch.form import form_of, parse_form, values_of
+from muster.web.pages.launch.newest_request import NewestRequest
+from muster.web.pages.launch.picture import MAX_BOXES, picture_of
 from muster.web.pages.launch.session_file import fields_of, text_of
-from muster.web.pages.launch.turns import Turns
 from tests.strategies import NOW, specs, texts
 
 AT = datetime.fromtimestamp(NOW, UTC)
@@ -51,13 +51,13 @@ def _sent_again(form):
     for columns, cells in rows:
         pairs += [pair for row in (*cells, ("",) * len(columns)) for pair in zip(columns, row, strict=True)]
     pairs += [("app", app) for app in form.apps] + [("count", form.count), ("more", form.more)]
-    return sent(FormData([(name, text.replace("\n", "\r\n")) for name, text in pairs]))
+    return parse_form(FormData([(name, text.replace("\n", "\r\n")) for name, text in pairs]))
 
 
 @given(_values())
 def test_what_fills_in_the_form_is_what_is_sent(values):
     meant = validated(SessionSpec, values, AT)
-    form = _sent_again(filled(values))
+    form = _sent_again(form_of(values))
     found = validated(SessionSpec, values_of(form), AT)
     assert found == meant.model_copy(update={"cluster_size": found.cluster_size})
     assert (found.cluster_size or 1) == (meant.cluster_size or 1)
@@ -67,11 +67,11 @@ def test_what_fills_in_the_form_is_what_is_sent(values):
 
 def test_every_field_of_the_spec_has_a_place_in_the_form_or_is_named_as_one_of_more():
     assert {*FIELDS, *OTHERS} >= set(SessionSpec.model_fields) - {"script", "distributed_env", "ssh_keys"}
-    assert values_of(_sent_again(filled({}))) == {}
+    assert values_of(_sent_again(form_of({}))) == {}
 
 
 def test_more_is_merged_and_nothing_is_given_twice():
-    form = _sent_again(filled({"cpu": 2, "env": {"A": "1"}, "mounts": ["a"]}))
+    form = _sent_again(form_of({"cpu": 2, "env": {"A": "1"}, "mounts": ["a"]}))
     values = values_of(replace(form, more="env: {B: 2, A: 3}\nmounts: [b]\nmem: 2G\n"))
     assert (values["env"], values["mounts"], values["mem"]) == ({"A": "1", "B": 2}, ["a", "b"], "2G")
     with pytest.raises(SpecError, match="more: cpu is filled in above as well"):
@@ -89,9 +89,9 @@ def test_a_text_of_fields_is_read_as_the_same_fields(fields):
     ("text", "problem"),
     [
         ("a: &x [1]\nb: *x", "alias"),
-        ("- 1", "holds no mapping"),
+        ("- 1", "is not a mapping"),
         ("a: !!python/object:os.system {}", "could not determine a constructor"),
-        ("a: !!binary aGk=", "bytes is nothing that a session file holds"),
+        ("a: !!binary aGk=", "a session file cannot hold bytes"),
         ('a: "\\ud800"', "it is not YAML"),
         ("[" * 5000, "it is not YAML"),
         ("a: [" + "1," * 20_000 + "]", "it holds more than 10000 values"),
@@ -115,10 +115,10 @@ def test_a_picture_has_a_box_for_each_container_and_says_what_they_add_up_to():
 
 
 def test_a_large_session_is_drawn_by_its_roles():
-    values = {"cluster_size": 1 + MOST_BOXES, "roles": ["ps:2,cpu=4"]}
+    values = {"cluster_size": 1 + MAX_BOXES, "roles": ["ps:2,cpu=4"]}
     drawn = picture_of(validated(SessionSpec, values), None)
-    assert [box.name for box in drawn.boxes] == ["main1", "ps \u00d7 2", f"sub \u00d7 {MOST_BOXES - 2}"]
-    assert drawn.text.endswith(f" = {MOST_BOXES - 1 + 8} CPU, {MOST_BOXES + 1} GiB")
+    assert [box.name for box in drawn.boxes] == ["main1", "ps \u00d7 2", f"sub \u00d7 {MAX_BOXES - 2}"]
+    assert drawn.text.endswith(f" = {MAX_BOXES - 1 + 8} CPU, {MAX_BOXES + 1} GiB")
 
 
 @given(specs())
@@ -132,12 +132,12 @@ def test_every_spec_can_be_drawn_and_no_part_is_longer_than_its_whole(spec):
 
 
 def test_of_a_pages_questions_only_the_newest_is_answered():
-    turns = Turns()
+    requests = NewestRequest()
     answered: dict[str, bool] = {}
     begun, may_end = threading.Event(), threading.Event()
 
     def ask(name, *, holds=False):
-        with turns.turn("page") as is_newest:
+        with requests.turn("page") as is_newest:
             answered[name] = is_newest
             begun.set()
             if holds:
@@ -150,12 +150,12 @@ def test_of_a_pages_questions_only_the_newest_is_answered():
         threads.append(threading.Thread(target=ask, args=(name,)))
         threads[-1].start()
         deadline = time.monotonic() + 30
-        while turns.asking("page") < number:
+        while requests.pending("page") < number:
             assert time.monotonic() < deadline
-    with turns.turn("another page") as is_newest:
+    with requests.turn("another page") as is_newest:
         assert is_newest
     may_end.set()
     for thread in threads:
         thread.join(30)
     assert answered == {"first": True, "overtaken": False, "newest": True}
-    assert turns.asking("page") == 0
+    assert requests.pending("page") == 0

@@ -165,10 +165,10 @@ def test_who_may_no_longer_read_reads_no_further(browser, service, engine, monke
 
 @pytest.mark.usefixtures("train", "engine")
 def test_only_so_many_logs_are_read_at_once(browser, app):
-    app.state.streams |= set(range(log_stream.MOST_STREAMS))
+    app.state.log_streams |= set(range(log_stream.MAX_STREAMS))
     told = browser("ada").get(f"{KERNELS}/main1/log")
-    assert (told.status_code, told.text) == (429, "200 logs are being read; try again later")
-    app.state.streams.clear()
+    assert (told.status_code, told.text) == (429, "200 logs are open; try again later")
+    app.state.log_streams.clear()
 
 
 def test_a_session_of_nasty_names_breaks_no_page(browser, service):

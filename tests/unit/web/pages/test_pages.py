@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
 from muster.web.rendering import STATIC
-from muster.web.streams import listeners
+from muster.web.streams import subscribers
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 
 HERE = "http://testserver"
@@ -57,7 +57,7 @@ def test_who_signs_out_or_loses_the_token_is_out(browser, service):
 
 
 def test_who_signs_out_is_told_no_more(browser, server, monkeypatch):
-    monkeypatch.setattr(listeners, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(subscribers, "HEARTBEAT_S", 0.2)
     ada = browser("ada")
     with httpx.stream("GET", f"{server}/live", cookies={"muster": ada.cookie}, timeout=30) as stream:
         lines = stream.iter_lines()
@@ -167,7 +167,7 @@ def test_several_are_ended_at_once_or_none(browser, caller, service):
     assert refused.headers["hx-retarget"] == "#problem"
     assert ada.get(SESSIONS).json()["total"] == 2
     done = page.post("/sessions/change", data={"action": "terminate", "selected": mine}, headers=htmx)
-    assert done.headers["hx-trigger"] == '{"muster:said": "2 sessions end"}'
+    assert done.headers["hx-trigger"] == '{"muster:announce": "2 sessions end"}'
     assert ada.get(SESSIONS).json()["total"] == 0
     assert eve.get(SESSIONS).json()["total"] == 1
     audit = (service.settings.state_dir / "audit.log").read_text()

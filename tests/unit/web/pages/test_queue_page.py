@@ -27,7 +27,7 @@ def rows(text):
 
 
 def test_an_empty_queue_says_so(browser):
-    assert "Nothing waits." in browser("ada").get("/queue").text
+    assert "No sessions are waiting." in browser("ada").get("/queue").text
 
 
 @pytest.mark.usefixtures("agent")
@@ -95,7 +95,7 @@ def test_several_are_held_released_and_cancelled_at_once(browser, caller):
         return page.post("/queue/change", data={"action": action, "selected": selected})
 
     held = change("hold", ids)
-    assert (held.status_code, held.headers["hx-trigger"]) == (204, '{"muster:said": "2 sessions are held"}')
+    assert (held.status_code, held.headers["hx-trigger"]) == (204, '{"muster:announce": "2 sessions are held"}')
     assert [one["held_by"] for one in ada.get(SESSIONS).json()["items"]] == ["ada", "ada"]
     assert "one is released" in change("release", ids[:1]).headers["hx-trigger"]
     assert "2 sessions are cancelled" in change("cancel", ids).headers["hx-trigger"]
@@ -147,7 +147,7 @@ def test_what_users_wrote_is_text_on_the_page(browser, caller):
 
 
 def test_a_long_queue_is_cut_and_says_how_much_is_left_out(browser, caller, monkeypatch):
-    monkeypatch.setattr("muster.web.pages.queue_rows.MOST_ROWS", 2)
+    monkeypatch.setattr("muster.web.pages.queue_rows.MAX_ROWS", 2)
     ada = caller("ada")
     for number in range(5):
         submitted(ada, name=f"s{number}")

@@ -53,8 +53,8 @@ def test_of_others_sessions_only_how_much_they_have_is_told(browser, path):
     assert "mine" in ada.text
     for secret in ("private-work", "somebody-else", make_session(2).id, make_session(2).kernels[0].id):
         assert secret not in ada.text
-    assert "1 kernel of others" in plain(ada.text)
-    assert "another's: 1 fGPU" in plain(ada.text)
+    assert "1 container of other users" in plain(ada.text)
+    assert "another user: 1 fGPU" in plain(ada.text)
     assert "private-work" in browser("root", Scope.ADMIN).get(path).text
     assert "mine" not in browser("bob").get(path).text
 
@@ -70,7 +70,7 @@ def test_a_gpu_is_drawn_to_scale(browser):
     assert sorted(float(x) - 1 for _, x, _ in shares) == pytest.approx([0, whole * 0.25])
     label = html.unescape(re.search(r'aria-label="(GPU 0[^"]*)"', picture)[1])
     assert label.startswith("GPU 0: mine main1 0.5 fGPU")
-    assert "another's 1 fGPU" in label
+    assert "another user 1 fGPU" in label
     assert label.endswith("0.5 fGPU free")
 
 

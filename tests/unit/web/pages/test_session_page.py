@@ -140,7 +140,7 @@ def test_the_state_changes_by_its_buttons_and_the_audit_log_names_it(browser, ca
     steps = [("hold", "mine is held"), ("release", "mine is released"), ("cancel", "mine is cancelled")]
     for action, said in steps:
         done = ada.post(f"/sessions/{key}/{action}", headers=HTMX)
-        assert (done.status_code, done.headers["hx-trigger"]) == (204, f'{{"muster:said": "{said}"}}')
+        assert (done.status_code, done.headers["hx-trigger"]) == (204, f'{{"muster:announce": "{said}"}}')
     assert service.store.find(key).state is SessionState.CANCELLED
     refused = ada.post(f"/sessions/{key}/hold", headers=HTMX)
     assert (refused.status_code, refused.headers["hx-retarget"]) == (409, "#problem")

@@ -14,7 +14,7 @@ import pytest
 from muster.core.model.token import Scope
 from muster.core.usage.report import Line, Totals
 from muster.core.values.errors import BadInputError
-from muster.web.pages.usage.query import COLUMNS, UsageQuery, completed, queried, time_of
+from muster.web.pages.usage.query import COLUMNS, UsageQuery, completed, parse_query, time_of
 from muster.web.pages.usage.table import csv_of, in_order, table_of
 from tests.strategies import make_session, placed_on
 
@@ -134,7 +134,7 @@ def test_what_there_is_not_is_said_in_one_line_and_the_form_stays(browser, query
 
 
 def test_nothing_used_is_no_table(browser):
-    assert "Nothing has run in that time." in browser("ada").get("/usage").text
+    assert "No sessions ran in this time." in browser("ada").get("/usage").text
 
 
 def test_days_are_whole_days_of_utc():
@@ -149,7 +149,7 @@ def test_days_are_whole_days_of_utc():
 
 def test_a_query_comes_back_as_its_address_spells_it():
     query = UsageQuery("days", "2026-11-01", "2026-11-02", ("user", "day"), "a&b", "p =1", "-sessions")
-    assert queried(parse_qsl(query.text)) == query
+    assert parse_query(parse_qsl(query.text)) == query
 
 
 def test_only_administrators_choose_a_user():

@@ -27,7 +27,9 @@ class Ear:
 
 
 @pytest.mark.parametrize(
-    ("routes", "words"), [(event_routes, event_routes._to_owner), (pages_live, pages_live._event)], ids=["api", "pages"]
+    ("routes", "words"),
+    [(event_routes, event_routes._event_for_owner), (pages_live, pages_live._event)],
+    ids=["api", "pages"],
 )
 def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch, routes, words):
     worded = []
@@ -56,7 +58,7 @@ def test_two_changes_of_one_session_are_put_into_words_apart(service):
     with live.running():
         assert ear.news.wait(30)
     assert [change.change.to_state for change in ear.heard] == ["PENDING", "CANCELLED"]
-    assert len(set(map(event_routes._to_owner, ear.heard))) == 2
+    assert len(set(map(event_routes._event_for_owner, ear.heard))) == 2
 
 
 def test_who_comes_while_the_store_is_read_hears_of_nothing_earlier(service, monkeypatch):

@@ -202,14 +202,14 @@ def test_only_what_runs_has_terminals(browser, caller, service):
 
 @pytest.mark.usefixtures("train")
 def test_only_so_many_are_open(browser, monkeypatch):
-    monkeypatch.setattr(terminal, "MOST_OF_ONE_USER", 1)
+    monkeypatch.setattr(terminal, "MAX_PER_USER", 1)
     ada, root = browser("ada"), browser("root", Scope.ADMIN)
     with opened(ada) as socket:
         shown_until(socket, b"ready")
         assert refused(ada) == (4429, "1 terminals of yours are open; close one")
         with opened(root) as other:
             shown_until(other, b"ready")
-        monkeypatch.setattr(terminal, "MOST_TERMINALS", 1)
+        monkeypatch.setattr(terminal, "MAX_TERMINALS", 1)
         assert refused(root) == (4429, "1 terminals are open; try again later")
     with opened(ada) as socket:
         shown_until(socket, b"ready")
@@ -270,7 +270,7 @@ def test_more_than_is_read_is_not_kept(browser, ssh):
         for _ in range(2 + WINDOW_BYTES // (32 << 10)):
             socket.send_bytes(b"x" * (32 << 10))
         code, reason = closed(socket)
-    assert (code, reason) == (4400, "more was typed than is read; wait until {taken} tells of it")
+    assert (code, reason) == (4400, "more input was sent than the window allows; wait for {taken}")
 
 
 @pytest.mark.usefixtures("train")

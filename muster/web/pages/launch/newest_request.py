@@ -1,4 +1,4 @@
-"""Questions that take long, of pages that ask with each key that is pressed: only the newest is worth an answer."""
+"""A limit on slow requests that a page sends with each key press: only the newest is worth an answer."""
 
 import threading
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 class _Page:
     lock: threading.Lock = field(default_factory=threading.Lock)
     newest: int = 0
-    asking: int = 0
+    pending: int = 0
 
 
-class Turns:
-    """One question of a page at a time."""
+class NewestRequest:
+    """A gate that lets in one request of a page at a time, and knows whether it is the newest."""
 
     def __init__(self) -> None:
         self._pages: dict[str, _Page] = {}
@@ -22,23 +22,23 @@ class Turns:
 
     @contextmanager
     def turn(self, key: str) -> Iterator[bool]:
-        """Waits for the page's question before this one; False where a newer one has come meanwhile."""
+        """Wait for the page's earlier requests; yield False if a newer one has come meanwhile."""
         with self._lock:
             page = self._pages.setdefault(key, _Page())
             page.newest += 1
-            page.asking += 1
-            mine = page.newest
+            page.pending += 1
+            number = page.newest
         try:
             with page.lock:
-                yield mine == page.newest
+                yield number == page.newest
         finally:
             with self._lock:
-                page.asking -= 1
-                if page.asking == 0:
+                page.pending -= 1
+                if page.pending == 0:
                     del self._pages[key]
 
-    def asking(self, key: str) -> int:
-        """How many questions of the page are not answered."""
+    def pending(self, key: str) -> int:
+        """Return the number of requests of the page that are not answered."""
         with self._lock:
             page = self._pages.get(key)
-            return page.asking if page else 0
+            return page.pending if page else 0

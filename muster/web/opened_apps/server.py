@@ -1,4 +1,4 @@
-"""A server for one opened app, beside the others in the server's own event loop."""
+"""The server of one opened app, in the event loop of the main server."""
 
 import asyncio
 import socket
@@ -13,25 +13,25 @@ from websockets.exceptions import InvalidState
 from muster.core.values.errors import MusterError
 from muster.service.reach.app_gateway import AppWay, app_address
 from muster.web.opened_apps.door import TICKET, Door
-from muster.web.opened_apps.headers import Between
+from muster.web.opened_apps.headers import AppOrigin
 from muster.web.opened_apps.proxy import AppProxy
 from muster.web.opened_apps.websocket import MAX_MESSAGE_BYTES
 
-_MOST_CONNECTIONS = 400
-_STOP_PATIENCE_S = 1
+_MAX_CONNECTIONS = 400
+_STOP_TIMEOUT_S = 1
 
 
 @dataclass(frozen=True, slots=True)
-class AppListening:
-    """Where apps are opened: at the server's own address, with its certificate."""
+class AppAddresses:
+    """Where opened apps are served: at the main server's address, with its certificate."""
 
     host: str
     ports: range
     tls_cert: Path | None = None
     tls_key: Path | None = None
 
-    def bound(self, port: int) -> socket.socket | None:
-        """None where something else is at that port."""
+    def bind(self, port: int) -> socket.socket | None:
+        """Return a socket that listens at the port; None where the port is in use."""
         found = socket.getaddrinfo(self.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         bound = socket.socket(family, kind, protocol)
@@ -45,55 +45,62 @@ class AppListening:
         return bound
 
 
-class AppListener:
-    def __init__(self, listening: AppListening, bound: socket.socket, way: AppWay, site: str) -> None:
-        """`site`: scheme and host by which the browser reaches this server. It closes `bound` when it ends."""
+class AppServer:
+    """The server of one opened app."""
+
+    def __init__(self, addresses: AppAddresses, bound: socket.socket, way: AppWay, site: str) -> None:
+        """Prepare a server on `bound`, which it closes when it ends.
+
+        `site` is the scheme and host by which the browser reaches the main server.
+        """
         self.port = int(bound.getsockname()[1])
         self._bound = bound
-        self._origin = f"{site}:{self.port}"
+        self._url = f"{site}:{self.port}"
         self._door = Door(self.port, secure=site.startswith("https:"))
         address = app_address(way.app, self.port, way.token)
-        between = Between(self._origin, f"127.0.0.1:{self.port}", way.app.port, address.authorization)
-        self._proxy = AppProxy(way.socket, address.target, way.app.name, self._door, between)
+        origin = AppOrigin(self._url, f"127.0.0.1:{self.port}", way.app.port, address.authorization)
+        self._proxy = AppProxy(way.socket, address.target, way.app.name, self._door, origin)
         config = uvicorn.Config(
             self._proxy,
-            ssl_certfile=listening.tls_cert,
-            ssl_keyfile=listening.tls_key,
+            ssl_certfile=addresses.tls_cert,
+            ssl_keyfile=addresses.tls_key,
             lifespan="off",
             proxy_headers=False,
             server_header=False,
             date_header=False,
             access_log=False,
             log_config=None,
-            limit_concurrency=_MOST_CONNECTIONS,
-            # As the server itself has it: it holds back whoever is too quick.
+            limit_concurrency=_MAX_CONNECTIONS,
+            # As in the main server: this implementation slows down a sender whose reader is slow.
             ws="websockets-sansio",
             ws_max_size=MAX_MESSAGE_BYTES,
             ws_per_message_deflate=False,
-            timeout_graceful_shutdown=_STOP_PATIENCE_S,
+            timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         )
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
 
     @property
     def used_at(self) -> float:
-        """On the monotonic clock."""
+        """When the app was last used, on the monotonic clock."""
         return self._proxy.used_at
 
     def entrance(self) -> str:
-        """A URL that lets in whoever goes there first, within half a minute."""
-        self._proxy.note_use()
-        return f"{self._origin}/?{TICKET}={self._door.ticket()}"
+        """Return a URL that opens the app once, within 30 seconds."""
+        self._proxy.record_last_use()
+        return f"{self._url}/?{TICKET}={self._door.ticket()}"
 
     async def start(self) -> None:
-        """Raises MusterError."""
+        """Serve until `stop`. Raises MusterError."""
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._bound]))
         ready = asyncio.create_task(self._server.ready.wait())
         await asyncio.wait({ready, self._serving}, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         if self._serving.done():
             self._bound.close()
-            raise MusterError(f"nothing can listen at port {self.port}: {self._serving.exception() or 'it has ended'}")
+            raise MusterError(
+                f"port {self.port} cannot be served: {self._serving.exception() or 'the server has ended'}"
+            )
 
     async def stop(self) -> None:
         await self._proxy.close()
@@ -103,7 +110,7 @@ class AppListener:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, and leaves signals to the server that it is part of."""
+    """A uvicorn server that says when it is ready, and leaves signals to the main server."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -117,7 +124,7 @@ class _Server(uvicorn.Server):
         try:
             await super().shutdown(sockets)
         except InvalidState:
-            # uvicorn's own: it cannot close a WebSocket whose browser is about to.
+            # uvicorn cannot close a WebSocket that its browser is closing.
             for connection in list(self.server_state.connections):
                 connection.transport.abort()
 

@@ -1,4 +1,4 @@
-"""Who looks at a page, and how he is answered."""
+"""The signed-in user of a page, and responses to them."""
 
 import hashlib
 import hmac
@@ -19,7 +19,7 @@ from muster.core.values.errors import MusterError
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import LocalBackend
 from muster.web.caller import service_of
-from muster.web.rendering import rendered
+from muster.web.rendering import render
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _POLICY = (
@@ -34,12 +34,12 @@ class NotSignedInError(MusterError):
 
 
 class ForeignPageError(ScopeError):
-    """The request came from a page that is not this server's, or from an old one; load the page again."""
+    """The request came from a page of another site, or from an old page; load the page again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
-    """Somebody who has signed in, with his request."""
+class Viewer:
+    """The signed-in user of a page, with the request."""
 
     backend: LocalBackend
     csrf: str
@@ -62,7 +62,7 @@ class Visitor:
         return self.token.may_change
 
     def is_signed_in(self) -> bool:
-        """Still; for what goes on for long."""
+        """Tell whether the sign-in is still valid, for responses that last long."""
         try:
             service_of(self.connection).tokens.signed_in(self.connection.cookies[cookie_name(self.connection)])
         except NoTokenError:
@@ -70,62 +70,65 @@ class Visitor:
         return True
 
     def page(self, template: str, *, status: int = 200, terminal: bool = False, **context: object) -> Response:
-        """The page, or for htmx its block `live` alone. `terminal`: styles may be set by scripts."""
+        """Return the page, or for htmx its block `live` alone. `terminal`: scripts may set styles."""
         block = "live" if is_htmx(self.connection) else None
         return html(template, block, self._context(context), status, terminal=terminal)
 
     def fragment(self, template: str, block: str, **context: object) -> Response:
-        """That block alone."""
+        """Return one block of a template."""
         return html(template, block, self._context(context))
 
-    def said(self, text: str) -> Response:
-        """After a change: the text is shown, and what is live refreshes."""
+    def announce(self, text: str) -> Response:
+        """Answer a change: the page announces the text and refreshes its live parts."""
         if is_htmx(self.connection):
-            return Response(status_code=204, headers={"HX-Trigger": _ascii({"muster:said": text})})
+            return Response(status_code=204, headers={"HX-Trigger": _ascii({"muster:announce": text})})
         return RedirectResponse(local_path(self.connection.headers.get("referer", "/")), 303)
 
     def go(self, path: str) -> Response:
-        """The browser goes to this page of ours."""
+        """Send the browser to this page."""
         if is_htmx(self.connection):
             return Response(status_code=204, headers={"HX-Redirect": path})
         return RedirectResponse(path, 303)
 
     def _context(self, context: Mapping[str, object]) -> dict[str, object]:
         field = Markup('<input type="hidden" name="csrf" value="{}">').format(self.csrf)
-        return {"visitor": self, "request": self.connection, "csrf_field": lambda: field, **context}
+        return {"viewer": self, "request": self.connection, "csrf_field": lambda: field, **context}
 
 
-async def visitor(request: Request) -> Visitor:
-    """Raises NotSignedInError, and ForeignPageError for a change that none of our pages asked for."""
+async def viewer(request: Request) -> Viewer:
+    """Return who sent the request.
+
+    Raises NotSignedInError, and ForeignPageError for a change that another site's page requested.
+    """
     secret = request.cookies.get(cookie_name(request), "")
-    found = await run_in_threadpool(_visitor, request, secret)
+    found = await run_in_threadpool(_viewer, request, secret)
     if request.method not in SAFE:
-        given = request.headers.get("x-csrf-token")
-        if given is None:
-            given = str((await request.form()).get("csrf", ""))
-        if not (is_same_origin(request) and hmac.compare_digest(given.encode(), found.csrf.encode())):
+        csrf = request.headers.get("x-csrf-token")
+        if csrf is None:
+            csrf = str((await request.form()).get("csrf", ""))
+        if not (is_same_origin(request) and hmac.compare_digest(csrf.encode(), found.csrf.encode())):
             raise ForeignPageError
     return found
 
 
-Visiting = Annotated[Visitor, Depends(visitor)]
+CurrentViewer = Annotated[Viewer, Depends(viewer)]
 
 
-async def websocket_visitor(websocket: WebSocket) -> Visitor | None:
-    """None where it was closed, since nobody is signed in or another site's page opened it."""
+async def websocket_viewer(websocket: WebSocket) -> Viewer | None:
+    """Return who opened the WebSocket; close it and return None if they may not."""
     secret = websocket.cookies.get(cookie_name(websocket), "")
     if not is_same_origin(websocket):
         await websocket.close(_REFUSED, "another site's page opened it")
         return None
     try:
-        return await run_in_threadpool(_visitor, websocket, secret)
+        return await run_in_threadpool(_viewer, websocket, secret)
     except NotSignedInError:
         await websocket.close(_NOT_SIGNED_IN, "sign in first")
         return None
 
 
 def cookie_name(connection: HTTPConnection) -> str:
-    """Where it travels by TLS, a name that nothing but this host can set."""
+    """Return the name of the sign-in's cookie; with TLS, a name that only this host can set."""
     return "__Host-muster" if is_secure(connection) else "muster"
 
 
@@ -138,21 +141,21 @@ def is_htmx(connection: HTTPConnection) -> bool:
 
 
 def is_same_origin(connection: HTTPConnection) -> bool:
-    """Whether a page of ours asks. Browsers name the page's origin with whatever changes something."""
+    """Tell whether a page of this server sent the request. Browsers name the origin with every change."""
     origin = connection.headers.get("origin")
     if origin is None:
-        # Of a websocket every browser names it.
+        # Browsers name the origin with every WebSocket.
         is_websocket = connection.scope["type"] == "websocket"
         return not is_websocket and connection.headers.get("sec-fetch-site", "same-origin") == "same-origin"
     return urlsplit(origin).netloc == connection.headers.get("host")
 
 
 def sign_in_path(connection: HTTPConnection) -> str:
-    """Where to sign in, and to come back from there."""
-    # A fragment is of no use alone: back to the page that asked for it.
-    wanted = connection.headers.get("hx-current-url", "") if is_htmx(connection) else str(connection.url)
+    """Return the URL to sign in at, which leads back afterwards."""
+    # A fragment is no page: lead back to the page that requested it.
+    return_to = connection.headers.get("hx-current-url", "") if is_htmx(connection) else str(connection.url)
     method = connection.scope.get("method", "GET")
-    path = local_path(wanted) if method in SAFE or is_htmx(connection) else "/"
+    path = local_path(return_to) if method in SAFE or is_htmx(connection) else "/"
     return "/sign-in" if path == "/" else f"/sign-in?next={quote(path, safe='')}"
 
 
@@ -161,11 +164,11 @@ def html(
 ) -> HTMLResponse:
     policy = _POLICY.format(styles=" 'unsafe-inline'" if terminal else "")
     headers = {"Content-Security-Policy": policy, "Vary": "HX-Request", "Referrer-Policy": "same-origin"}
-    return HTMLResponse(rendered(template, block, context), status, headers)
+    return HTMLResponse(render(template, block, context), status, headers)
 
 
-def _visitor(connection: HTTPConnection, secret: str) -> Visitor:
-    """Raises NotSignedInError."""
+def _viewer(connection: HTTPConnection, secret: str) -> Viewer:
+    """Return who has signed in with this secret. Raises NotSignedInError."""
     service = service_of(connection)
     try:
         token = service.tokens.signed_in(secret)
@@ -173,11 +176,11 @@ def _visitor(connection: HTTPConnection, secret: str) -> Visitor:
         raise NotSignedInError(str(error)) from None
     connection.state.caller = token
     csrf = hashlib.sha256(f"csrf {secret}".encode()).hexdigest()
-    return Visitor(service.backend(token), csrf, connection)
+    return Viewer(service.backend(token), csrf, connection)
 
 
 def local_path(url: str) -> str:
-    """Of this server, whatever host the URL names."""
+    """Return the path and query of a URL, whatever host it names."""
     parts = urlsplit(url)
     path = "/" + parts.path.lstrip("/\\")
     return f"{path}?{parts.query}" if parts.query else path

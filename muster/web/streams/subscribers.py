@@ -1,0 +1,134 @@
+"""Streams of changes as they happen, by server-sent events."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, suppress
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from muster.core.values.errors import MusterError
+from muster.service.local_backend import LocalBackend
+from muster.service.sessions.live import LiveChange, LiveChanges
+from muster.web.problems import TooManyError
+
+HEARTBEAT_S = 15.0
+MAX_SUBSCRIBERS = 1000
+_MAX_QUEUED = 1000
+
+
+class Subscriber:
+    """The reader of an event stream: it receives the changes of the sessions that its user may see."""
+
+    def __init__(self, backend: LocalBackend, live: LiveChanges) -> None:
+        self._backend = backend
+        self._live = live
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Sequence[LiveChange] | None] = asyncio.Queue(_MAX_QUEUED)
+        self._on_changes = self._receive  # one object, so that what is added can be removed
+
+    def begin(self) -> int:
+        """Receive changes from now on, and return the number of the last one before."""
+        return self._live.add(self._on_changes)
+
+    def end(self) -> None:
+        self._live.remove(self._on_changes)
+
+    def stop(self) -> None:
+        """End the stream; may be called from any thread and from signal handlers."""
+        self._loop.call_soon_threadsafe(self._put_end)
+
+    def missed(self, number: int, until: int) -> list[LiveChange]:
+        """Return the changes after one number, up to another."""
+        return self._visible(self._live.after(number, until))
+
+    async def get(self, timeout_s: float) -> Sequence[LiveChange] | None:
+        """Return the next changes; None where this reader was too slow, or the server stops. Raises TimeoutError."""
+        return await asyncio.wait_for(self._queue.get(), timeout_s)
+
+    def _receive(self, changes: Sequence[LiveChange]) -> None:
+        visible = self._visible(changes)
+        if visible:
+            self._loop.call_soon_threadsafe(self._put, visible)
+
+    def _visible(self, changes: Sequence[LiveChange]) -> list[LiveChange]:
+        return [change for change in changes if self._backend.sees(change.session)]
+
+    def _put(self, changes: Sequence[LiveChange]) -> None:
+        if self._queue.qsize() >= _MAX_QUEUED - 1:
+            self._put_end()
+        else:
+            self._queue.put_nowait(changes)
+
+    def _put_end(self) -> None:
+        self.end()
+        if not self._queue.full():
+            self._queue.put_nowait(None)
+
+
+async def event_stream(
+    request: Request,
+    backend: LocalBackend,
+    event: Callable[[LiveChange], str],
+    last_event_id: int | None,
+    may_continue: Callable[[], bool],
+) -> Response:
+    """Return a stream of the `event` of each change, beginning with those after `last_event_id`.
+
+    Every 15 s a comment shows that the server is there, and the stream ends unless `may_continue`. A reader that is too
+    slow is cut off, and comes back with its Last-Event-ID. Raises TooManyError.
+    """
+    subscribers: set[Subscriber] = request.app.state.subscribers
+    if len(subscribers) >= MAX_SUBSCRIBERS:
+        raise TooManyError(f"{MAX_SUBSCRIBERS} event streams are open; try again later")
+    subscriber = Subscriber(backend, request.app.state.live)
+    with ExitStack() as stack:
+        subscribers.add(subscriber)
+        stack.callback(subscribers.discard, subscriber)
+        stack.callback(subscriber.end)
+        now = await run_in_threadpool(subscriber.begin)
+        missed = [] if last_event_id is None else await run_in_threadpool(subscriber.missed, last_event_id, now)
+        # From here on the response closes it.
+        closing = stack.pop_all()
+    first = f": since {now}\n\n" + "".join(map(event, missed))
+    return _EventStreamResponse(_events(subscriber, event, first, may_continue), closing)
+
+
+class _EventStreamResponse(StreamingResponse):
+    """A stream that also cleans up where its reader has left before the first byte."""
+
+    def __init__(self, events: AsyncIterator[str], closing: ExitStack) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._closing = closing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._closing:
+            await super().__call__(scope, receive, send)
+
+
+async def _events(
+    subscriber: Subscriber, event: Callable[[LiveChange], str], first: str, may_continue: Callable[[], bool]
+) -> AsyncIterator[str]:
+    # Where the token or the database cannot be checked, the reader is cut off, and comes back.
+    with suppress(MusterError):
+        yield first
+        checked_at = time.monotonic()
+        while True:
+            until_check_s = checked_at + HEARTBEAT_S - time.monotonic()
+            if until_check_s <= 0:
+                # Also for a stream that is never silent.
+                if not await run_in_threadpool(may_continue):
+                    return
+                checked_at = time.monotonic()
+                yield ": here\n\n"
+                continue
+            try:
+                changes = await subscriber.get(until_check_s)
+            except TimeoutError:
+                continue
+            if changes is None:
+                return
+            yield "".join(map(event, changes))
