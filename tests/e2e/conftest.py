@@ -4,6 +4,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import docker
@@ -23,9 +24,9 @@ def provisioned() -> None:
     assert done.code == 0, done.out + done.err
 
 
-@pytest.fixture(scope="session")
-def new_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewNode]:
-    """Makes control nodes; at the end of the tests nothing of theirs may be left on the host."""
+@contextmanager
+def control_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewNode]:
+    """Make control nodes; in the end nothing of theirs may be left on the host."""
     nodes: list[ControlNode] = []
 
     def make(**settings: Any) -> ControlNode:
@@ -42,12 +43,26 @@ def new_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewNode]:
         assert left == NOTHING
 
 
+@pytest.fixture(scope="module")
+def new_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewNode]:
+    """Makes control nodes that end with the file: a daemon that runs on would observe during all other tests."""
+    with control_nodes(tmp_path_factory) as make:
+        yield make
+
+
 @pytest.fixture(scope="session")
-def node(new_node: NewNode) -> ControlNode:
-    """The control node that most tests share, with its daemon running."""
-    shared = new_node()
-    shared.start_daemon()
-    return shared
+def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlNode]:
+    with control_nodes(tmp_path_factory) as make:
+        made = make()
+        made.start_daemon()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def node(shared_node: ControlNode) -> Iterator[ControlNode]:
+    """The control node that most tests share, with its daemon running. A file's sessions end together, at its end."""
+    yield shared_node
+    shared_node.end_everything()
 
 
 @pytest.fixture(scope="session")

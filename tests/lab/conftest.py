@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -23,9 +24,9 @@ def lab() -> Lab:
     return Lab()
 
 
-@pytest.fixture(scope="session")
-def new_lab_node(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewLabNode]:
-    """Makes control nodes; at the end of the tests nothing of theirs may be left on any host."""
+@contextmanager
+def control_nodes(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewLabNode]:
+    """Make control nodes; in the end nothing of theirs may be left on any host."""
     nodes: list[LabControlNode] = []
 
     def make(**settings: Any) -> LabControlNode:
@@ -41,9 +42,17 @@ def new_lab_node(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert {place: what for place, what in left.items() if what != NOTHING} == {}
 
 
+@pytest.fixture(scope="module")
+def new_lab_node(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewLabNode]:
+    """Makes control nodes that end with the file: a daemon that runs on would observe during all other tests."""
+    with control_nodes(lab, tmp_path_factory) as make:
+        yield make
+
+
 @pytest.fixture(scope="session")
-def lab_node(new_lab_node: NewLabNode) -> LabControlNode:
+def lab_node(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabControlNode]:
     """The control node that most tests share, with its daemon running."""
-    shared = new_lab_node()
-    shared.start_daemon()
-    return shared
+    with control_nodes(lab, tmp_path_factory) as make:
+        shared = make()
+        shared.start_daemon()
+        yield shared

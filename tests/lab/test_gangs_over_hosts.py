@@ -102,4 +102,3 @@ def test_a_gang_lies_on_one_host_where_one_can_hold_it_and_groups_stay_apart(une
     assert "never fits" in seven.err
     uneven_node.run("cancel", "seven", waiting)
     uneven_node.run("terminate", six["name"], apart["name"], "--wait")
-    uneven_node.stop_daemon()

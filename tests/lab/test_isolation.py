@@ -30,13 +30,12 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 3) as connection:
 
 
 @pytest.fixture(scope="module")
-def node(new_lab_node) -> Iterator[LabControlNode]:
+def node(new_lab_node) -> LabControlNode:
     """With lab-3 in a resource group of its own."""
     node = new_lab_node()
     node.set_host_variables("lab-3", resource_group="apart")
     node.start_daemon()
-    yield node
-    node.stop_daemon()
+    return node
 
 
 @pytest.fixture(scope="module")

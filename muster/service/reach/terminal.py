@@ -43,6 +43,8 @@ class Terminal:
         """Raises MusterError."""
         self.session = session
         self._master, inner = os.openpty()
+        # Before the program starts, which then finds it, and no signal of a change meets a program that begins.
+        self._set_size(80, 24)
         try:
             self._process = subprocess.Popen(
                 command,
@@ -59,7 +61,6 @@ class Terminal:
         finally:
             os.close(inner)
         os.set_blocking(self._master, False)
-        self.resize(80, 24)
 
     def fileno(self) -> int:
         return self._master
@@ -93,9 +94,12 @@ class Terminal:
         for field, number, most in (("columns", columns, MOST_COLUMNS), ("rows", rows, MOST_ROWS)):
             if not 1 <= number <= most:
                 raise BadInputError(f"{field}: {number} is no size of a terminal; give 1 to {most}")
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+        self._set_size(columns, rows)
         # It is not ssh's controlling terminal, so the kernel does not tell it.
         self._signal(signal.SIGWINCH)
+
+    def _set_size(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
     def end(self) -> None:
         """At once; a thread sees to it that no process is left."""

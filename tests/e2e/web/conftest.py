@@ -29,13 +29,11 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def node(new_node: NewNode) -> Iterator[ControlNode]:
+def node(new_node: NewNode) -> ControlNode:
     """One for each file: people see on pages all that there is."""
     made = new_node()
     made.start_daemon()
-    yield made
-    made.end_everything()
-    made.stop_daemon()
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -286,17 +287,45 @@ def test_the_browser_is_told_how_much_was_read(browser, ssh):
         assert taken <= 8 * (16 << 10)
 
 
-def test_a_program_that_ignores_the_hangup_is_killed():
-    child = "import signal, time; signal.signal(signal.SIGHUP, signal.SIG_IGN); print('up', flush=True); time.sleep(99)"
-    made = Terminal(make_session(1), [sys.executable, "-c", child])
+def test_a_program_finds_its_size_and_no_signal_meets_it_as_it_starts(tmp_path, monkeypatch):
+    start = subprocess.Popen
+
+    def start_and_be_late(*arguments, **options):
+        process = start(*arguments, **options)
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "traps").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_be_late)
+    # As in a shell, a signal that is trapped ends what `read` waits for.
+    script = f"stty size; trap 'echo resized' WINCH; touch {tmp_path}/traps; read -r line; echo got $line"
+    made = Terminal(make_session(1), ["sh", "-c", script])
+    made.write(b"this\n")
+    shown = read_until(made, b"got")
+    made.end()
+    assert b"24 80" in shown
+    assert b"resized" not in shown
+
+
+def read_until(made, end):
+    """All that the program of a terminal writes until it has written that."""
     shown = b""
     deadline = time.monotonic() + 30
-    while b"up" not in shown:
-        assert time.monotonic() < deadline
+    while end not in shown:
+        assert time.monotonic() < deadline, shown
         try:
             shown += made.read()
         except BlockingIOError:
             time.sleep(0.01)
+    return shown
+
+
+def test_a_program_that_ignores_the_hangup_is_killed():
+    child = "import signal, time; signal.signal(signal.SIGHUP, signal.SIG_IGN); print('up', flush=True); time.sleep(99)"
+    made = Terminal(make_session(1), [sys.executable, "-c", child])
+    read_until(made, b"up")
     pid = made._process.pid
     made.end()
     made.end()
