@@ -9,51 +9,19 @@ from typing import Any
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
 
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.values.errors import MusterError
 from muster.service.service import Service
-from muster.web.api import (
-    agent_usage_routes,
-    cluster_routes,
-    commit_routes,
-    folder_routes,
-    metrics,
-    secret_routes,
-    session_routes,
-    usage_routes,
-)
-from muster.web.api.models import Health
 from muster.web.caller import FailureLimit
 from muster.web.opened_apps.gateway import AppGateway
 from muster.web.opened_apps.server import AppAddresses
-from muster.web.pages import account_page, folders_page, images_page, live, queue_page, resources_page, sign_in
 from muster.web.pages.errors import error_page, to_sign_in
-from muster.web.pages.launch import page as launch_page
-from muster.web.pages.sessions import actions as session_actions
-from muster.web.pages.sessions import app_page, log_dialog, terminal_page
-from muster.web.pages.sessions import list_page as sessions_page
-from muster.web.pages.sessions import page as session_page
-from muster.web.pages.usage import page as usage_page
 from muster.web.problems import Problem, install
 from muster.web.protection import Audit, RequestSize, SecurityHeaders, audit_log
 from muster.web.rendering import STATIC, CachedFiles
-from muster.web.streams import event_routes, log_routes, terminal
+from muster.web.routes import PREFIX, all_routes
 from muster.web.viewer import NotSignedInError
 
-PREFIX = "/api/v1"
-_API = (
-    log_routes,
-    session_routes,
-    commit_routes,
-    folder_routes,
-    secret_routes,
-    usage_routes,
-    agent_usage_routes,
-    cluster_routes,
-    event_routes,
-)
 _THREADS = 100
 _DESCRIPTION = """Cluster sessions on plain Docker hosts. Each request carries `Authorization: Bearer TOKEN`, with a
 token made by `muster token create`; it sees and changes what its scope allows. Errors are `application/problem+json`.
@@ -89,11 +57,11 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.state.subscribers = set()
     app.state.terminals = set()
     app.state.app_gateway = None if apps is None else AppGateway(service, apps)
-    for routes in _API:
-        app.include_router(routes.router, prefix=PREFIX)
-    _add_operations(app, service)
-    _add_pages(app)
+    app.state.meter = service.meter()
+    app.router.routes.extend(all_routes())
+    app.mount("/static", CachedFiles(directory=STATIC))
     install(app, error_page)
+    app.add_exception_handler(NotSignedInError, _ask_to_sign_in)
     # The last one added is the outermost.
     app.add_middleware(RequestSize)
     app.add_middleware(Audit, log=audit_log(service.settings.state_dir / "audit.log"))
@@ -103,55 +71,8 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     return app
 
 
-def _add_operations(app: FastAPI, service: Service) -> None:
-    """Add what needs no token: it names no user and no session."""
-    meter = service.meter()
-
-    @app.get("/metrics", include_in_schema=False)
-    def _metrics(request: Request) -> Response:
-        del request
-        return Response(metrics.exposition(meter), media_type=metrics.CONTENT_TYPE)
-
-    @app.get("/healthz", include_in_schema=False)
-    async def _healthz() -> Health:
-        """The server answers."""
-        return Health(status="ok")
-
-    @app.get("/readyz", include_in_schema=False)
-    def _readyz() -> Response:
-        """The server is ready: the database answers too."""
-        try:
-            service.check_database()
-        except MusterError:
-            return JSONResponse({"status": "the database does not answer"}, 503)
-        return JSONResponse({"status": "ok"})
-
-
-def _add_pages(app: FastAPI) -> None:
-    for page in (
-        sign_in,
-        launch_page,
-        live,
-        sessions_page,
-        session_page,
-        session_actions,
-        app_page,
-        log_dialog,
-        terminal_page,
-        terminal,
-        queue_page,
-        resources_page,
-        usage_page,
-        images_page,
-        account_page,
-        folders_page,
-    ):
-        app.include_router(page.router)
-    app.mount("/static", CachedFiles(directory=STATIC))
-
-    @app.exception_handler(NotSignedInError)
-    async def _not_signed_in(request: Request, _error: NotSignedInError) -> Response:
-        return to_sign_in(request)
+async def _ask_to_sign_in(request: Request, _error: Exception) -> Response:
+    return to_sign_in(request)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

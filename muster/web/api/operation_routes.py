@@ -1,0 +1,35 @@
+"""Routes for those who operate the server: its metrics, and whether it answers and can do its work.
+
+They need no token, since they name no user and no session.
+"""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from muster.core.values.errors import MusterError
+from muster.web.api import metrics
+from muster.web.api.models import Health
+from muster.web.caller import service_of
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/metrics")
+def show_metrics(request: Request) -> Response:
+    return Response(metrics.exposition(request.app.state.meter), media_type=metrics.CONTENT_TYPE)
+
+
+@router.get("/healthz")
+async def check_health() -> Health:
+    """The server answers."""
+    return Health(status="ok")
+
+
+@router.get("/readyz")
+def check_readiness(request: Request) -> Response:
+    """It can do its work: the database answers too."""
+    try:
+        service_of(request).check_database()
+    except MusterError:
+        return JSONResponse({"status": "the database does not answer"}, 503)
+    return JSONResponse({"status": "ok"})
