@@ -173,7 +173,7 @@ def test_several_are_ended_at_once_or_none(browser, caller, service):
     audit = (service.settings.state_dir / "audit.log").read_text()
     assert mine[0] in audit
     none = page.post("/sessions/change", data={"action": "terminate"}, headers=htmx)
-    assert (none.status_code, "tick some first" in none.text) == (422, True)
+    assert (none.status_code, "select one or more" in none.text) == (422, True)
 
 
 def test_a_token_that_may_only_read_is_offered_no_change(browser, caller):
