@@ -1,0 +1,46 @@
+"""The tiers of `./dev test`: what each runs, and which run at the same time.
+
+Lanes of one stage run beside each other, the tiers of one lane one after another. The roles' tiers share a stage with
+the end-to-end tests: for the most part, both wait for hosts and containers. The lab runs alone: its tests are about
+agents that answer late, and on a busy machine every agent does.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A part of the tests, as arguments of `./dev`.
+
+    `on_engine` marks what needs root and a provisioned Docker engine; `is_gate`, what nothing runs after when it fails.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    on_engine: bool = True
+    is_gate: bool = False
+
+
+Lane = tuple[Tier, ...]
+Stage = tuple[Lane, ...]
+
+PREPARE = Tier("compiling", ("prepare",), on_engine=False)
+LINT = Tier("lint", ("lint",), on_engine=False, is_gate=True)
+PROVISION = Tier("provisioning", ("provision",))
+UNIT = Tier("unit and contract", ("unit", "--cov=muster", "--cov-report=term:skip-covered"), on_engine=False)
+NATIVE = Tier("native libraries", ("native",), on_engine=False)
+MODULES = Tier("modules on a real engine", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/modules"))
+END_TO_END = Tier("end to end", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/e2e"))
+ROLES = Tier("roles, by molecule", ("molecule",))
+FRESH_MACHINE = Tier("a fresh machine", ("engine", "tests/fresh_machine"))
+LAB = Tier("the lab of three hosts", ("engine", "--clean", "tests/lab"))
+GPU = Tier("a host with a GPU", ("engine", "--clean", "tests/gpu"))
+
+PLAN: tuple[Stage, ...] = (
+    ((LINT,), (PREPARE,)),
+    ((PROVISION,),),
+    ((UNIT, NATIVE),),
+    ((MODULES, END_TO_END), (ROLES, FRESH_MACHINE)),
+    ((LAB,),),
+    ((GPU,),),
+)

@@ -1,0 +1,149 @@
+"""Running a plan of tiers: stage by stage, all of them also when one fails, and then what came of each."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from tests.tiers.plan import PROVISION, Stage, Tier
+from tests.tiers.reports import VARIABLE, Record, read_record
+
+_PLUGIN = "-p tests.tiers.reports"
+_SLOWEST = 15
+# Of a long log often the end alone is kept: what failed is said there once more.
+_FAILURE = re.compile(r"(FAILED|ERROR|E  ) ")
+_MOST_FAILURE_LINES = 60
+
+
+class Verdict(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    DID_NOT_RUN = "did not run"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a tier; `reason` says why it did not run."""
+
+    tier: Tier
+    verdict: Verdict
+    duration_s: float = 0.0
+    record: Record = field(default_factory=Record)
+    failures: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Runner:
+    """Runs tiers by `dev`, a program that takes a tier's command. `obstacle` says why no tier can use an engine."""
+
+    def __init__(self, dev: Sequence[str], obstacle: str = "") -> None:
+        self._dev = dev
+        self._obstacle = obstacle
+        self._stopped = ""
+        self._printing = threading.Lock()
+
+    def run(self, plan: Sequence[Stage]) -> list[Outcome]:
+        """Return the outcomes of all tiers in the plan's order."""
+        outcomes: list[Outcome] = []
+        with tempfile.TemporaryDirectory(prefix="muster-tiers-") as directory, ThreadPoolExecutor() as lanes:
+            for stage in plan:
+                running = [lanes.submit(self._lane, lane, Path(directory), index) for index, lane in enumerate(stage)]
+                found = [outcome for lane in running for outcome in lane.result()]
+                outcomes += found
+                self._decide_what_can_follow(found)
+        return outcomes
+
+    def _decide_what_can_follow(self, found: Iterable[Outcome]) -> None:
+        for outcome in found:
+            if outcome.verdict is not Verdict.FAILED:
+                continue
+            if outcome.tier.is_gate:
+                self._stopped = f"{outcome.tier.name} failed"
+            if outcome.tier == PROVISION:
+                self._obstacle = "this machine could not be provisioned"
+
+    def _lane(self, tiers: Iterable[Tier], directory: Path, index: int) -> list[Outcome]:
+        """The first lane of a stage prints as it goes, the others each tier's output at its end."""
+        return [self._tier(tier, directory, prints_at_once=index == 0) for tier in tiers]
+
+    def _tier(self, tier: Tier, directory: Path, *, prints_at_once: bool) -> Outcome:
+        reason = self._stopped or (self._obstacle if tier.on_engine else "")
+        if reason:
+            return Outcome(tier, Verdict.DID_NOT_RUN, reason=reason)
+        report = directory / f"{tier.name}.jsonl"
+        plugins = f"{os.environ.get('PYTEST_ADDOPTS', '')} {_PLUGIN}".strip()
+        environment = {**os.environ, VARIABLE: str(report), "PYTEST_ADDOPTS": plugins}
+        if tier != PROVISION:
+            environment["MUSTER_PROVISIONED"] = "1"
+        began = time.monotonic()
+        lines = [f"\ndev: == {tier.name}\n"]
+        if prints_at_once:
+            self._print(lines)
+        with subprocess.Popen(
+            [*self._dev, *tier.command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        ) as process:
+            for line in process.stdout or ():
+                lines.append(line)
+                if prints_at_once:
+                    self._print([line])
+        if not prints_at_once:
+            self._print(lines)
+        return Outcome(
+            tier,
+            Verdict.FAILED if process.returncode else Verdict.PASSED,
+            time.monotonic() - began,
+            read_record(report),
+            tuple(line.rstrip() for line in lines if _FAILURE.match(line)),
+        )
+
+    def _print(self, lines: Iterable[str]) -> None:
+        with self._printing:
+            sys.stdout.writelines(lines)
+            sys.stdout.flush()
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Return what failed, the slowest tests, each tier's time and verdict, and how many tests passed and failed."""
+    failures = [line for outcome in outcomes for line in outcome.failures][-_MOST_FAILURE_LINES:]
+    durations: Mapping[str, float] = {t: s for outcome in outcomes for t, s in outcome.record.durations_s.items()}
+    slowest = sorted(durations.items(), key=lambda item: -item[1])[:_SLOWEST]
+    width = max((len(outcome.tier.name) for outcome in outcomes), default=0)
+    passed = sum(len(outcome.record.passed) for outcome in outcomes)
+    failed = sum(len(outcome.record.failed) for outcome in outcomes)
+    return "\n".join(
+        [
+            *failures,
+            "dev: == the slowest tests",
+            *(f"{duration_s:7.1f} s  {test}" for test, duration_s in slowest),
+            "dev: == tiers",
+            *(f"{outcome.tier.name:{width}}  {_result(outcome)}" for outcome in outcomes),
+            f"{passed} passed, {failed} failed",
+        ]
+    )
+
+
+def _result(outcome: Outcome) -> str:
+    if outcome.verdict is Verdict.DID_NOT_RUN:
+        return f"{outcome.verdict}: {outcome.reason}"
+    return f"{outcome.verdict}  {outcome.duration_s:5.0f} s"
+
+
+def exit_code(outcomes: Sequence[Outcome], *, in_ci: bool) -> int:
+    """Return 0 where nothing failed; CI may leave out nothing, a developer's machine what it cannot run."""
+    bad = {Verdict.FAILED, Verdict.DID_NOT_RUN} if in_ci else {Verdict.FAILED}
+    return int(any(outcome.verdict in bad for outcome in outcomes))

@@ -1,0 +1,99 @@
+"""`./dev test` runs every tier, also when one fails, and its exit code and last lines say what came of them."""
+
+import stat
+
+import pytest
+
+from tests.tiers.plan import LINT, PLAN, PROVISION, UNIT, Tier
+from tests.tiers.reports import read_record
+from tests.tiers.runner import Outcome, Runner, Verdict, exit_code, summary
+
+DEV = """#!/bin/sh
+# Succeeds, fails or prints, as its first argument says; writes a record as the plugin does.
+record() { echo "{\\"test\\": \\"$1\\", \\"outcome\\": \\"$2\\", \\"duration_s\\": $3}" >>"$MUSTER_TIER_REPORT"; }
+case "$1" in
+  good) record a passed 0.5; record a passed 1; record b passed 3 ;;
+  bad) record c failed 2; echo "FAILED c - assert 1 == 2"; exit 1 ;;
+  provision) test -z "$MUSTER_PROVISIONED" || exit 3; exit "$PROVISION_CODE" ;;
+  engine) test "$MUSTER_PROVISIONED" = 1 ;;
+esac
+"""
+pytest_plugins = ["pytester"]
+GOOD, BAD = Tier("good", ("good",), on_engine=False), Tier("bad", ("bad",), on_engine=False)
+ENGINE = Tier("engine", ("engine",))
+
+
+@pytest.fixture
+def dev(tmp_path, monkeypatch):
+    program = tmp_path / "dev"
+    program.write_text(DEV)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.delenv("MUSTER_PROVISIONED", raising=False)
+    monkeypatch.setenv("PROVISION_CODE", "0")
+    return (str(program),)
+
+
+def verdicts(outcomes):
+    return {outcome.tier.name: str(outcome.verdict) for outcome in outcomes}
+
+
+def test_tiers_run_on_after_one_that_failed(dev, capfd):
+    later = Tier("later", ("engine",))
+    outcomes = Runner(dev).run([((BAD, GOOD), (ENGINE,)), ((later,),)])
+    assert [str(outcome.verdict) for outcome in outcomes] == ["failed", "passed", "passed", "passed"]
+    assert exit_code(outcomes, in_ci=False) == 1
+    text = summary(outcomes)
+    assert text.startswith("FAILED c - assert 1 == 2\n")
+    assert text.endswith("\n2 passed, 1 failed")
+    assert "    3.0 s  b\n    2.0 s  c\n    1.5 s  a\n" in text
+    assert "FAILED c" in capfd.readouterr().out
+
+
+def test_nothing_runs_after_a_gate_that_failed(dev):
+    gate = Tier("gate", ("bad",), on_engine=False, is_gate=True)
+    outcomes = Runner(dev).run([((gate,), (GOOD,)), ((GOOD, ENGINE),)])
+    assert verdicts(outcomes) == {"gate": "failed", "good": "did not run", "engine": "did not run"}
+    assert outcomes[-1].reason == "gate failed"
+
+
+def test_what_needs_an_engine_does_not_run_without_one(dev, monkeypatch):
+    monkeypatch.setenv("PROVISION_CODE", "1")
+    plan = [((PROVISION,),), ((ENGINE, GOOD),)]
+    outcomes = Runner(dev).run(plan)
+    assert verdicts(outcomes) == {"provisioning": "failed", "engine": "did not run", "good": "passed"}
+    monkeypatch.setenv("PROVISION_CODE", "0")
+    assert set(verdicts(Runner(dev).run(plan)).values()) == {"passed"}
+    assert verdicts(Runner(dev, "it needs root").run(plan))["engine"] == "did not run"
+
+
+def test_a_tier_that_did_not_run_fails_in_ci_only():
+    outcomes = [Outcome(UNIT, Verdict.PASSED), Outcome(ENGINE, Verdict.DID_NOT_RUN, reason="it needs root")]
+    assert (exit_code(outcomes, in_ci=False), exit_code(outcomes, in_ci=True)) == (0, 1)
+    assert "engine             did not run: it needs root\n0 passed, 0 failed" in summary(outcomes)
+
+
+def test_the_plan_begins_with_lint_and_names_each_tier_once():
+    assert PLAN[0][0] == (LINT,)
+    assert LINT.is_gate
+    names = [tier.name for stage in PLAN for lane in stage for tier in lane]
+    assert len(names) == len(set(names))
+
+
+def test_a_test_that_fails_in_its_fixture_counts_as_failed(pytester, monkeypatch, tmp_path):
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.fixture
+        def broken():
+            raise OSError
+        def test_good(): pass
+        def test_bad(broken): pass
+        """
+    )
+    monkeypatch.setenv("MUSTER_TIER_REPORT", str(tmp_path / "report"))
+    pytester.runpytest_inprocess("-p", "tests.tiers.reports")
+    record = read_record(tmp_path / "report")
+    assert [sorted(tests) for tests in (record.passed, record.failed)] == [
+        ["test_a_test_that_fails_in_its_fixture_counts_as_failed.py::test_good"],
+        ["test_a_test_that_fails_in_its_fixture_counts_as_failed.py::test_bad"],
+    ]
