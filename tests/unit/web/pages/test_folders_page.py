@@ -129,7 +129,7 @@ def test_what_agents_that_are_away_keep_is_said(browser, service):
     assert "not known" in text
     assert "no &lt;b&gt;route" in ada.get("/folders/ada/data?sizes=true").text
     left = ada.post("/folders/ada/data/remove", data={"confirmed": "data"}, headers=HTMX)
-    assert "it is still on far" in left.headers["hx-trigger"]
+    assert "Its data is still on far" in left.headers["hx-trigger"]
     assert "still on far" in words(ada.get("/folders").text)
     assert "Set" not in words(ada.get("/folders/ada/data").text)
 

@@ -79,7 +79,7 @@ def test_who_may_only_read_is_not_led_to_launch(browser):
 
 @pytest.mark.parametrize(
     ("scope", "may"),
-    [(Scope.ADMIN, "everything"), (Scope.USER, "what is yours"), (Scope.READ, "changes nothing")],
+    [(Scope.ADMIN, "everything"), (Scope.USER, "your own sessions and folders"), (Scope.READ, "changes nothing")],
 )
 def test_the_account_says_who_one_is_and_what_one_may(browser, scope, may):
     text = browser("ada", scope, name="laptop").get("/account").text
