@@ -14,8 +14,8 @@ from muster.cli.output import name_of, print_json
 from muster.cli.progress import follow
 from muster.cli.sessions.dry_run import dry_run
 from muster.cli.sessions.spec_files import variables_of, with_texts
-from muster.core.model.plan import Wait
 from muster.core.model.session import FINAL, Result, Session, SessionState
+from muster.core.model.wait import Wait
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.views import session_json

@@ -13,7 +13,7 @@ from muster.service.questions.details import Details
 from muster.service.questions.what_if import Queued
 from muster.service.questions.why import Why
 from muster.service.reach.apps import app_json
-from muster.service.sessions.views import session_json, story_json
+from muster.service.sessions.views import session_json, story_json, wait_json
 
 
 def details_json(details: Details) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def why_json(why: Why) -> dict[str, Any]:
         "name": session.name,
         "state": session.state,
         "reason": session.reason,
-        "wait": {**session.wait, "position": why.position} if why.wait else None,
+        "wait": wait_json(why.wait, why.position) if why.wait else None,
         **({} if suggestions is None else {"suggestions": [suggestion_json(s) for s in suggestions]}),
     }
 
@@ -67,7 +67,7 @@ def queued_json(queued: Queued) -> dict[str, Any]:
         "slots": {name: getattr(session.slots, name) for name in ("cpu", "mem", "fgpu", "gpu")},
         "submitted_at": timestamp(session.submitted_at),
         "position": queued.wait.position if queued.wait else None,
-        "wait": queued.wait.as_dict() if queued.wait else None,
+        "wait": wait_json(queued.wait, queued.wait.position) if queued.wait else None,
     }
 
 
@@ -87,6 +87,6 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         ]
         if placement
         else [],
-        "wait": answer.wait.as_dict() if answer.wait else None,
+        "wait": wait_json(answer.wait, answer.wait.position) if answer.wait else None,
         "suggestions": [suggestion_json(suggestion) for suggestion in answer.suggestions],
     }

@@ -1,21 +1,22 @@
 """Sessions, kernels, agents and stories as plain data: what `--json` prints and the Ansible module returns."""
 
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
-from muster.core.model.session import Kernel, Session, StoryLine
+from muster.core.model.session import Kernel, PullProgress, Session, StoryLine
+from muster.core.model.wait import LimitHit, Wait
 from muster.core.values.moment import timestamp
 
 
 def why_text(session: Session) -> str:
     """One line: why it waits, or why it is as it is."""
-    waiting = session.wait.get("message") or _pulling(session)
-    return str(waiting or session.reason or "it was just submitted; the next pass looks at it")
+    waiting = (session.wait and session.wait.message) or _pulling(session)
+    return waiting or session.reason or "it was just submitted; the next pass looks at it"
 
 
 def _pulling(session: Session) -> str:
-    pulls = cast("list[dict[str, Any]]", session.progress.get("pulls", []))
-    parts = [f"{p['image']} on {p['agent']}: {100 * p['done_bytes'] // max(1, p['total_bytes'])} %" for p in pulls]
+    pulls = session.progress
+    parts = [f"{pull.image} on {pull.agent_id}: {100 * pull.done // max(1, pull.total)} %" for pull in pulls]
     return f"pulling {'; '.join(parts)}" if parts else ""
 
 
@@ -27,7 +28,7 @@ def session_json(session: Session) -> dict[str, Any]:
         "type": "batch" if session.spec.is_batch else "interactive",
         "state": session.state,
         "step": session.step,
-        "progress": session.progress or None,
+        "progress": {"pulls": [_pull_json(pull) for pull in session.progress]} if session.progress else None,
         "reason": session.reason,
         "result": session.result,
         "exit_code": session.exit_code,
@@ -46,10 +47,30 @@ def session_json(session: Session) -> dict[str, Any]:
         "notice": session.notice,
         "array_id": session.array_id,
         "array_index": session.array_index,
-        "wait": session.wait or None,
+        "wait": wait_json(session.wait) if session.wait else None,
         "folders": [asdict(folder) for folder in session.folders],
         "kernels": [kernel_json(kernel) for kernel in session.kernels],
         "spec": session.spec.model_dump(mode="json"),
+    }
+
+
+def _pull_json(pull: PullProgress) -> dict[str, Any]:
+    return {"agent": pull.agent_id, "image": pull.image, "done_bytes": pull.done, "total_bytes": pull.total}
+
+
+def wait_json(wait: Wait, position: int | None = None) -> dict[str, Any]:
+    """Return the wait as plain data, with its session's position in the queue where that is known."""
+    fields = asdict(wait) | {"limit": _limit_json(wait.limit) if wait.limit else None, "position": position}
+    return fields if position is not None else {name: value for name, value in fields.items() if name != "position"}
+
+
+def _limit_json(hit: LimitHit) -> dict[str, Any]:
+    return {
+        "scope": hit.scope,
+        "counts": hit.counts,
+        "value": hit.value,
+        "used": hit.used,
+        "asked": hit.requested,
     }
 
 

@@ -14,7 +14,7 @@ from muster.service.questions.views import answer_json, details_json, why_json
 from muster.service.questions.why import Why
 from muster.service.sessions.commands import Submitted
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter, SessionListPage
-from muster.service.sessions.views import session_json, story_json
+from muster.service.sessions.views import session_json, story_json, wait_json
 from muster.web.api import models
 from muster.web.api.requests import Body, Replying, note_owner, note_sessions
 from muster.web.caller import Backend
@@ -201,6 +201,6 @@ def _page_json(page: SessionListPage) -> dict[str, Any]:
 def _submitted_json(done: Submitted) -> dict[str, Any]:
     return {
         "items": [session_json(session) for session in done.sessions],
-        "impossible": {key: wait.as_dict() for key, wait in done.impossible.items()},
+        "impossible": {key: wait_json(wait, wait.position) for key, wait in done.impossible.items()},
         "again": done.again,
     }
