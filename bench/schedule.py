@@ -116,7 +116,7 @@ def committed(before: Snapshot, plan: Plan) -> list[Session]:
     for old in before.sessions:
         placement = given.get(old.id)
         if placement is None:
-            after.append(replace(old, wait=plan.waits.reason(old.id).as_dict()))
+            after.append(replace(old, wait=plan.waits.reason(old.id)))
         else:
             held = tuple(replace(kernel, allocation=placement.allocations[kernel.id]) for kernel in old.kernels)
             after.append(

@@ -40,9 +40,9 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.web_load import Heard, listen, write
-from muster.core.model.plan import Wait, WaitCode
 from muster.core.model.session import Session, SessionState
 from muster.core.model.token import Scope
+from muster.core.model.wait import Wait, WaitCode
 from muster.service.identity.tokens import Tokens
 from muster.store.store import Store
 from tests.strategies import make_session, placed_on
@@ -115,7 +115,7 @@ def fill(store: Store, count: int, ended: int) -> None:
     made = list(many_sessions(count, ended))
     for start in range(0, len(made), 1000):
         store.add(made[start : start + 1000])
-    waits = [Wait(WaitCode.BUSY, f"no room: {number} of 64 CPUs are free").as_dict() for number in range(50)]
+    waits = [Wait(WaitCode.BUSY, f"no room: {number} of 64 CPUs are free") for number in range(50)]
     pending = [session for session in made if session.state is SessionState.PENDING]
     store.save_waits({session.id: waits[number % len(waits)] for number, session in enumerate(pending)})
 

@@ -24,6 +24,7 @@ from muster.core.model.session import (
     kernels_of,
 )
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 from tests.simulated_agents import report_of
@@ -47,6 +48,11 @@ def make_session(number: int = 1, *, state: SessionState = SessionState.PENDING,
     ids = tuple(new_id(number, kernel) for kernel in range(kernel_count(spec)))
     session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), NOW + number, state)
     return replace(session, **values)
+
+
+def first_for(passes: int) -> Wait:
+    """Return the wait of a session that was the first that did not fit in so many passes."""
+    return Wait(WaitCode.BUSY, "busy", passes=passes)
 
 
 def make_array(number: int, indexes: Iterable[int], **values: object) -> list[Session]:
@@ -390,7 +396,7 @@ def snapshots(draw: st.DrawFn, *, max_sessions: int = 6, never_spread: bool = Fa
         session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), at)
         placed = _maybe_placed(draw, session, known, ledger) if draw(st.booleans()) else None
         retry_at = draw(st.sampled_from((None, None, None, None, NOW - 1, NOW + 5)))
-        wait = draw(st.sampled_from(({}, {}, {"passes": 1}, {"passes": 3})))
+        wait = draw(st.sampled_from((None, None, first_for(1), first_for(3))))
         sessions.append(placed or replace(session, retry_at=retry_at, wait=wait))
     slow = draw(st.sets(st.sampled_from([agent.id for agent in known]), max_size=1)) if known else ()
     policy = SchedulingPolicy(draw(group_policies()))

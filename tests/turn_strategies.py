@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied
-from muster.core.lifecycle.facts import Fact, PullOver, PullProgress, VisitOver
+from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
 from muster.core.lifecycle.hearing import hear
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.open_visits import OpenVisit
 from muster.core.lifecycle.turn import Convergence, Turn, turn
 from muster.core.model.agent import Agent
-from muster.core.model.session import Kernel, LaunchStep, Session, SessionState
+from muster.core.model.session import Kernel, LaunchStep, PullProgress, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import AnsibleFailedError, ImageError

@@ -13,7 +13,7 @@ from muster.core.values.errors import BadInputError
 from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_slot, parse_bytes
 from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
-from muster.service.folders.views import FolderDetails, FolderListing, FolderUse, folder_json, removed_json
+from muster.service.folders.views import FolderDetails, FolderListing, FolderRemovedView, FolderUse, FolderView
 
 _UNKNOWN = "n/a"
 
@@ -82,7 +82,7 @@ def ls_(everything: bool, project: str, skips_size: bool, owner: str | None, as_
     with backend() as asked:
         told = asked.folders.search(FolderQuery(everything, project, owner, sizes=not skips_size))
     if as_json:
-        print_json([folder_json(one) for one in told.items])
+        print_json([FolderView.of(one) for one in told.items])
     else:
         print_table(
             ("NAME", "OWNER", "STATE", "SIZE", "QUOTA", "USED BY", "SHARED WITH"), [_row(one) for one in told.items]
@@ -101,7 +101,7 @@ def show(name: str, owner: str | None, as_json: bool) -> None:
     (one,) = told.items
     folder, use = one.folder, one.use
     if as_json:
-        print_json(folder_json(one))
+        print_json(FolderView.of(one))
     else:
         facts = {
             "Folder": f"{folder.name}  ({folder.id})",
@@ -130,7 +130,7 @@ def share(name: str, whom: str, read_only: bool, owner: str | None, as_json: boo
     with backend() as asked:
         folder = asked.folders.share(name, owner, whom, read_only=read_only)
     if as_json:
-        print_json(folder_json(FolderDetails(folder)))
+        print_json(FolderView.of(FolderDetails(folder)))
     else:
         click.echo(f"{whom} may mount {folder.owner}/{name} {'read-only' if read_only else 'read-write'}")
 
@@ -171,7 +171,7 @@ def rm(ctx: click.Context, name: str, is_sure: bool, owner: str | None, as_json:
         removed = asked.folders.remove(name, owner, told)
     left = removed.left
     if as_json:
-        print_json(removed_json(removed))
+        print_json(FolderRemovedView.of(removed))
     elif left is None:
         click.echo(f"Removed {name}")
     _complain(removed.problems)
@@ -202,7 +202,7 @@ def _bytes(size: str | None) -> int | None:
 def _say(told: FolderListing, line: str, *, as_json: bool) -> None:
     (one,) = told.items
     if as_json:
-        print_json(folder_json(one))
+        print_json(FolderView.of(one))
     else:
         click.echo(line)
     _complain(told.problems, one.use)

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 import click
 
@@ -11,8 +10,10 @@ from muster.cli.output import print_json, print_table
 from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.images.catalog import ImageVersion
 from muster.core.values.errors import BadInputError
+from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_bytes, format_slots
-from muster.service.images.known import KnownImage, known_json, named_images
+from muster.service.images.known import KnownImage, named_images
+from muster.service.images.views import ImageView
 
 
 @click.group(invoke_without_command=True)
@@ -34,7 +35,7 @@ def images(ctx: click.Context, labels: tuple[str, ...], as_json: bool) -> None:
         known = asked.known_images()
     shown = [image for image in known.images if required.items() <= image.version.labels.items()]
     if as_json:
-        print_json([known_json(image) for image in shown])
+        print_json([ImageView.of(image) for image in shown])
         return
     print_table(
         ("NAME", "VERSION", "ALIASES", "ARCH", "MIN", "AGENTS", "DESCRIPTION"),
@@ -81,7 +82,7 @@ def show(name: str, as_json: bool) -> None:
     with backend() as asked:
         found = named_images(asked.known_images().images, name)
     if as_json:
-        print_json([known_json(image) for image in found])
+        print_json([ImageView.of(image) for image in found])
         return
     for number, image in enumerate(found):
         if number:
@@ -107,12 +108,11 @@ def _facts(image: KnownImage) -> list[tuple[str, str]]:
         ("size", format_bytes(image.size_bytes) if image.size_bytes is not None else ""),
     ]
     if made:
-        shown: dict[str, Any] = known_json(image)["committed"]
         facts += [
             ("author", made.owner),
             ("parent", f"{made.parent} ({made.parent_id[7:19]})"),
             ("session", f"{made.session_name}:{made.kernel_name} ({made.session_id})"),
-            ("made", f"{shown['created_at']} on {made.agent_id}"),
+            ("made", f"{timestamp(made.created_at)} on {made.agent_id}"),
         ]
     return [(label, value) for label, value in facts if value]
 

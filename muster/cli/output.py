@@ -11,6 +11,7 @@ from muster.core.values.array import format_indexes
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_slots
 from muster.service.sessions.views import why_text
+from muster.service.view import View
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -22,7 +23,8 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2))
+    """Print plain data and views, also nested ones, as JSON."""
+    click.echo(json.dumps(value, indent=2, default=View.as_json))
 
 
 def age(since: float | None) -> str:

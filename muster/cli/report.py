@@ -3,8 +3,7 @@
 import csv
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
@@ -13,9 +12,10 @@ from muster.cli.output import print_json, print_table
 from muster.core.usage.report import KEYS, Line, Totals
 from muster.core.values.duration import format_duration
 from muster.core.values.errors import BadInputError
+from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_bytes
-from muster.service.usage.reports import DEFAULT_SPAN_S, point_or_ago, report_json, report_keys
-from muster.service.usage.views import AMOUNTS, line_json
+from muster.service.usage.reports import DEFAULT_SPAN_S, point_or_ago, report_keys
+from muster.service.usage.views import AMOUNTS, KernelUsageView, ReportView, line_fields
 
 
 @click.command()
@@ -52,16 +52,16 @@ def report(
     with backend() as asked:
         told = asked.report(begins, ends, by, users, projects)
     if as_json:
-        print_json(report_json(told))
+        print_json(ReportView.of(told))
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, [*by, *AMOUNTS], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(line_json(line, by) for line in told.lines)
+        writer.writerows(line_fields(line, by) for line in told.lines)
     else:
         print_table((*(key.upper() for key in by), *_HEADERS), [(*line.keys, *_cells(line)) for line in told.lines])
 
 
-def print_uses(uses: Sequence[Mapping[str, Any]]) -> None:
+def print_uses(uses: Sequence[KernelUsageView]) -> None:
     """What each kernel of a session has used, in each of its runs."""
     if not uses:
         return
@@ -69,13 +69,13 @@ def print_uses(uses: Sequence[Mapping[str, Any]]) -> None:
         ("KERNEL", "SINCE", "CPU TIME", "PEAK MEMORY", "NET IN", "NET OUT", "GPU TIME"),
         [
             (
-                use["kernel"],
-                use["began_at"],
-                _seconds(use["cpu_seconds"]),
-                _bytes(use["mem_peak_bytes"]),
-                _bytes(use["net_rx_bytes"]),
-                _bytes(use["net_tx_bytes"]),
-                _seconds(use["gpu_seconds"]),
+                use.kernel,
+                timestamp(use.began_at),
+                _seconds(use.cpu_seconds),
+                _bytes(use.mem_peak_bytes),
+                _bytes(use.net_rx_bytes),
+                _bytes(use.net_tx_bytes),
+                _seconds(use.gpu_seconds),
             )
             for use in uses
         ],

@@ -9,8 +9,8 @@ from muster.cli.context import backend, json_option
 from muster.cli.output import print_json, print_table
 from muster.core.values.errors import BadInputError
 from muster.core.values.moment import timestamp
-from muster.service.secrets.owned import secret_json
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
+from muster.service.secrets.views import SecretView
 
 
 @click.group("secret")
@@ -46,7 +46,7 @@ def ls(as_json: bool) -> None:
     with backend() as asked:
         found = asked.secrets.names()
     if as_json:
-        print_json([secret_json(secret) for secret in found])
+        print_json([SecretView.of(secret) for secret in found])
     else:
         print_table(("NAME", "SET"), [(secret.name, timestamp(secret.changed_at)) for secret in found])
 

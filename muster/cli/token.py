@@ -8,7 +8,7 @@ from muster.cli.context import json_option, opened_service
 from muster.cli.output import age, print_json, print_table
 from muster.core.model.token import Scope, Token
 from muster.core.values.moment import timestamp
-from muster.service.identity.tokens import token_json
+from muster.service.identity.views import TokenView
 
 
 @click.group("token")
@@ -36,7 +36,7 @@ def create(name: str, user: str, scope: str, expires: str | None, quiet: bool, a
     with opened_service() as service:
         token, secret = service.tokens.create(name, user, Scope(scope), expires)
     if as_json:
-        print_json({**token_json(token), "token": secret})
+        print_json({**TokenView.of(token).as_json(), "token": secret})
         return
     click.echo(secret)
     if not quiet:
@@ -54,7 +54,7 @@ def ls_(as_json: bool) -> None:
     with opened_service() as service:
         found = service.tokens.all()
     if as_json:
-        print_json([token_json(token) for token in found])
+        print_json([TokenView.of(token) for token in found])
         return
     print_table(
         ("NAME", "USER", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"),
@@ -70,7 +70,7 @@ def revoke(name: str, as_json: bool) -> None:
     with opened_service() as service:
         removed = service.tokens.revoke(name)
     if as_json:
-        print_json(token_json(removed))
+        print_json(TokenView.of(removed))
     else:
         click.echo(f"{name} is revoked")
 

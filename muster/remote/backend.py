@@ -14,6 +14,7 @@ from muster.core.values.moment import timestamp
 from muster.remote.client import Client, ServerError
 from muster.remote.folders import RemoteFolders, RemoteSecrets
 from muster.service.agents.gpu_map import GpuUse
+from muster.service.agents.views import AgentsView, AgentView
 from muster.service.images.commits_under_way import CommitState, Progressed
 from muster.service.images.known import KnownImages
 from muster.service.questions.details import Details
@@ -87,8 +88,9 @@ class RemoteBackend:
         queued: list[Queued] = unpacked(list[Queued], self._client.get("queue"))
         return queued
 
-    def agents(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        return list(self._client.get("agents", {"label": _texts(labels)})["items"])
+    def agents(self, labels: Mapping[str, str]) -> list[AgentView]:
+        found: AgentsView = unpacked(AgentsView, self._client.get("agents", {"label": _texts(labels)}))
+        return found.items
 
     def gpus(self, labels: Mapping[str, str]) -> list[GpuUse]:
         uses: list[GpuUse] = unpacked(list[GpuUse], self._client.get("gpus", {"label": _texts(labels)}))

@@ -8,6 +8,7 @@ from muster.core.images.committed import CommittedImage
 from muster.core.model.folders import Folder, FolderUser
 from muster.core.model.session import Session
 from muster.service.agents.gpu_map import GpuUse
+from muster.service.agents.views import AgentView
 from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderListing, FolderRemoved
 from muster.service.images.commits_under_way import Progressed
@@ -75,7 +76,7 @@ class Backend(Protocol):
 
     def queue(self) -> list[Queued]: ...
 
-    def agents(self, labels: Mapping[str, str]) -> list[dict[str, Any]]: ...
+    def agents(self, labels: Mapping[str, str]) -> list[AgentView]: ...
 
     def gpus(self, labels: Mapping[str, str]) -> list[GpuUse]: ...
 

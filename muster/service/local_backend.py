@@ -16,14 +16,16 @@ from muster.core.model.session import Session, StoryLine, kernel_named
 from muster.core.model.token import Token
 from muster.core.usage.report import use_report
 from muster.core.values.errors import BadInputError, NotFoundError
-from muster.service.agents.agents import Agents, AgentUse, agent_use_json
+from muster.service.agents.agents import Agents, AgentUse
 from muster.service.agents.gpu_map import GpuUse, HeldShare, session_shares
 from muster.service.agents.resources import ClusterResources, visible_gpus
+from muster.service.agents.views import AgentView
 from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.permissions import check_admin, check_may_change, owner_of_new
 from muster.service.identity.tokens import Tokens
 from muster.service.images.commits_under_way import CommitState, CommitsUnderWay, Progressed
-from muster.service.images.known import KnownImages, known_images, known_json
+from muster.service.images.known import KnownImages, known_images
+from muster.service.images.views import ImageView
 from muster.service.questions.details import Details, has_gpus, visible_details
 from muster.service.questions.dry_run import DryRun, visible_dry_run
 from muster.service.questions.queue import VisibleQueue, visible_queue
@@ -160,20 +162,20 @@ class LocalBackend:
         """Return the same, with how many wait in all."""
         return visible_queue(self._store, self._settings, self.sees)
 
-    def agents(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the agents that have all of the labels, as `muster agents --json` prints them.
+    def agents(self, labels: Mapping[str, str]) -> list[AgentView]:
+        """Return the agents that have all of the labels.
 
         Of the sessions on them, only those that the user may see.
         """
-        return [self._agent_json(use) for use in self._uses(labels)]
+        return [AgentView.of(use, self.sees) for use in self._uses(labels)]
 
-    def agent(self, agent_id: str) -> dict[str, Any]:
+    def agent(self, agent_id: str) -> AgentView:
         """Raises NotFoundError."""
         (use,) = self._agents.named([agent_id])
-        return self._agent_json(use)
+        return AgentView.of(use, self.sees)
 
-    def images(self) -> list[dict[str, Any]]:
-        return [known_json(image) for image in self.known_images().images]
+    def images(self) -> list[ImageView]:
+        return [ImageView.of(image) for image in self.known_images().images]
 
     def known_images(self) -> KnownImages:
         return KnownImages(known_images(self._store, self._settings, self.user), len(self._store.agents()))
@@ -347,8 +349,3 @@ class LocalBackend:
     def _uses(self, labels: Mapping[str, str]) -> list[AgentUse]:
         uses = self._agents.in_use()
         return [use for use in uses if labels.items() <= use.agent.choosable_labels.items()]
-
-    def _agent_json(self, use: AgentUse) -> dict[str, Any]:
-        visible = {session.id for session in use.sessions if self.sees(session)}
-        shown = agent_use_json(use)
-        return {**shown, "sessions": [session for session in shown["sessions"] if session["id"] in visible]}

@@ -7,11 +7,21 @@ from typing import Any
 
 from muster.core.model.agent import Agent, AgentState, agent_from_report
 from muster.core.model.folders import MountedFolder
-from muster.core.model.session import Allocation, GpuShare, Kernel, LaunchStep, Result, Session, SessionState
+from muster.core.model.session import (
+    Allocation,
+    GpuShare,
+    Kernel,
+    LaunchStep,
+    PullProgress,
+    Result,
+    Session,
+    SessionState,
+)
+from muster.core.model.wait import Wait
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 
-_NOT_AS_THEY_ARE = {"kernels", "spec", "state", "step", "result", "stranded_on", "folders", "wait"}
+_NOT_AS_THEY_ARE = {"kernels", "spec", "state", "step", "result", "stranded_on", "folders", "wait", "progress"}
 _SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS_THEY_ARE)
 _KERNEL_FIELDS = tuple(f.name for f in fields(Kernel) if f.name not in {"slots", "allocation"})
 
@@ -30,6 +40,7 @@ def session_row(session: Session) -> dict[str, Any]:
         "spec": session.spec.model_dump(mode="json"),
         "state": session.state.value,
         "step": _plain(session.step),
+        "progress": progress_row(session.progress),
         "result": _plain(session.result),
     }
 
@@ -48,17 +59,24 @@ def kernel_rows(session: Session) -> list[dict[str, Any]]:
 
 def columns(changes: Mapping[str, Any]) -> dict[str, Any]:
     """An event's changes of a session or a kernel, as column values. A wait can only be taken away by one."""
-    return {
-        "wait_id" if name == "wait" else name: None if name == "wait" else _plain(value)
-        for name, value in changes.items()
-    }
+    return dict(_column(name, value) for name, value in changes.items())
 
 
-def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: dict[str, object]) -> Session:
+def progress_row(pulls: Iterable[PullProgress]) -> dict[str, Any]:
+    """Return the pulls as the column `progress` holds them; an empty object where there are none."""
+    rows = [
+        {"agent": pull.agent_id, "image": pull.image, "done_bytes": pull.done, "total_bytes": pull.total}
+        for pull in pulls
+    ]
+    return {"pulls": rows} if rows else {}
+
+
+def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: Wait | None) -> Session:
     return Session(
         **{name: row[name] for name in _SESSION_FIELDS},
         spec=spec,
         wait=wait,
+        progress=_progress_from(row["progress"]),
         stranded_on=tuple(row["stranded_on"]),
         folders=tuple(MountedFolder(**folder) for folder in row["folders"]),
         state=SessionState(row["state"]),
@@ -96,6 +114,21 @@ def _kernel_from(row: Row) -> Kernel:
         slots=Slots(**row["slots"]),
         allocation=_allocation_from(row["allocation"]),
     )
+
+
+def _column(name: str, value: Any) -> tuple[str, object]:  # noqa: ANN401 - of any field
+    match name:
+        case "wait":
+            return "wait_id", None
+        case "progress":
+            return name, progress_row(value)
+        case _:
+            return name, _plain(value)
+
+
+def _progress_from(column: Row) -> tuple[PullProgress, ...]:
+    pulls = column.get("pulls", ())
+    return tuple(PullProgress(pull["agent"], pull["image"], pull["done_bytes"], pull["total_bytes"]) for pull in pulls)
 
 
 def _plain(value: object) -> object:

@@ -3,14 +3,14 @@
 import gzip
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 import sqlalchemy as sa
 
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent
-from muster.core.model.session import Session, SessionState, StoryLine
+from muster.core.model.session import PullProgress, Session, SessionState, StoryLine
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait
 from muster.core.usage.by_owner import Run
 from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.store.agent_samples import AgentSamples
@@ -24,7 +24,7 @@ from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
 from muster.store.reservations import Reservations, reservations_after
-from muster.store.rows import agent_row, columns, kernel_rows, session_row
+from muster.store.rows import agent_row, columns, kernel_rows, progress_row, session_row
 from muster.store.secrets import SecretRows
 from muster.store.sessions.changes import Changes
 from muster.store.sessions.ended_runs import ended_runs
@@ -120,7 +120,7 @@ class Store:
         with self._writing() as connection:
             rename(connection, session, name, by, now)
 
-    def save_waits(self, waits: Mapping[str, Mapping[str, Any]]) -> None:
+    def save_waits(self, waits: Mapping[str, Wait]) -> None:
         """Why each pending session waits, where that differs from the last snapshot; others are left alone.
 
         Sessions that wait for the same reason may share one value; so they do in the database.
@@ -132,13 +132,13 @@ class Store:
             known = changes.write(connection, raised(connection, SESSION_REVISION))
         self._waits = known
 
-    def save_progress(self, session_id: str, progress: Mapping[str, Any]) -> None:
+    def save_progress(self, session_id: str, progress: Iterable[PullProgress]) -> None:
         """How far a launch has come; once it is over, that is left alone."""
         preparing = sessions.c.state == SessionState.PREPARING.value
         with self._writing() as connection:
             revision = raised(connection, SESSION_REVISION)
             this = sa.update(sessions).where(sessions.c.id == session_id, preparing)
-            connection.execute(this.values(progress=dict(progress), revision=revision))
+            connection.execute(this.values(progress=progress_row(progress), revision=revision))
 
     def keep_log(self, session_id: str, kernel_name: str, gz: bytes) -> None:
         """What an ended kernel wrote, gzipped; a kernel that ended again leaves its newest log."""

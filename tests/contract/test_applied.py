@@ -34,7 +34,7 @@ def scheduled(session):
         "placed on a1",
         NOW,
         placed_mode="single-node",
-        wait={},
+        wait=None,
         stranded_on=(),
         kernels={kernel.id: {"allocation": allocation} for kernel in session.kernels},
     )

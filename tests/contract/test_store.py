@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, SessionState
+from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, PullProgress, SessionState
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
 from muster.store.database.counters import raised
 from muster.store.database.tables import sessions
@@ -209,20 +209,23 @@ def test_an_array_and_its_sessions_take_their_names(store, new, taken):
 # What is kept beside a session, and looking
 
 
+PULL = PullProgress("a1", "busybox", 40, 100)
+
+
 def test_progress_is_kept_while_a_session_is_prepared_only(store):
     store.add(
         [prepared := placed_on(make_session(1), "a1", state=S.PREPARING), runs := placed_on(make_session(2), "a1")]
     )
     for session in (prepared, runs):
-        store.save_progress(session.id, {"busybox": {"a1": 40}})
-    store.save_progress("nosuch", {})
-    assert only(store, prepared).progress == {"busybox": {"a1": 40}}
-    assert only(store, runs).progress == {}
+        store.save_progress(session.id, [PULL])
+    store.save_progress("nosuch", ())
+    assert only(store, prepared).progress == (PULL,)
+    assert only(store, runs).progress == ()
 
 
 def test_how_a_launch_stands_and_how_often_a_session_was_requeued_are_read_as_they_were_written(store):
     store.add([session := placed_on(make_session(), "a1", state=S.PREPARING)])
-    changes = {"step": LaunchStep.RELEASING, "progress": {}, "requeue_after_end": True, "requeues": 2}
+    changes = {"step": LaunchStep.RELEASING, "progress": (), "requeue_after_end": True, "requeues": 2}
     store.apply([Event(session.id, NOW, S.PREPARING, S.PREPARING, "all kernels answer", changes)])
     after = only(store, session)
     assert after == replace(session, reason="all kernels answer", **changes)

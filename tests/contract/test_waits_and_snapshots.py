@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.session import Allocation, Session, SessionState
+from muster.core.model.session import Allocation, PullProgress, Session, SessionState
+from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitCode
+from muster.store.sessions.waits import wait_from
 from muster.store.store import Store
 from tests.contract.reading import only
 from tests.strategies import NOW, make_session, placed_on
@@ -21,24 +24,57 @@ S = SessionState
 one_store_for_all_examples = settings(suppress_health_check=[*HealthCheck])
 
 
+def busy(message: str = "busy", passes: int = 0) -> Wait:
+    return Wait(WaitCode.BUSY, message, passes=passes)
+
+
 def test_waits_are_kept_for_pending_sessions_only(store):
     store.add([waiting := make_session(1), runs := placed_on(make_session(2), "a1")])
-    store.save_waits({waiting.id: {"message": "busy"}, runs.id: {"message": "busy"}, "nosuch": {}})
-    assert only(store, waiting).wait == {"message": "busy"}
-    assert only(store, runs).wait == {}
+    store.save_waits({waiting.id: busy(), runs.id: busy(), "nosuch": busy("held")})
+    assert only(store, waiting).wait == busy()
+    assert only(store, runs).wait is None
     store.save_waits({})
 
 
 def test_the_newest_wait_counts_and_none_is_left_when_an_event_takes_it_away(store):
     store.add([one := make_session(1), two := make_session(2)])
     for message in ("busy", "behind s1", "busy"):
-        store.save_waits({one.id: {"message": message}, two.id: {"message": "held"}})
-        assert [only(store, session).wait["message"] for session in (one, two)] == [message, "held"]
-    store.apply([Event(one.id, NOW, S.PENDING, S.PENDING, "held by eve", {"held_by": "eve", "wait": {}})])
-    assert (only(store, one).wait, only(store, one).held_by) == ({}, "eve")
-    assert {s.name: s.wait for s in store.snapshot(NOW).sessions} == {"s1": {}, "s2": {"message": "held"}}
-    store.save_waits({one.id: {"message": "busy"}, two.id: {"message": "held"}})
-    assert only(store, one).wait == {"message": "busy"}
+        store.save_waits({one.id: busy(message), two.id: busy("held")})
+        assert [only(store, session).wait.message for session in (one, two)] == [message, "held"]
+    store.apply([Event(one.id, NOW, S.PENDING, S.PENDING, "held by eve", {"held_by": "eve", "wait": None})])
+    assert (only(store, one).wait, only(store, one).held_by) == (None, "eve")
+    assert {s.name: s.wait for s in store.snapshot(NOW).sessions} == {"s1": None, "s2": busy("held")}
+    store.save_waits({one.id: busy(), two.id: busy("held")})
+    assert only(store, one).wait == busy()
+
+
+FULL = Wait(
+    WaitCode.LIMIT,
+    "limit: user ada may run 8 gpu",
+    agents_considered=3,
+    filtered={"drained": 1},
+    exhausted={"gpu": 2},
+    nearest=NearestMiss("a1", {"gpu": 1}),
+    limit=LimitHit(LimitKind.USER, "ada", "gpu", 8, 6, 4),
+    waits_for=(make_session(9).id,),
+    until=NOW + 5.0,
+    estimated_start=NOW + 6.5,
+    passes=7,
+)
+
+
+@pytest.mark.parametrize("wait", [FULL, *(Wait(code, "why") for code in WaitCode)], ids=lambda wait: wait.code)
+def test_a_wait_is_read_as_it_was_written_except_for_its_place_in_the_queue(store, wait):
+    store.add([session := make_session(1)])
+    store.save_waits({session.id: replace(wait, position=4)})
+    assert only(store, session).wait == wait
+
+
+def test_a_wait_of_an_older_version_is_read_as_far_as_it_goes():
+    assert wait_from({"code": "busy", "message": "busy", "unheard_of": 1}) == busy()
+    old_limit = {"scope": "user ada", "counts": "running gpu", "value": 8, "used": 6, "asked": 4}
+    stored = {"code": "limit", "message": "limit: …", "limit": old_limit, "waits_for": []}
+    assert wait_from(stored) == Wait(WaitCode.LIMIT, "limit: …")
 
 
 MESSAGES = st.sampled_from(("busy", "behind", "held", "limit"))
@@ -56,10 +92,10 @@ def test_whatever_was_kept_before_each_session_has_its_newest_wait(store, passes
     for with_snapshot, messages in passes:
         if with_snapshot:
             store.snapshot(NOW)
-        shared = {message: {"message": message, "passes": 1} for message in messages}
+        shared = {message: busy(message, passes=1) for message in messages}
         store.save_waits({s.id: shared[message] for s, message in zip(found, messages, strict=True)})
         kept = store.get([s.id for s in found])
-        assert [kept[s.id].wait["message"] for s in found] == messages
+        assert [kept[s.id].wait.message for s in found] == messages
     with store._writing() as connection:
         rows = connection.exec_driver_sql("SELECT id FROM waits").all()
     assert len(rows) == len(set(passes[-1][1]))
@@ -85,15 +121,15 @@ def rows_written(store: Store, act: Callable[[], object]) -> Counter[str]:
 def test_when_the_reason_of_many_changes_no_session_is_written(store):
     found = [make_session(number) for number in range(1, 101)]
     store.add(found)
-    before, after = {"message": "busy: needs 4 gpu"}, {"message": "busy: needs 3 gpu"}
+    before, after = busy("busy: needs 4 gpu"), busy("busy: needs 3 gpu")
     store.save_waits({session.id: before for session in found})
     store.snapshot(NOW)
-    busy = {session.id: after for session in found}
-    assert rows_written(store, lambda: store.save_waits(busy)) == {"waits": 1}
-    assert rows_written(store, lambda: store.save_waits(busy)) == {}
-    busy[found[0].id] = {"message": "held"}
-    assert rows_written(store, lambda: store.save_waits(busy)) == {"waits": 1, "sessions": 1}
-    assert {s.wait["message"] for s in store.snapshot(NOW).sessions} == {"busy: needs 3 gpu", "held"}
+    waits = {session.id: after for session in found}
+    assert rows_written(store, lambda: store.save_waits(waits)) == {"waits": 1}
+    assert rows_written(store, lambda: store.save_waits(waits)) == {}
+    waits[found[0].id] = busy("held")
+    assert rows_written(store, lambda: store.save_waits(waits)) == {"waits": 1, "sessions": 1}
+    assert {s.wait.message for s in store.snapshot(NOW).sessions} == {"busy: needs 3 gpu", "held"}
 
 
 @st.composite
@@ -109,17 +145,19 @@ def happen(store: Store, kind: str, number: int) -> None:
     if kind == "add":
         store.add([make_session(number), make_session(number + 10**6, cluster_size=2)])
     elif kind == "wait":
-        store.save_waits({s.id: {"message": f"busy {(number + place) % 3}"} for place, s in enumerate(pending)})
+        store.save_waits({s.id: busy(f"busy {(number + place) % 3}") for place, s in enumerate(pending)})
     elif kind == "progress":
         for session in found:
-            store.save_progress(session.id, {"done": number})
+            store.save_progress(session.id, [PullProgress("a1", "busybox", number, 100)])
     elif kind == "hold":
         store.apply([transitions.hold(session, "eve", NOW) for session in pending[:1]])
     elif kind == "place":
         allocations = {k.id: {"allocation": Allocation("a1")} for s in pending[:1] for k in s.kernels}
-        store.apply(Event(s.id, NOW, S.PENDING, S.PREPARING, "placed", {"wait": {}}, allocations) for s in pending[:1])
+        store.apply(
+            Event(s.id, NOW, S.PENDING, S.PREPARING, "placed", {"wait": None}, allocations) for s in pending[:1]
+        )
     elif kind == "end":
-        store.apply(Event(s.id, NOW, s.state, S.CANCELLED, "ended", {"wait": {}}) for s in found[:1])
+        store.apply(Event(s.id, NOW, s.state, S.CANCELLED, "ended", {"wait": None}) for s in found[:1])
 
 
 def in_order(store: Store) -> list[Session]:
@@ -130,7 +168,7 @@ def in_order(store: Store) -> list[Session]:
 @given(happened=happenings())
 def test_a_snapshot_is_what_a_store_that_knows_nothing_yet_reads(url, two_stores, numbers, happened):
     for session in two_stores[0].snapshot(NOW).sessions:
-        two_stores[0].apply([Event(session.id, NOW, session.state, S.CANCELLED, "ended", {"wait": {}})])
+        two_stores[0].apply([Event(session.id, NOW, session.state, S.CANCELLED, "ended", {"wait": None})])
     for which, kind in happened:
         happen(two_stores[which], kind, next(numbers))
     fresh = Store(url)

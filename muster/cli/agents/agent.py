@@ -13,11 +13,8 @@ from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
 from muster.core.values.moment import timestamp
 from muster.core.values.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
-from muster.service.agents.agents import (
-    AgentUse,
-    agent_use_json,
-    sessions_json,
-)
+from muster.service.agents.agents import AgentUse
+from muster.service.agents.views import AgentSessionView, AgentView
 from muster.service.service import Service
 
 
@@ -42,7 +39,9 @@ def show(name: str, as_json: bool) -> None:
     with opened_service() as service:
         (use,) = service.agents.named([name])
     if as_json:
-        print_json({**agent_use_json(use), "swarm": use.agent.report.get("swarm"), "images": _images(use.agent)})
+        print_json(
+            {**AgentView.of(use).as_json(), "swarm": use.agent.report.get("swarm"), "images": _images(use.agent)}
+        )
         return
     for label, value in _facts(use).items():
         if value is not None and value != "":
@@ -200,7 +199,7 @@ def _answer(service: Service, changed: Mapping[str, bool], *, as_json: bool) -> 
                     "id": use.agent.id,
                     "changed": changed[use.agent.id],
                     "drain_reason": use.agent.drain_reason,
-                    "sessions": sessions_json(use),
+                    "sessions": [AgentSessionView.of(session) for session in use.sessions],
                 }
                 for use in uses
             ]

@@ -11,7 +11,8 @@ from muster.core.model.reservation import Reservation
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError
 from muster.core.values.moment import timestamp
-from muster.service.agents.reservations import reservation_json, window
+from muster.service.agents.reservations import window
+from muster.service.agents.views import ReservationView
 
 
 def complete_reservation(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -73,7 +74,7 @@ def create(
         running_into = service.reservations.create(reservation)
     if as_json:
         ids = [{"id": session.id, "name": session.name} for session in running_into]
-        print_json({**reservation_json(reservation), "running_into": ids})
+        print_json({**ReservationView.of(reservation).as_json(), "running_into": ids})
         return
     click.echo(
         f"{name}: {_whom(reservation)} from {timestamp(begins_at)} to {timestamp(ends_at)} on {_agents(reservation)}"
@@ -103,7 +104,7 @@ def ls_(everything: bool, as_json: bool) -> None:
     with opened_service() as service:
         found = [r for r in service.reservations.all() if everything or r.ends_at > now]
     if as_json:
-        print_json([reservation_json(reservation) for reservation in found])
+        print_json([ReservationView.of(reservation) for reservation in found])
         return
     print_table(
         ("NAME", "STATE", "BEGIN", "END", "AGENTS", "FOR", "REASON"),
@@ -122,7 +123,7 @@ def rm(name: str, as_json: bool) -> None:
     with opened_service() as service:
         removed = service.reservations.remove(name)
     if as_json:
-        print_json(reservation_json(removed))
+        print_json(ReservationView.of(removed))
     else:
         click.echo(f"{name} is taken back")
 

@@ -1,8 +1,6 @@
 """`agents`."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
@@ -12,7 +10,7 @@ from muster.cli.output import age, print_json, print_table
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_slot
 from muster.service.agents.agents import AgentUse
-from muster.service.agents.gpu_map import gpu_use_json
+from muster.service.agents.views import AgentView, GpuView
 
 
 @click.command()
@@ -29,7 +27,7 @@ def agents(labels: tuple[str, ...], shows_gpus: bool, as_json: bool) -> None:
         known = asked.agents(wanted) if not shows_gpus or not uses else []
         any_known = bool(known or uses or (wanted and asked.agents({})))
     if as_json:
-        print_json([*map(gpu_use_json, uses)] if shows_gpus else known)
+        print_json([*map(GpuView.of, uses)] if shows_gpus else known)
         return
     if shows_gpus:
         print_gpu_map(uses)
@@ -41,27 +39,27 @@ def agents(labels: tuple[str, ...], shows_gpus: bool, as_json: bool) -> None:
         click.echo(f"no agent has {' and '.join(labels)}; `muster agent show AGENT` tells an agent's labels", err=True)
 
 
-def _print_agents(known: Sequence[Mapping[str, Any]]) -> None:
+def _print_agents(known: Sequence[AgentView]) -> None:
     print_table(
         ("AGENT", "GROUP", "STATE", "CPU FREE", "MEM FREE", "GPU FREE", "FGPU FREE", "KERNELS", "SEEN", "PROBLEM"),
         [
             (
-                agent["id"],
-                agent["resource_group"],
-                ",".join(filter(None, (agent["state"], agent["drain"]))),
+                agent.id,
+                agent.resource_group,
+                ",".join(filter(None, (agent.state, agent.drain))),
                 *(_free(agent, name) for name in ("cpu", "mem", "gpu", "fgpu")),
-                agent["kernels"],
-                f"{age(datetime.fromisoformat(agent['observed_at']).timestamp())} ago",
-                "; ".join(filter(None, (agent["problem"], _fgpu_problem(agent)))) or "-",
+                agent.kernels,
+                f"{age(agent.observed_at)} ago",
+                "; ".join(filter(None, (agent.problem, _fgpu_problem(agent)))) or "-",
             )
             for agent in known
         ],
     )
 
 
-def _fgpu_problem(agent: Mapping[str, Any]) -> str:
+def _fgpu_problem(agent: AgentView) -> str:
     """Empty where its GPUs are cut as the site wants it."""
-    return f"fgpu: {agent['fgpu_problem']}" if agent["fgpu_problem"] else ""
+    return f"fgpu: {agent.fgpu_problem}" if agent.fgpu_problem else ""
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -76,6 +74,6 @@ def agent_state(use: AgentUse) -> str:
     return ",".join(part for part in (use.agent.state.value, use.drain) if part)
 
 
-def _free(agent: Mapping[str, Any], name: str) -> str:
-    capacity = agent["capacity"][name]
-    return f"{format_slot(name, agent['free'][name])}/{format_slot(name, capacity)}" if capacity else "-"
+def _free(agent: AgentView, name: str) -> str:
+    capacity, free = getattr(agent.capacity, name), getattr(agent.free, name)
+    return f"{format_slot(name, free)}/{format_slot(name, capacity)}" if capacity else "-"

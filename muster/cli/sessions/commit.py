@@ -19,7 +19,7 @@ from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_bytes
-from muster.service.images.known import committed_json
+from muster.service.images.views import CommittedImageView
 from muster.service.service import Service
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
@@ -70,7 +70,9 @@ def commit(reference: str, name: str, message: str, public: bool, copies: bool, 
             if copies:
                 outcomes = _copied(service, planned, progress, as_json=as_json)
     if as_json:
-        print_json({**committed_json(image), "targets": [outcome_json(outcome) for outcome in outcomes]})
+        print_json(
+            {**CommittedImageView.of(image).as_json(), "targets": [outcome_json(outcome) for outcome in outcomes]}
+        )
     if any(outcome.error for outcome in outcomes):
         raise click.exceptions.Exit(1)
 

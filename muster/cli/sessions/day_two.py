@@ -6,7 +6,7 @@ from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
 from muster.core.model.session import SessionState
-from muster.service.sessions.views import session_json
+from muster.service.sessions.views import SessionView
 
 
 @click.command()
@@ -21,7 +21,7 @@ def rename(reference: str, name: str, as_json: bool) -> None:
     with backend() as asked:
         renamed = asked.rename(reference, name)
     if as_json:
-        print_json(session_json(renamed))
+        print_json(SessionView.of(renamed))
     else:
         click.echo(f"{renamed.id} is called {renamed.name}")
 
@@ -42,6 +42,6 @@ def restart(references: tuple[str, ...], wait: bool, as_json: bool) -> None:
             # None of them runs as it is told here: each has begun to stop.
             restarted = follow(asked, restarted, lambda session: session.state is SessionState.RUNNING, quiet=as_json)
     if as_json:
-        print_json([session_json(session) for session in restarted])
+        print_json([SessionView.of(session) for session in restarted])
     else:
         print_states(restarted)

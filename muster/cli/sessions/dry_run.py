@@ -9,7 +9,7 @@ from muster.cli.sessions.why import print_suggestions, surroundings
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.explain import explain, placed_where
 from muster.service.questions.dry_run import DryRun
-from muster.service.questions.views import answer_json
+from muster.service.questions.views import DryRunItemView
 
 STARTS, WAITS, NEVER = 0, 1, 2
 _MOST_SHOWN = 10
@@ -19,7 +19,7 @@ def dry_run(told: DryRun, *, as_json: bool) -> int:
     """Prints where the sessions would start now, or why not and what would let them. The exit code says which."""
     answers = told.answers
     if as_json:
-        print_json([answer_json(answer) for answer in answers])
+        print_json([DryRunItemView.of(answer) for answer in answers])
     else:
         for answer in answers[:_MOST_SHOWN]:
             _print_answer(answer, told.gpu_indexes, told.names)

@@ -10,7 +10,7 @@ from muster.cli.progress import follow
 from muster.core.model.session import FINAL, Session
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.queries import SessionQuery
-from muster.service.sessions.views import session_json
+from muster.service.sessions.views import SessionView
 
 
 @click.command()
@@ -64,6 +64,6 @@ def release(references: tuple[str, ...], as_json: bool) -> None:
 
 def _print(changed: Sequence[Session], *, as_json: bool) -> None:
     if as_json:
-        print_json([session_json(session) for session in changed])
+        print_json([SessionView.of(session) for session in changed])
     else:
         print_states(changed)

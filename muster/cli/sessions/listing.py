@@ -12,9 +12,9 @@ from muster.core.model.apps import AppState, AppView
 from muster.core.model.session import Session, SessionState, StoryLine
 from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_slots
-from muster.service.questions.views import details_json
+from muster.service.questions.views import DetailsView
 from muster.service.sessions.queries import SessionQuery
-from muster.service.sessions.views import session_json, why_text
+from muster.service.sessions.views import SessionView, why_text
 
 
 @click.command()
@@ -31,7 +31,7 @@ def ls(everything: bool, states: tuple[str, ...], mine: bool, limit: int | None,
     with backend() as asked:
         found = asked.search(wanted)
     if as_json:
-        print_json([session_json(session) for session in found])
+        print_json([SessionView.of(session) for session in found])
     else:
         print_table(SESSION_HEADERS, session_rows(found))
 
@@ -44,7 +44,7 @@ def show(session: str, as_json: bool) -> None:
     with backend() as asked:
         details = asked.details(session)
     if as_json:
-        print_json(details_json(details))
+        print_json(DetailsView.of_details(details))
         return
     found = details.session
     _print_session(found, details.dependencies)

@@ -14,11 +14,11 @@ from muster.cli.output import name_of, print_json
 from muster.cli.progress import follow
 from muster.cli.sessions.dry_run import dry_run
 from muster.cli.sessions.spec_files import variables_of, with_texts
-from muster.core.model.plan import Wait
 from muster.core.model.session import FINAL, Result, Session, SessionState
+from muster.core.model.wait import Wait
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
-from muster.service.sessions.views import session_json
+from muster.service.sessions.views import SessionView
 
 _MARK = "#MUSTER"
 _ASSIGNMENTS = ("env", "labels")
@@ -165,13 +165,13 @@ def submit(
             reached = _reached_batch if submitted[0].spec.is_batch else _reached_interactive
             ended = follow(asked, submitted, reached, timeout_s=wait_timeout, quiet=quiet or as_json)
             if as_json:
-                print_json([session_json(session) for session in ended])
+                print_json([SessionView.of(session) for session in ended])
             ctx.exit(max(_exit_code(session) for session in ended))
 
 
 def _announce(submitted: Sequence[Session], *, quiet: bool, as_json: bool) -> None:
     if as_json:
-        print_json([session_json(session) for session in submitted])
+        print_json([SessionView.of(session) for session in submitted])
         return
     if quiet:
         click.echo("\n".join(session.id for session in submitted))

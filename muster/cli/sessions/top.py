@@ -8,7 +8,8 @@ import click
 from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_table
 from muster.core.values.slots import format_bytes, format_milli
-from muster.service.usage.live import KernelNow, kernel_now_json
+from muster.service.usage.live import KernelNow
+from muster.service.usage.views import CurrentUsageView
 
 _WHERE = ("SESSION", "KERNEL", "AGENT", "OWNER")
 _HEADERS = (*_WHERE, "CPU", "MEMORY", "NET IN", "NET OUT", "GPU", "GPU MEM", "PROCESSES", "PROBLEM")
@@ -30,7 +31,7 @@ def top(references: tuple[str, ...], once: bool, interval: float, as_json: bool)
     with backend() as asked:
         for now in asked.looks(references, interval, once=once):
             if as_json:
-                print_json([kernel_now_json(kernel) for kernel in now])
+                print_json([CurrentUsageView.of(kernel) for kernel in now])
                 continue
             if not once:
                 click.clear()

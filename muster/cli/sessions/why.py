@@ -10,7 +10,7 @@ from muster.cli.output import print_json, print_table
 from muster.core.values.slots import format_slots
 from muster.core.whatif.explain import Surroundings, code_text, explain, moment_text, start_text
 from muster.core.whatif.hypothesis import Suggestion
-from muster.service.questions.views import queued_json, why_json
+from muster.service.questions.views import QueuedView, WhyView
 from muster.service.questions.what_if import Queued
 from muster.service.sessions.views import why_text
 
@@ -27,7 +27,7 @@ def why(session: str, what_if: bool, as_json: bool) -> None:
     with backend() as asked:
         told = asked.why(session, what_if=what_if)
     if as_json:
-        print_json(why_json(told))
+        print_json(WhyView.of(told))
         return
     found, around = told.session, surroundings(told.names)
     click.echo(f"{found.name} is {found.state}: {why_text(found)}")
@@ -49,7 +49,7 @@ def queue(group: str | None, as_json: bool) -> None:
     with backend() as asked:
         found = [q for q in asked.queue() if group in {None, q.session.spec.resource_group}]
     if as_json:
-        print_json([queued_json(queued) for queued in found])
+        print_json([QueuedView.of(queued) for queued in found])
         return
     around = surroundings({})
     print_table(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.model.session import PullProgress
 from muster.core.values.errors import ImageError, MusterError
 
 
@@ -12,16 +13,6 @@ class VisitOver:
 
     visit: int
     error: MusterError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PullProgress:
-    """Bytes of the image's layers that are on the agent, and of all its layers."""
-
-    agent_id: str
-    image: str
-    done: int
-    total: int
 
 
 @dataclass(frozen=True, slots=True)

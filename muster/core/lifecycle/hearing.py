@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.lifecycle.answer import AgentAnswer
-from muster.core.lifecycle.facts import Fact, PullOver, PullProgress, VisitOver
+from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
 from muster.core.lifecycle.launch_usage import samples_in
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent, agent_from_report
-from muster.core.model.session import LaunchStep, Session
+from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUse
 
@@ -43,7 +43,7 @@ class Heard:
     silent: tuple[Agent, ...] = ()
     events: tuple[Event, ...] = ()
     forgotten: frozenset[str] = frozenset()
-    progress: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    progress: Mapping[str, tuple[PullProgress, ...]] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
 

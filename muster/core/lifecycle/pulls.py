@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.core.images.names import familiar
-from muster.core.lifecycle.facts import PullOver, PullProgress
+from muster.core.lifecycle.facts import PullOver
 from muster.core.model.agent import Agent
-from muster.core.model.session import Session
+from muster.core.model.session import PullProgress, Session
 from muster.core.values.errors import ImageError
 
 _Key = tuple[str, str]
@@ -47,15 +47,10 @@ class Pulls:
         failures = [self.failures[key] for key in _keys(missing) if key in self.failures]
         return next((f for f in failures if f.permanent), failures[0] if failures else None)
 
-    def progress(self, missing: Mapping[str, Iterable[str]]) -> dict[str, object]:
+    def progress(self, missing: Mapping[str, Iterable[str]]) -> tuple[PullProgress, ...]:
         """Return, of these, how far each pull that is under way has come."""
-        pulls = [self.under_way[key] for key in sorted(_keys(missing), key=_by_image) if key in self.under_way]
-        return {
-            "pulls": [
-                {"agent": pull.agent_id, "image": pull.image, "done_bytes": pull.done, "total_bytes": pull.total}
-                for pull in pulls
-            ]
-        }
+        keys = sorted(_keys(missing), key=_by_image)
+        return tuple(self.under_way[key] for key in keys if key in self.under_way)
 
     def begun(self, pulls: Iterable[ImagePull]) -> "Pulls":
         """Return these with the new ones; how an earlier pull of the same image ended is forgotten."""

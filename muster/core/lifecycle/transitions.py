@@ -27,7 +27,7 @@ TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
 }
 MAX_LAUNCHES = 3
 RETRY_DELAY_S = 5.0
-_NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": {}}
+_NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": ()}
 _NO_CONTAINER: Mapping[str, Any] = {
     "allocation": None,
     "container_id": None,
@@ -93,7 +93,7 @@ def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
             f"placed on {', '.join(sorted({a.agent_id for a in placement.allocations.values()}))}",
             snapshot.now,
             placed_mode=placement.mode,
-            wait={},
+            wait=None,
             retry_at=None,
             stranded_on=(),
             kernels={kernel_id: {"allocation": a} for kernel_id, a in placement.allocations.items()},
@@ -118,14 +118,14 @@ def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
 def hold(session: Session, by: str, now: float) -> Event:
     """It stays PENDING until it is released. Raises IllegalTransitionError when it is not PENDING."""
     _must_be_pending(session, "held")
-    event = transition(session, _S.PENDING, f"held by {by}", now, held_by=by, wait={})
+    event = transition(session, _S.PENDING, f"held by {by}", now, held_by=by, wait=None)
     return replace(event, expects={"held_by": None})
 
 
 def release(session: Session, by: str, now: float) -> Event:
     """It waits for its turn again. Raises IllegalTransitionError when it is not PENDING."""
     _must_be_pending(session, "released")
-    event = transition(session, _S.PENDING, f"released by {by}", now, held_by=None, wait={})
+    event = transition(session, _S.PENDING, f"released by {by}", now, held_by=None, wait=None)
     return replace(event, expects={"held_by": session.held_by})
 
 
@@ -190,7 +190,7 @@ def launch(session: Session, generation: int, public_key: str, now: float) -> Ev
         generation=generation,
         public_key=public_key,
         step=LaunchStep.STARTING,
-        progress={},
+        progress=(),
     )
 
 
@@ -209,7 +209,7 @@ def launch_failed(session: Session, error: str, now: float, *, permanent: bool) 
     attempts = session.attempts + 1
     if permanent or attempts >= MAX_LAUNCHES:
         freed = {kernel.id: {"allocation": None} for kernel in session.kernels}
-        changes: dict[str, Any] = {"result": Result.FAILURE, "step": None, "progress": {}, "attempts": attempts}
+        changes: dict[str, Any] = {"result": Result.FAILURE, "step": None, "progress": (), "attempts": attempts}
         return transition(session, _S.ERROR, error, now, kernels=freed, **changes)
     event = back_to_the_queue(session, error, now)
     retry_at = now + RETRY_DELAY_S * 2 ** (attempts - 1)
@@ -219,11 +219,11 @@ def launch_failed(session: Session, error: str, now: float, *, permanent: bool) 
 def terminate(session: Session, reason: str, result: Result, now: float, exit_code: int | None = None) -> Event:
     """CANCELLED from PENDING, otherwise TERMINATING; a session that was to be queued or launched again is not."""
     if session.state is _S.PENDING:
-        return transition(session, _S.CANCELLED, reason, now, wait={})
+        return transition(session, _S.CANCELLED, reason, now, wait=None)
     if session.ends_for_good:
         raise IllegalTransitionError(f"session {session.name} ({session.id}) is being ended already: {session.reason}")
     changes: dict[str, Any] = {"result": result, "exit_code": exit_code, "requeue_after_end": False}
-    return transition(session, _S.TERMINATING, reason, now, step=None, progress={}, **changes)
+    return transition(session, _S.TERMINATING, reason, now, step=None, progress=(), **changes)
 
 
 def end_by_user(session: Session, owner: str, now: float) -> Event:
@@ -271,7 +271,7 @@ def restart(session: Session, by: str, now: float) -> Event:
     if session.state is not _S.RUNNING:
         raise IllegalTransitionError(f"session {session.name} is {session.state}; only a RUNNING one can be restarted")
     step = LaunchStep.RESTARTING
-    return transition(session, _S.TERMINATING, f"restarted by {by}", now, step=step, progress={})
+    return transition(session, _S.TERMINATING, f"restarted by {by}", now, step=step, progress=())
 
 
 def _launched_again(session: Session, now: float) -> Event:
@@ -283,7 +283,7 @@ def _launched_again(session: Session, now: float) -> Event:
         f"{session.reason}: everything of it is stopped",
         now,
         step=None,
-        progress={},
+        progress=(),
         attempts=0,
         started_at=None,
         kernels={kernel.id: cleared for kernel in session.kernels},

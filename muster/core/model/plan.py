@@ -1,76 +1,11 @@
 """What a scheduling decision says: placements to commit, sessions to preempt, and why each other session waits."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from muster.core.model.session import Allocation
-
-
-class WaitCode(StrEnum):
-    """NEVER_FITS, NO_AGENTS and NEVER_RUNS do not end by waiting; the rest does."""
-
-    NEVER_FITS = "never-fits"
-    NO_AGENTS = "no-agents"
-    NEVER_RUNS = "never-runs"
-    BUSY = "busy"
-    BEHIND = "behind"
-    RETRY = "retry"
-    HELD = "held"
-    BEGIN = "begin"
-    DEPENDENCY = "dependency"
-    LIMIT = "limit"
-    ARRAY = "array"
-    WINDOW = "window"
-    PREEMPTING = "preempting"
-
-
-@dataclass(frozen=True, slots=True)
-class NearestMiss:
-    """The agent that came closest to holding the gang (or one more kernel of it), and what it lacks."""
-
-    agent_id: str
-    missing: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class LimitHit:
-    """`scope` is such as `user ada`, `counts` such as `running gpu`; `value` the limit, `used` what is counted now."""
-
-    scope: str
-    counts: str
-    value: int
-    used: int
-    asked: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Why a session is PENDING.
-
-    `exhausted` counts, for each slot, the agents that have too little of it free; `filtered` counts, for each cause,
-    the agents that were not asked. `waits_for` holds ids of sessions: dependencies, the session that is ahead, or those
-    that are being preempted. `until` is a known end of the wait, `estimated_start` a computed one (seconds since the
-    epoch). `passes` counts the passes in which it was the first that did not fit.
-    """
-
-    code: WaitCode
-    message: str
-    position: int = 0
-    agents_considered: int = 0
-    filtered: Mapping[str, int] = field(default_factory=dict)
-    exhausted: Mapping[str, int] = field(default_factory=dict)
-    nearest: NearestMiss | None = None
-    limit: LimitHit | None = None
-    waits_for: tuple[str, ...] = ()
-    until: float | None = None
-    estimated_start: float | None = None
-    passes: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+from muster.core.model.wait import Wait
 
 
 class Waits(Mapping[str, Wait]):

@@ -1,10 +1,11 @@
 """Sessions and kernels: frozen values, changed by `dataclasses.replace` only."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from muster.core.model.folders import MountedFolder
+from muster.core.model.wait import Wait
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots, total
@@ -95,6 +96,16 @@ class Kernel:
         return self.container_state in {"exited", "dead"}
 
 
+@dataclass(frozen=True, slots=True)
+class PullProgress:
+    """Bytes of the image's layers that are on the agent, and of all its layers."""
+
+    agent_id: str
+    image: str
+    done: int
+    total: int
+
+
 class Held(NamedTuple):
     """What a kernel has, without the kernel."""
 
@@ -105,6 +116,9 @@ class Held(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Session:
     """A session as the store holds it. Times are seconds since the epoch.
+
+    `wait` is None until a pass has looked at the session, and once it no longer waits. `progress` holds the image pulls
+    of its launch that are under way.
 
     The sessions of one array share an `array_id`. `stranded_on` names the agents that it ran on when it lost one.
     `notice` is what its users are told before its end, `warned_at` when they were told that it is idle.
@@ -127,9 +141,9 @@ class Session:
     started_at: float | None = None
     ended_at: float | None = None
     public_key: str | None = None
-    wait: dict[str, object] = field(default_factory=dict)
+    wait: Wait | None = None
     step: LaunchStep | None = None
-    progress: dict[str, object] = field(default_factory=dict)
+    progress: tuple[PullProgress, ...] = ()
     requeue_after_end: bool = False
     requeues: int = 0
     held_by: str | None = None

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 
-from muster.core.model.plan import LimitHit, Wait, WaitCode
 from muster.core.model.policy import Limits
 from muster.core.model.session import FINAL, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import LimitHit, LimitKind, Wait, WaitCode
 from muster.core.scheduling.closures import Closures
 from muster.core.scheduling.limits import RunningLimits
 from muster.core.spec.session_spec import SessionSpec
@@ -156,7 +156,7 @@ def moments(snapshot: Snapshot) -> Iterator[float]:
 
 
 def _array_is_full(placed: int, most: int) -> Wait:
-    hit = LimitHit("its array", "running sessions", most, placed, 1)
+    hit = LimitHit(LimitKind.ARRAY, "", "sessions", most, placed, 1)
     message = f"array: {placed} of its sessions are placed, and {most} may be at a time"
     return Wait(WaitCode.ARRAY, message, limit=hit)
 

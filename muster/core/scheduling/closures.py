@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from muster.core.model.agent import Agent, AgentState
-from muster.core.model.plan import Wait, WaitCode
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.placement import Rooms, gang_of
 
 _NO_AGENTS: frozenset[str] = frozenset()

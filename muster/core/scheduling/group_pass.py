@@ -12,10 +12,11 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from muster.core.model.plan import Placement, Preemption, Wait, WaitCode
+from muster.core.model.plan import Placement, Preemption
 from muster.core.model.policy import QueueView
 from muster.core.model.session import Allocation, Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.future import Future, Waiting, end_of, held, holder, starter
@@ -256,8 +257,8 @@ class GroupPass:
             reason = self._explained(alike)
             for session in alike.waiting:
                 if self.reasons[session.id] is _TOLD_LATER:
-                    passes = session.wait.get("passes")
-                    self.reasons[session.id] = replace(reason, passes=passes_of(session)) if passes else reason
+                    passes = passes_of(session)
+                    self.reasons[session.id] = replace(reason, passes=passes) if passes else reason
         if self._head is not None and self._head.start < math.inf:
             self._estimate(self._head)
 
@@ -279,5 +280,5 @@ class GroupPass:
 
 
 def passes_of(session: Session) -> int:
-    """In how many passes it was the first that did not fit."""
-    return int(str(session.wait.get("passes", 0)))
+    """Return in how many passes the session was the first that did not fit."""
+    return session.wait.passes if session.wait else 0

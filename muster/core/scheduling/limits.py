@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from muster.core.model.plan import LimitHit, Wait, WaitCode
 from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.model.session import Session
+from muster.core.model.wait import LimitHit, LimitKind, Wait, WaitCode
 from muster.core.values.slots import SLOT_NAMES, format_slot
 
 COUNTED = ("sessions", "kernels", *SLOT_NAMES)
@@ -15,11 +15,16 @@ COUNTED = ("sessions", "kernels", *SLOT_NAMES)
 class _Scope:
     """What is counted against one limit: `bounds`, places in COUNTED with their limits, and nothing else."""
 
-    name: str
+    kind: LimitKind
+    who: str
     bounds: tuple[tuple[int, int], ...]
     used: list[int] = field(default_factory=lambda: [0] * len(COUNTED))
     # By place in COUNTED and amount: sessions of one shape that the limit refuses share the refusal.
     refusals: dict[tuple[int, int], Wait] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.who}"
 
 
 class _Counts:
@@ -27,12 +32,12 @@ class _Counts:
 
     def __init__(self, limits: Limits, bounds: Callable[[Limit], Mapping[str, int]]) -> None:
         self._limits = (
-            ("user", limits.users),
-            ("project", limits.projects),
-            ("resource group", limits.resource_groups),
+            (LimitKind.USER, limits.users),
+            (LimitKind.PROJECT, limits.projects),
+            (LimitKind.RESOURCE_GROUP, limits.resource_groups),
         )
         self._bounds = bounds
-        self._scopes: dict[tuple[str, str], _Scope | None] = {}
+        self._scopes: dict[tuple[LimitKind, str], _Scope | None] = {}
         self._of: dict[tuple[str, str, str], tuple[_Scope, ...]] = {}
 
     def scopes(self, session: Session) -> tuple[_Scope, ...]:
@@ -56,12 +61,12 @@ class _Counts:
                 scope.used[place] += amounts[place]
             scope.refusals.clear()
 
-    def _scope(self, kind: str, limits: Mapping[str, Limit], name: str) -> _Scope | None:
+    def _scope(self, kind: LimitKind, limits: Mapping[str, Limit], name: str) -> _Scope | None:
         if (kind, name) not in self._scopes:
             limit = limits.get(name, limits.get(EACH))
             bounds = self._bounds(limit) if limit else {}
             places = tuple((place, bounds[counted]) for place, counted in enumerate(COUNTED) if counted in bounds)
-            self._scopes[kind, name] = _Scope(f"{kind} {name}", places) if places else None
+            self._scopes[kind, name] = _Scope(kind, name, places) if places else None
         return self._scopes[kind, name]
 
 
@@ -125,7 +130,7 @@ def _refusal(scope: _Scope, place: int, asked: int) -> Wait:
 
 def _wait(scope: _Scope, place: int, asked: int) -> Wait:
     name, value = COUNTED[place], dict(scope.bounds)[place]
-    hit = LimitHit(scope.name, f"running {name}", value, scope.used[place], asked)
+    hit = LimitHit(scope.kind, scope.who, name, value, scope.used[place], asked)
     if asked > value:
         message = (
             f"never runs: it asks for {_text(name, asked)}, more than {scope.name} may ever run: {_amount(name, value)}"

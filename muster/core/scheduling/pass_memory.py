@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from operator import is_
 
 from muster.core.model.agent import Agent
-from muster.core.model.plan import Plan, Wait
+from muster.core.model.plan import Plan
 from muster.core.model.policy import PlacementPolicy
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait
 from muster.core.scheduling.admission import moments
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.placement import Gang, Rooms, Typical

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 
 from muster.core.model.agent import Agent, AgentState
-from muster.core.model.plan import NearestMiss, Wait, WaitCode
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import NearestMiss, Wait, WaitCode
 from muster.core.scheduling.placement import Gang, Misses
 from muster.core.values.slots import format_slot
 

@@ -200,7 +200,7 @@ class _Run:
                     self._over_with(session_id, self._waiting.pop(session_id), Result.FAILURE)
                 elif reason.passes:
                     waiting = self._waiting[session_id]
-                    self._waiting[session_id] = replace(waiting, wait={"passes": reason.passes})
+                    self._waiting[session_id] = replace(waiting, wait=reason)
             if not plan.preemptions:
                 return
 
@@ -224,7 +224,7 @@ class _Run:
             kernels=kernels,
             placed_mode=placement.mode,
             started_at=started_at,
-            wait={},
+            wait=None,
         )
         self._running[session.id] = running
         self._use.take(kernels, self._now)

@@ -6,9 +6,10 @@ Each suggestion was tried: with it, `schedule` places the session.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from muster.core.model.plan import Placement, Wait, WaitCode
+from muster.core.model.plan import Placement
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif import alternatives
 from muster.core.whatif.explain import HOPELESS
@@ -119,8 +120,7 @@ def _step_past(wait: Wait, session: Session) -> Suggestion | None:
             step = Suggestion(text, (SpecChange({"array": array}),), 0.3, ("--array", array))
         case WaitCode.LIMIT | WaitCode.NEVER_RUNS if wait.limit:
             raising = LimitRaised(wait.limit)
-            counted = wait.limit.counts.rpartition(" ")[2]
-            new, old = (alternatives.counted_text(counted, n) for n in (raising.value, wait.limit.value))
+            new, old = (alternatives.counted_text(wait.limit.counted, n) for n in (raising.value, wait.limit.value))
             text = f"a limit of {new} {wait.limit.counts} instead of {old} for {wait.limit.scope}"
             step = Suggestion(text, (raising,), 1.5 + alternatives.share(wait.limit.value, raising.value))
         case WaitCode.WINDOW if wait.until is not None:

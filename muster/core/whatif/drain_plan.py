@@ -60,7 +60,7 @@ def _placed_elsewhere(drained: Snapshot, sessions: Collection[Session]) -> set[s
 
 def _queued_again(session: Session) -> Session:
     kernels = tuple(replace(kernel, allocation=None) for kernel in session.kernels)
-    return replace(session, state=SessionState.PENDING, kernels=kernels, step=None, started_at=None, wait={})
+    return replace(session, state=SessionState.PENDING, kernels=kernels, step=None, started_at=None, wait=None)
 
 
 def _delayed(snapshot: Snapshot, drained: Snapshot) -> tuple[Session, ...]:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.core.model.plan import LimitHit, NearestMiss, Wait, WaitCode
 from muster.core.model.session import Session
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
 
@@ -22,27 +22,6 @@ class Surroundings:
     now: float
     clock_text: Callable[[float], str]
     names: Mapping[str, str] = field(default_factory=dict)
-
-
-def stored_wait(stored: Mapping[str, Any]) -> Wait | None:
-    """The wait that `Wait.as_dict` made; None where no pass has looked at the session yet.
-
-    What an older pass did not store has its default. Positions are not stored: they change with every start.
-    """
-    if not stored.get("code"):
-        return None
-    fields = {name: value for name, value in stored.items() if name in Wait.__dataclass_fields__}
-    nearest, limit = fields.pop("nearest", None), fields.pop("limit", None)
-    return Wait(
-        **{
-            "message": "",
-            **fields,
-            "code": WaitCode(fields["code"]),
-            "waits_for": tuple(fields.get("waits_for") or ()),
-        },
-        nearest=NearestMiss(**nearest) if nearest else None,
-        limit=LimitHit(**limit) if limit else None,
-    )
 
 
 def explain(session: Session, wait: Wait, position: int, around: Surroundings, *, advice: bool = True) -> list[str]:
@@ -104,14 +83,14 @@ def _agents_text(count: int) -> str:
 
 
 def _limit(wait: Wait) -> list[str]:
-    if wait.limit is None:
+    hit = wait.limit
+    if hit is None:
         return []
-    counted = wait.limit.counts.rpartition(" ")[2]
-    value, used, asked = (
-        format_slot(counted, amount) if counted in SLOT_NAMES else str(amount)
-        for amount in (wait.limit.value, wait.limit.used, wait.limit.asked)
+    value, used, requested = (
+        format_slot(hit.counted, amount) if hit.counted in SLOT_NAMES else str(amount)
+        for amount in (hit.value, hit.used, hit.requested)
     )
-    return [f"limit of {wait.limit.scope}, {wait.limit.counts}: {value}; now {used}, it asks for {asked}"]
+    return [f"limit of {hit.scope}, {hit.counts}: {value}; now {used}, it asks for {requested}"]
 
 
 def _other_sessions(wait: Wait, around: Surroundings) -> list[str]:

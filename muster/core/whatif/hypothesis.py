@@ -5,12 +5,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.model.agent import AgentState
-from muster.core.model.plan import LimitHit
 from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.model.session import Result, Session, SessionState, kernel_count, kernels_of
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import LimitHit, LimitKind
 
-_LIMITS_OF = {"user": "users", "project": "projects", "resource group": "resource_groups"}
+_FIELDS_OF_LIMITS: Mapping[LimitKind, str] = {
+    LimitKind.USER: "users",
+    LimitKind.PROJECT: "projects",
+    LimitKind.RESOURCE_GROUP: "resource_groups",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,11 @@ class LimitRaised:
 
     @property
     def value(self) -> int:
-        return self.hit.used + self.hit.asked
+        return self.hit.used + self.hit.requested
 
     def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
         del session_id
-        limits = raised(snapshot.policy.limits, self.hit, self.value)
+        limits = with_limit(snapshot.policy.limits, self.hit, self.value)
         return replace(snapshot, policy=replace(snapshot.policy, limits=limits))
 
 
@@ -110,13 +114,11 @@ def changed(session: Session, fields: Mapping[str, Any]) -> Session:
     return replace(session, spec=spec, kernels=kernels_of(spec, ids, session.main.image), held_by=held_by)
 
 
-def raised(limits: Limits, hit: LimitHit, value: int) -> Limits:
-    """The limits with the one that was hit at `value`, for the one whom it hit."""
-    scope = next(scope for scope in _LIMITS_OF if hit.scope.startswith(f"{scope} "))
-    kind, who = _LIMITS_OF[scope], hit.scope.removeprefix(f"{scope} ")
-    when, _, counted = hit.counts.partition(" ")
+def with_limit(limits: Limits, hit: LimitHit, value: int) -> Limits:
+    """Return the limits with the one that was hit at `value`, for the one whom it hit."""
+    kind = _FIELDS_OF_LIMITS[hit.kind]
     by_name: Mapping[str, Limit] = getattr(limits, kind)
-    limit = by_name.get(who) or by_name.get(EACH, Limit())
-    higher: Limit = replace(limit, **{when: {**getattr(limit, when), counted: value}})
-    replaced: Limits = replace(limits, **{kind: {**by_name, who: higher}})
+    limit = by_name.get(hit.who) or by_name.get(EACH, Limit())
+    higher = replace(limit, running={**limit.running, hit.counted: value})
+    replaced: Limits = replace(limits, **{kind: {**by_name, hit.who: higher}})
     return replaced

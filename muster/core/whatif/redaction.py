@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from muster.core.model.plan import Wait, WaitCode
+from muster.core.model.wait import Wait, WaitCode
 
 _NAMELESS: Mapping[WaitCode, str] = {
     WaitCode.BEHIND: "another user's session is ahead of it in the queue, and this one would be in its way",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from muster.core.model.plan import Wait, WaitCode
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.whatif.explain import HOPELESS, Surroundings, moment_text
 
 _UNKNOWN: Mapping[WaitCode, str] = {

@@ -2,14 +2,12 @@
 
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import NotFoundError
-from muster.core.values.moment import timestamp
 from muster.core.values.slots import Slots
 from muster.service.wake import wake
 from muster.settings import Settings
@@ -118,37 +116,3 @@ class Agents:
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError
             time.sleep(_POLL_S)
-
-
-def agent_use_json(use: AgentUse) -> dict[str, Any]:
-    return {
-        **_agent_json(use.agent, asdict(use.free), len(use.kernels)),
-        "labels": dict(use.agent.labels),
-        "rack": use.agent.rack or None,
-        "zone": use.agent.zone or None,
-        "numa": [asdict(node) for node in use.agent.numa],
-        "drain": use.drain or None,
-        "drain_reason": use.agent.drain_reason,
-        "unreachable_since": timestamp(use.agent.unreachable_since),
-        "sessions": sessions_json(use),
-    }
-
-
-def sessions_json(use: AgentUse) -> list[dict[str, str]]:
-    return [{"id": session.id, "name": session.name, "state": session.state} for session in use.sessions]
-
-
-def _agent_json(agent: Agent, free: dict[str, int], kernels: int) -> dict[str, Any]:
-    return {
-        "id": agent.id,
-        "resource_group": agent.resource_group,
-        "state": agent.state,
-        "problem": agent.problem or None,
-        "capacity": asdict(agent.capacity),
-        "free": free,
-        "kernels": kernels,
-        "gpus": [asdict(gpu) for gpu in agent.gpus],
-        "fgpu_problem": agent.fgpu_obstacle or None,
-        "observed_at": timestamp(agent.observed_at),
-        "docker": agent.report.get("docker"),
-    }

@@ -1,7 +1,7 @@
 """Who has which part of which GPU, and how much of its memory is used, as last observed."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from muster.core.gpus.access import KernelGpu, kernel_gpus
@@ -93,36 +93,6 @@ def held_shares(session: Session, kernel: Kernel, agent: Agent) -> list[HeldShar
         HeldShare(session, kernel, share, gpus.get(share.uuid), limits.get(share.uuid), used.get(share.uuid))
         for share in (kernel.allocation.gpus if kernel.allocation else ())
     ]
-
-
-def held_json(held: HeldShare) -> dict[str, Any]:
-    return {
-        **asdict(held.share),
-        "mem_bytes": held.mem_bytes,
-        "compute": held.compute,
-        "used_bytes": held.used_bytes,
-    }
-
-
-def gpu_use_json(use: GpuUse) -> dict[str, Any]:
-    return {
-        "agent": use.agent_id,
-        **asdict(use.gpu),
-        "capacity": use.gpu.capacity,
-        "free": use.free,
-        "mem_used": use.mem_used_bytes,
-        "shares": [
-            {
-                "session_id": held.session.id,
-                "session": held.session.name,
-                "kernel_id": held.kernel.id,
-                "kernel": held.kernel.name,
-                "problem": held.kernel.gpu_problem,
-                **held_json(held),
-            }
-            for held in use.held
-        ],
-    }
 
 
 def _made_with(session: Session, kernel: Kernel, agent: Agent) -> dict[str, Mapping[str, Any]]:

@@ -2,7 +2,6 @@
 
 import time
 from datetime import UTC, datetime
-from typing import Any
 
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session
@@ -83,17 +82,3 @@ def _running_into(reservation: Reservation, snapshot: Snapshot) -> list[Session]
         and not reservation.admits(session.owner, session.spec.project)
         and end_of(session, snapshot.now) > reservation.begins_at
     ]
-
-
-def reservation_json(reservation: Reservation) -> dict[str, Any]:
-    return {
-        "name": reservation.name,
-        "begins_at": timestamp(reservation.begins_at),
-        "ends_at": timestamp(reservation.ends_at),
-        "maintenance": reservation.is_maintenance,
-        "resource_group": reservation.resource_group,
-        "agents": sorted(reservation.agents),
-        "users": sorted(reservation.users),
-        "projects": sorted(reservation.projects),
-        "reason": reservation.reason or None,
-    }

@@ -4,7 +4,6 @@ import hashlib
 import math
 import secrets
 import time
-from typing import Any
 
 from muster.core.model.token import Scope, Token
 from muster.core.spec.session_spec import NAME_PATTERN
@@ -97,17 +96,6 @@ class Tokens:
     def sign_out(self, secret: str) -> None:
         """End a browser's sign-in."""
         self._store.sign_ins.remove(_hash(secret))
-
-
-def token_json(token: Token) -> dict[str, Any]:
-    return {
-        "name": token.name,
-        "user": token.user,
-        "scope": token.scope,
-        "created_at": timestamp(token.created_at),
-        "expires_at": timestamp(token.expires_at),
-        "last_used_at": timestamp(token.last_used_at),
-    }
 
 
 def _lifetime_s(text: str) -> int:

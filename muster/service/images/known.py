@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from muster.core.images.catalog import ImageVersion, as_shown
+from muster.core.images.catalog import ImageVersion
 from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import NotFoundError
-from muster.core.values.moment import timestamp
 from muster.service.identity.permissions import is_administrator
 from muster.service.images.catalog import holders, load_catalog, size_on
 from muster.settings import Settings
@@ -59,31 +57,3 @@ def named_images(known: Sequence[KnownImage], name: str) -> list[KnownImage]:
     if not found:
         raise NotFoundError(f"NAME: there is no image {name!r} in the catalog; see `muster images`")
     return found
-
-
-def known_json(image: KnownImage) -> dict[str, Any]:
-    return {
-        **as_shown(image.version),
-        "default": image.is_site_default,
-        "agents": list(image.held_by),
-        "image_ids": sorted(set(image.held_by.values())),
-        "size_bytes": image.size_bytes,
-        "committed": committed_json(image.committed) if image.committed else None,
-    }
-
-
-def committed_json(image: CommittedImage) -> dict[str, Any]:
-    return {
-        "reference": image.reference,
-        "image_id": image.image_id,
-        "author": image.owner,
-        "public": image.public,
-        "message": image.message,
-        "parent": image.parent,
-        "parent_id": image.parent_id,
-        "session": {"id": image.session_id, "name": image.session_name, "kernel": image.kernel_name},
-        "agent": image.agent_id,
-        "architecture": image.architecture,
-        "size_bytes": image.size_bytes,
-        "created_at": timestamp(image.created_at),
-    }

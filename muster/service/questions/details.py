@@ -3,14 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from muster.core.model.apps import AppView
 from muster.core.model.session import Session, StoryLine
 from muster.service.agents.gpu_map import HeldShare, session_shares
 from muster.service.reach.apps import session_apps
 from muster.service.sessions.visibility import Sees
-from muster.service.usage.views import session_uses_json
+from muster.service.usage.views import KernelUsageView, session_usage_views
 from muster.store.store import Store
 
 _MOST_DEPENDENCIES = 10
@@ -18,14 +17,14 @@ _MOST_DEPENDENCIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """A session with its story, apps and usage; `shares` are by kernel id, `uses` as `session_uses_json` has them."""
+    """A session with its story, apps and usage; `shares` are by kernel id."""
 
     session: Session
     story: Sequence[StoryLine]
     dependencies: Mapping[str, Session]
     apps: Sequence[AppView]
     shares: Mapping[str, Sequence[HeldShare]]
-    uses: Sequence[dict[str, Any]] = ()
+    uses: Sequence[KernelUsageView] = ()
 
 
 def visible_details(store: Store, session: Session, sees: Sees) -> Details:
@@ -39,7 +38,7 @@ def visible_details(store: Store, session: Session, sees: Sees) -> Details:
         dependencies={key: other for key, other in dependencies.items() if sees(other)},
         apps=session_apps(session, agents, time.time()) if has_apps else [],
         shares=session_shares(session, agents) if has_gpus(session) else {},
-        uses=session_uses_json(session, store.uses.of_sessions([session.id])),
+        uses=session_usage_views(session, store.uses.of_sessions([session.id])),
     )
 
 

@@ -1,92 +1,151 @@
-"""Answers about sessions and the queue as plain data: what `--json` prints and the API answers."""
+"""Views of answers about sessions and the queue."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable
+from typing import Self
 
-from muster.core.model.session import Session
-from muster.core.values.moment import timestamp
+from pydantic import Field
+
+from muster.core.model.session import GpuShare, SessionState
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.hypothesis import Suggestion
-from muster.service.agents.gpu_map import HeldShare, held_json
+from muster.service.agents.views import share_view
 from muster.service.questions.details import Details
 from muster.service.questions.what_if import Queued
 from muster.service.questions.why import Why
-from muster.service.reach.apps import app_json
-from muster.service.sessions.views import session_json, story_json
+from muster.service.reach.views import SessionAppView
+from muster.service.sessions.views import SessionView, SlotsView, StoryLineView, WaitView, session_fields
+from muster.service.usage.views import KernelUsageView
+from muster.service.view import Moment, View
 
 
-def details_json(details: Details) -> dict[str, Any]:
-    return {
-        **_session_with_shares_json(details.session, details.shares),
-        "apps": [app_json(view) for view in details.apps],
-        "use": list(details.uses),
-        "story": [story_json(line) for line in details.story],
-    }
+class DetailsView(SessionView):
+    """A session, as `muster show --json` prints it."""
+
+    apps: list[SessionAppView]
+    use: list[KernelUsageView]
+    story: list[StoryLineView]
+
+    @classmethod
+    def of_details(cls, details: Details) -> Self:
+        shares = {key: [share_view(held) for held in held_shares] for key, held_shares in details.shares.items()}
+        return cls(
+            **session_fields(details.session, shares),
+            apps=[SessionAppView.of(app) for app in details.apps],
+            use=list(details.uses),
+            story=[StoryLineView.of(line) for line in details.story],
+        )
 
 
-def _session_with_shares_json(session: Session, shares: Mapping[str, Sequence[HeldShare]]) -> dict[str, Any]:
-    """Return the session as plain data, with what each share is in bytes and thousandths of the GPU."""
-    shown = session_json(session)
-    for kernel in shown["kernels"]:
-        if kernel["id"] in shares:
-            kernel["gpus"] = [held_json(held) for held in shares[kernel["id"]]]
-    return shown
+class SuggestionView(View):
+    text: str
+    flags: list[str]
+    effort: float
+    starts_at: Moment | None
+
+    @classmethod
+    def of(cls, suggestion: Suggestion) -> Self:
+        return cls(
+            text=suggestion.text,
+            flags=list(suggestion.flags),
+            effort=round(suggestion.effort, 4),
+            starts_at=suggestion.starts_at,
+        )
 
 
-def suggestion_json(suggestion: Suggestion) -> dict[str, Any]:
-    return {
-        "text": suggestion.text,
-        "flags": list(suggestion.flags),
-        "effort": round(suggestion.effort, 4),
-        "starts_at": timestamp(suggestion.starts_at),
-    }
+class WhyView(View):
+    id: str
+    name: str
+    state: SessionState
+    reason: str
+    wait: WaitView | None
+    suggestions: list[SuggestionView] | None = Field(default=None, description="left out unless requested")
+
+    @classmethod
+    def of(cls, why: Why) -> Self:
+        session, suggestions = why.session, why.suggestions
+        return cls(
+            id=session.id,
+            name=session.name,
+            state=session.state,
+            reason=session.reason,
+            wait=WaitView.of(why.wait, why.position) if why.wait else None,
+            **({} if suggestions is None else {"suggestions": [SuggestionView.of(one) for one in suggestions]}),
+        )
 
 
-def why_json(why: Why) -> dict[str, Any]:
-    session, suggestions = why.session, why.suggestions
-    return {
-        "id": session.id,
-        "name": session.name,
-        "state": session.state,
-        "reason": session.reason,
-        "wait": {**session.wait, "position": why.position} if why.wait else None,
-        **({} if suggestions is None else {"suggestions": [suggestion_json(s) for s in suggestions]}),
-    }
+class QueuedView(View):
+    id: str
+    name: str
+    owner: str
+    resource_group: str
+    priority: int
+    cluster_size: int
+    slots: SlotsView
+    submitted_at: Moment
+    position: int | None = Field(description="in the queue of its resource group; null if it is about to start")
+    wait: WaitView | None
+
+    @classmethod
+    def of(cls, queued: Queued) -> Self:
+        session, wait = queued.session, queued.wait
+        return cls(
+            id=session.id,
+            name=session.name,
+            owner=session.owner,
+            resource_group=session.spec.resource_group,
+            priority=session.spec.priority,
+            cluster_size=len(session.kernels),
+            slots=SlotsView.of(session.slots),
+            submitted_at=session.submitted_at,
+            position=wait.position if wait else None,
+            wait=WaitView.of(wait, wait.position) if wait else None,
+        )
 
 
-def queued_json(queued: Queued) -> dict[str, Any]:
-    session = queued.session
-    return {
-        "id": session.id,
-        "name": session.name,
-        "owner": session.owner,
-        "resource_group": session.spec.resource_group,
-        "priority": session.spec.priority,
-        "cluster_size": len(session.kernels),
-        "slots": {name: getattr(session.slots, name) for name in ("cpu", "mem", "fgpu", "gpu")},
-        "submitted_at": timestamp(session.submitted_at),
-        "position": queued.wait.position if queued.wait else None,
-        "wait": queued.wait.as_dict() if queued.wait else None,
-    }
+class QueueView(View):
+    items: list[QueuedView]
+
+    @classmethod
+    def of(cls, queue: Iterable[Queued]) -> Self:
+        return cls(items=[QueuedView.of(queued) for queued in queue])
 
 
-def answer_json(answer: Answer) -> dict[str, Any]:
-    placement = answer.placement
-    return {
-        "name": answer.session.name,
-        "starts_now": placement is not None,
-        "mode": placement.mode if placement else None,
-        "kernels": [
-            {
-                "name": kernel.name,
-                "agent": placement.allocations[kernel.id].agent_id,
-                "gpus": [asdict(share) for share in placement.allocations[kernel.id].gpus],
-            }
-            for kernel in answer.session.kernels
-        ]
-        if placement
-        else [],
-        "wait": answer.wait.as_dict() if answer.wait else None,
-        "suggestions": [suggestion_json(suggestion) for suggestion in answer.suggestions],
-    }
+class PlacedKernelView(View):
+    name: str
+    agent: str
+    gpus: list[GpuShare]
+
+
+class DryRunItemView(View):
+    """What would become of one session."""
+
+    name: str
+    starts_now: bool
+    mode: str | None
+    kernels: list[PlacedKernelView] = Field(description="where they would run; empty where it would wait")
+    wait: WaitView | None
+    suggestions: list[SuggestionView]
+
+    @classmethod
+    def of(cls, answer: Answer) -> Self:
+        allocations = answer.placement.allocations if answer.placement else {}
+        return cls(
+            name=answer.session.name,
+            starts_now=answer.placement is not None,
+            mode=answer.placement.mode if answer.placement else None,
+            kernels=[
+                PlacedKernelView(name=kernel.name, agent=allocation.agent_id, gpus=list(allocation.gpus))
+                for kernel in answer.session.kernels
+                if (allocation := allocations.get(kernel.id))
+            ],
+            wait=WaitView.of(answer.wait, answer.wait.position) if answer.wait else None,
+            suggestions=[SuggestionView.of(suggestion) for suggestion in answer.suggestions],
+        )
+
+
+class DryRunView(View):
+    items: list[DryRunItemView]
+
+    @classmethod
+    def of(cls, answers: Iterable[Answer]) -> Self:
+        return cls(items=[DryRunItemView.of(answer) for answer in answers])

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from muster.core.model.agent import Agent, AgentState
-from muster.core.model.plan import Wait
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.scheduling.schedule import schedule
 from muster.core.simulation.simulation import Cluster, Job, Progress, Simulated, simulate

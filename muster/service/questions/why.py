@@ -3,9 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from muster.core.model.plan import Wait
 from muster.core.model.session import Session, SessionState
-from muster.core.whatif.explain import stored_wait
+from muster.core.model.wait import Wait
 from muster.core.whatif.hypothesis import Later, Suggestion
 from muster.service.questions.what_if import WhatIf
 from muster.service.sessions.visibility import Sees, visible_sessions
@@ -30,7 +29,7 @@ def visible_why(store: Store, settings: Settings, session: Session, sees: Sees, 
     Raises NotPossibleInStateError with `what_if` for a session that does not wait.
     """
     (session,) = visible_sessions(store, [session], sees)
-    wait = stored_wait(session.wait) if session.state is SessionState.PENDING else None
+    wait = session.wait if session.state is SessionState.PENDING else None
     questions = WhatIf(store, settings)
     position = questions.position(session) if wait else 0
     others = store.get(wait.waits_for) if wait else {}

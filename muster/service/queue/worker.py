@@ -8,7 +8,6 @@ import base64
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
 from muster.core.lifecycle import transitions
@@ -21,7 +20,7 @@ from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
 from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn
 from muster.core.model.agent import Agent
-from muster.core.model.plan import Plan, Waits
+from muster.core.model.plan import Plan
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
@@ -142,7 +141,8 @@ class QueueWorker:
             return False
         self.ledger, self.snapshot = decided.ledger, decided.snapshot
         if decided.waits is not None:
-            self._shell.store.save_waits(_as_kept(decided.waits))
+            waits = decided.waits
+            self._shell.store.save_waits({session_id: waits.reason(session_id) for session_id in waits})
             self.work.waiting = len(decided.waits)
         self._begin(decided)
         return not decided.again
@@ -258,15 +258,3 @@ def with_recorded_usage(usage: LaunchUsage, store: Store, sessions: Iterable[Ses
     if not unread:
         return usage
     return usage.with_read(unread, store.uses.of_sessions([session.id for session in unread]))
-
-
-def _as_kept(waits: Waits) -> dict[str, dict[str, Any]]:
-    """One value for all sessions that share a reason. Their places in the queue, which move all the time, stay out."""
-    kept: dict[int, dict[str, Any]] = {}
-    by_session = {}
-    for session_id in waits:
-        reason = waits.reason(session_id)
-        if id(reason) not in kept:
-            kept[id(reason)] = {name: value for name, value in reason.as_dict().items() if name != "position"}
-        by_session[session_id] = kept[id(reason)]
-    return by_session

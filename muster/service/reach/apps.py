@@ -21,10 +21,6 @@ def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[
     return app_views(session, facts, now)
 
 
-def app_json(view: AppView) -> dict[str, Any]:
-    return {"name": view.app.name, "port": view.app.port, "state": view.state, "reason": view.reason or None}
-
-
 def app_named(session: Session, name: str | None) -> App:
     """The session's app of that name; where it has one only, that. Raises NotFoundError, and BadInputError."""
     apps = apps_of(session.spec)

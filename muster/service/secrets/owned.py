@@ -3,10 +3,8 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from muster.core.model.token import Token
-from muster.core.values.moment import timestamp
 from muster.service.identity.permissions import check_may_change
 from muster.service.secrets.secrets import Secrets
 
@@ -39,7 +37,3 @@ class OwnedSecrets:
         """Raises ScopeError and NotFoundError."""
         check_may_change(self._token)
         self._secrets.remove(self._token.user, name)
-
-
-def secret_json(secret: SecretName) -> dict[str, Any]:
-    return {"name": secret.name, "changed_at": timestamp(secret.changed_at)}

@@ -7,8 +7,8 @@ from typing import Any
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.plan import Wait
 from muster.core.model.session import FINAL, LaunchStep, Session, SessionState
+from muster.core.model.wait import Wait
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError, NotPossibleInStateError

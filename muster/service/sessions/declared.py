@@ -13,7 +13,7 @@ from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.preparation import SessionPreparation
 from muster.service.sessions.queries import SessionQueries
-from muster.service.sessions.views import session_json
+from muster.service.sessions.views import SessionView
 from muster.settings import Settings, load_settings
 from muster.store.store import Store
 
@@ -35,7 +35,7 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """What the module returns, but for the diff."""
-        shown = [session_json(session) for session in self.sessions]
+        shown = [SessionView.of(session).as_json() for session in self.sessions]
         first = {"session": shown[0], "kernels": shown[0]["kernels"]} if shown else {"session": None}
         return {"changed": self.changed, "sessions": shown, **first}
 

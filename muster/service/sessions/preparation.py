@@ -7,10 +7,10 @@ from typing import Any
 
 from muster.core.model.apps import with_kinds
 from muster.core.model.folders import mounted_folders, qualified
-from muster.core.model.plan import Wait
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait
 from muster.core.notify.callback_hosts import check_callback
 from muster.core.scheduling.schedule import schedule
 from muster.core.spec.errors import validated

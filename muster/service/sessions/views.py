@@ -1,25 +1,202 @@
-"""Sessions, kernels, agents and stories as plain data: what `--json` prints and the Ansible module returns."""
+"""Views of sessions: what `--json` prints, the API answers and the Ansible module returns."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any, Self
 
-from muster.core.model.session import Kernel, Session, StoryLine
-from muster.core.values.moment import timestamp
+from pydantic import Field
+
+from muster.core.model.folders import MountedFolder
+from muster.core.model.session import (
+    GpuShare,
+    Kernel,
+    LaunchStep,
+    PullProgress,
+    Result,
+    Session,
+    SessionState,
+    StoryLine,
+)
+from muster.core.model.wait import LimitHit, NearestMiss, Wait, WaitCode
+from muster.core.values.slots import Slots
+from muster.service.view import Moment, View
 
 
-def why_text(session: Session) -> str:
-    """One line: why it waits, or why it is as it is."""
-    waiting = session.wait.get("message") or _pulling(session)
-    return str(waiting or session.reason or "it was just submitted; the next pass looks at it")
+class SlotsView(View):
+    cpu: int = Field(description="in thousandths of a core")
+    mem: int = Field(description="in bytes")
+    fgpu: int = Field(description="in thousandths of a unit")
+    gpu: int = Field(description="whole devices")
+
+    @classmethod
+    def of(cls, slots: Slots) -> Self:
+        return cls(cpu=slots.cpu, mem=slots.mem, fgpu=slots.fgpu, gpu=slots.gpu)
 
 
-def _pulling(session: Session) -> str:
-    pulls = cast("list[dict[str, Any]]", session.progress.get("pulls", []))
-    parts = [f"{p['image']} on {p['agent']}: {100 * p['done_bytes'] // max(1, p['total_bytes'])} %" for p in pulls]
-    return f"pulling {'; '.join(parts)}" if parts else ""
+class LimitView(View):
+    scope: str = Field(description="such as `user ada`")
+    counts: str = Field(description="such as `running gpu`")
+    value: int
+    used: int
+    asked: int
+
+    @classmethod
+    def of(cls, hit: LimitHit) -> Self:
+        return cls(scope=hit.scope, counts=hit.counts, value=hit.value, used=hit.used, asked=hit.requested)
 
 
-def session_json(session: Session) -> dict[str, Any]:
+class WaitView(View):
+    """Why a session is PENDING."""
+
+    code: WaitCode
+    message: str
+    position: int | None = Field(default=None, description="in the queue; left out where the queue was not read")
+    agents_considered: int
+    filtered: dict[str, int] = Field(description="by cause, agents that were left out")
+    exhausted: dict[str, int] = Field(description="by slot, agents that have too little of it free")
+    nearest: NearestMiss | None
+    limit: LimitView | None
+    waits_for: tuple[str, ...] = Field(description="ids of sessions")
+    until: float | None = Field(description="in seconds since the epoch")
+    estimated_start: float | None = Field(description="in seconds since the epoch")
+    passes: int
+
+    @classmethod
+    def of(cls, wait: Wait, position: int | None = None) -> Self:
+        """Return the view, with the session's position in the queue where that is known."""
+        return cls(
+            code=wait.code,
+            message=wait.message,
+            **({} if position is None else {"position": position}),
+            agents_considered=wait.agents_considered,
+            filtered=dict(wait.filtered),
+            exhausted=dict(wait.exhausted),
+            nearest=wait.nearest,
+            limit=LimitView.of(wait.limit) if wait.limit else None,
+            waits_for=wait.waits_for,
+            until=wait.until,
+            estimated_start=wait.estimated_start,
+            passes=wait.passes,
+        )
+
+
+class GpuShareView(View):
+    """A kernel's share of a GPU. The last three fields are left out where no report was read."""
+
+    uuid: str
+    amount: int = Field(description="in thousandths of a unit")
+    whole: bool
+    mem_bytes: int | None = Field(default=None, description="null for a whole GPU")
+    compute: int | None = Field(default=None, description="in thousandths of the GPU; null for a whole one")
+    used_bytes: int | None = Field(default=None, description="null if no agent reported it")
+
+    @classmethod
+    def of(cls, share: GpuShare) -> Self:
+        return cls(**asdict(share))
+
+
+class KernelView(View):
+    id: str
+    name: str
+    role: str
+    image: str
+    slots: SlotsView
+    agent: str | None
+    gpus: list[GpuShareView]
+    numa_nodes: list[int]
+    container_id: str | None
+    state: str | None
+    address: str | None
+    ssh_port: int | None
+    exit_code: int | None
+    oom_killed: bool
+    started_at: str | None
+    finished_at: str | None
+    gpu_problem: str | None
+
+    @classmethod
+    def of(cls, kernel: Kernel, shares: Sequence[GpuShareView] | None = None) -> Self:
+        """Return the view; `shares` say more of its GPUs than the kernel itself does."""
+        allocation = kernel.allocation
+        own = [GpuShareView.of(share) for share in allocation.gpus] if allocation else []
+        return cls(
+            id=kernel.id,
+            name=kernel.name,
+            role=kernel.role,
+            image=kernel.image,
+            slots=SlotsView.of(kernel.slots),
+            agent=allocation.agent_id if allocation else None,
+            gpus=own if shares is None else list(shares),
+            numa_nodes=list(allocation.numa_nodes) if allocation else [],
+            container_id=kernel.container_id,
+            state=kernel.container_state,
+            address=kernel.address,
+            ssh_port=kernel.ssh_port,
+            exit_code=kernel.exit_code,
+            oom_killed=kernel.oom_killed,
+            started_at=kernel.started_at,
+            finished_at=kernel.finished_at,
+            gpu_problem=kernel.gpu_problem,
+        )
+
+
+class PullView(View):
+    """How far an agent has come with an image that a launch needs."""
+
+    agent: str
+    image: str
+    done_bytes: int
+    total_bytes: int
+
+    @classmethod
+    def of(cls, pull: PullProgress) -> Self:
+        return cls(agent=pull.agent_id, image=pull.image, done_bytes=pull.done, total_bytes=pull.total)
+
+
+class ProgressView(View):
+    pulls: list[PullView]
+
+
+class SessionView(View):
+    """A session, as `muster ls --json` prints it."""
+
+    id: str
+    name: str
+    owner: str
+    type: str = Field(description="batch or interactive")
+    state: SessionState
+    step: LaunchStep | None
+    progress: ProgressView | None
+    reason: str
+    result: Result | None
+    exit_code: int | None
+    resource_group: str
+    project: str
+    priority: int
+    cluster_mode: str
+    cluster_size: int
+    slots: SlotsView
+    agents: list[str]
+    submitted_at: Moment
+    started_at: Moment | None
+    ended_at: Moment | None
+    requeues: int
+    held_by: str | None
+    notice: str | None
+    array_id: str | None
+    array_index: int | None
+    wait: WaitView | None
+    folders: list[MountedFolder]
+    kernels: list[KernelView]
+    spec: dict[str, Any]
+
+    @classmethod
+    def of(cls, session: Session) -> Self:
+        return cls(**session_fields(session))
+
+
+def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]] | None = None) -> dict[str, Any]:
+    """Return the fields of a `SessionView`; `shares` by kernel id as `KernelView.of` takes them."""
     return {
         "id": session.id,
         "name": session.name,
@@ -27,7 +204,7 @@ def session_json(session: Session) -> dict[str, Any]:
         "type": "batch" if session.spec.is_batch else "interactive",
         "state": session.state,
         "step": session.step,
-        "progress": session.progress or None,
+        "progress": ProgressView(pulls=[PullView.of(pull) for pull in session.progress]) if session.progress else None,
         "reason": session.reason,
         "result": session.result,
         "exit_code": session.exit_code,
@@ -36,44 +213,67 @@ def session_json(session: Session) -> dict[str, Any]:
         "priority": session.spec.priority,
         "cluster_mode": session.placed_mode or session.spec.cluster_mode,
         "cluster_size": len(session.kernels),
-        "slots": asdict(session.slots),
+        "slots": SlotsView.of(session.slots),
         "agents": list(session.agents),
-        "submitted_at": timestamp(session.submitted_at),
-        "started_at": timestamp(session.started_at),
-        "ended_at": timestamp(session.ended_at),
+        "submitted_at": session.submitted_at,
+        "started_at": session.started_at,
+        "ended_at": session.ended_at,
         "requeues": session.requeues,
         "held_by": session.held_by,
         "notice": session.notice,
         "array_id": session.array_id,
         "array_index": session.array_index,
-        "wait": session.wait or None,
-        "folders": [asdict(folder) for folder in session.folders],
-        "kernels": [kernel_json(kernel) for kernel in session.kernels],
+        "wait": WaitView.of(session.wait) if session.wait else None,
+        "folders": list(session.folders),
+        "kernels": [KernelView.of(kernel, (shares or {}).get(kernel.id)) for kernel in session.kernels],
         "spec": session.spec.model_dump(mode="json"),
     }
 
 
-def kernel_json(kernel: Kernel) -> dict[str, Any]:
-    return {
-        "id": kernel.id,
-        "name": kernel.name,
-        "role": kernel.role,
-        "image": kernel.image,
-        "slots": asdict(kernel.slots),
-        "agent": kernel.allocation.agent_id if kernel.allocation else None,
-        "gpus": [asdict(share) for share in kernel.allocation.gpus] if kernel.allocation else [],
-        "numa_nodes": list(kernel.allocation.numa_nodes) if kernel.allocation else [],
-        "container_id": kernel.container_id,
-        "state": kernel.container_state,
-        "address": kernel.address,
-        "ssh_port": kernel.ssh_port,
-        "exit_code": kernel.exit_code,
-        "oom_killed": kernel.oom_killed,
-        "started_at": kernel.started_at,
-        "finished_at": kernel.finished_at,
-        "gpu_problem": kernel.gpu_problem,
-    }
+class SessionsView(View):
+    items: list[SessionView]
+
+    @classmethod
+    def of(cls, sessions: Iterable[Session]) -> Self:
+        return cls(items=[SessionView.of(session) for session in sessions])
 
 
-def story_json(line: StoryLine) -> dict[str, Any]:
-    return {"at": timestamp(line.at), "from": line.from_state, "to": line.to_state, "reason": line.reason}
+class SessionListView(View):
+    """A list page of sessions."""
+
+    items: list[SessionView]
+    next_cursor: str | None = Field(description="the `cursor` of the next page; null on the last one")
+    total: int = Field(description="sessions on all pages")
+
+
+class SubmittedView(View):
+    items: list[SessionView]
+    impossible: dict[str, WaitView] = Field(description="by session id, why it can never start unchanged")
+    again: bool = Field(description="whether this is the result of an earlier submit with the same Idempotency-Key")
+
+
+class StoryLineView(View):
+    at: Moment
+    from_: SessionState | None = Field(alias="from")
+    to: SessionState
+    reason: str
+
+    @classmethod
+    def of(cls, line: StoryLine) -> Self:
+        return cls(at=line.at, from_=line.from_state, to=line.to_state, reason=line.reason)
+
+
+class StoryView(View):
+    items: list[StoryLineView]
+
+
+def why_text(session: Session) -> str:
+    """Return one line: why the session waits, or why it is as it is."""
+    waiting = (session.wait and session.wait.message) or _pulling(session)
+    return waiting or session.reason or "it was just submitted; the next pass looks at it"
+
+
+def _pulling(session: Session) -> str:
+    pulls = session.progress
+    parts = [f"{pull.image} on {pull.agent_id}: {100 * pull.done // max(1, pull.total)} %" for pull in pulls]
+    return f"pulling {'; '.join(parts)}" if parts else ""

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from muster.core.model.plan import Wait
 from muster.core.model.session import Session, SessionState
-from muster.core.whatif.explain import stored_wait
+from muster.core.model.wait import Wait
 from muster.core.whatif.redaction import redacted
 from muster.store.store import Store
 
@@ -15,7 +14,7 @@ Sees = Callable[[Session], bool]
 
 def visible_sessions(store: Store, sessions: Sequence[Session], sees: Sees) -> list[Session]:
     """Return the same sessions, with waits that name no session which the user may not see."""
-    waits = {session.id: stored_wait(session.wait) for session in sessions if session.state is SessionState.PENDING}
+    waits = {session.id: session.wait for session in sessions if session.state is SessionState.PENDING}
     waited_for = {key for wait in waits.values() if wait for key in wait.waits_for}
     others = store.get(sorted(waited_for)) if waited_for else {}
     hidden = {key for key, other in others.items() if not sees(other)}
@@ -25,6 +24,4 @@ def visible_sessions(store: Store, sessions: Sequence[Session], sees: Sees) -> l
 def _redacted(session: Session, wait: Wait | None, hidden: set[str]) -> Session:
     if wait is None or not hidden.intersection(wait.waits_for):
         return session
-    visible = redacted(wait, hidden)
-    changed = {"message": visible.message, "waits_for": list(visible.waits_for)}
-    return replace(session, wait={**session.wait, **changed})
+    return replace(session, wait=redacted(wait, hidden))

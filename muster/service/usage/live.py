@@ -124,29 +124,6 @@ class LiveUses:
             self._answered.notify_all()
 
 
-def kernel_now_json(now: KernelNow) -> dict[str, Any]:
-    use = now.use
-    return {
-        "session": now.session.name,
-        "session_id": now.session.id,
-        "owner": now.session.owner,
-        "kernel": now.kernel.name,
-        "agent": _agent_of(now.kernel),
-        "cpu_cores": use.cpu_cores if use else None,
-        "cpu_cores_allocated": now.kernel.slots.cpu / 1000,
-        "mem_bytes": use.mem_bytes if use else None,
-        "mem_bytes_allocated": now.kernel.slots.mem,
-        "net_rx_bytes": use.net_rx_bytes if use else None,
-        "net_tx_bytes": use.net_tx_bytes if use else None,
-        "net_rx_bytes_per_s": now.net_rx_per_s,
-        "net_tx_bytes_per_s": now.net_tx_per_s,
-        "gpu_percent": now.gpu_percent,
-        "gpu_mem_bytes": now.gpu_mem_bytes,
-        "processes": use.processes if use else None,
-        "problem": now.problem or None,
-    }
-
-
 def _gpu_use(entry: Mapping[str, Any]) -> dict[str, Any]:
     parts = [gpu.get("used_bytes") for gpu in entry.get("gpus", ())]
     return {

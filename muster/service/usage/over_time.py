@@ -1,14 +1,9 @@
 """Use over time, of resource groups and of single agents."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
-from muster.core.model.agent_sample import MEASURES, Amount
 from muster.core.usage.over_time import UseOverTime, added, span_named, use_over_time
 from muster.core.values.errors import NotFoundError
-from muster.core.values.moment import timestamp
 from muster.store.store import Store
 
 
@@ -47,17 +42,3 @@ def use_of_group(store: Store, group: str, span_name: str) -> UseOverTime:
     if group not in found:
         raise NotFoundError(f"there is no agent in a resource group {group!r}; see `muster agents`")
     return found[group]
-
-
-def use_over_time_json(found: UseOverTime) -> dict[str, Any]:
-    return {
-        "span": found.span.name,
-        "step_s": found.span.step_s,
-        "since": timestamp(found.since),
-        "until": timestamp(found.until),
-        "points": [{"at": timestamp(point.at), **_amounts(point.amounts)} for point in found.points],
-    }
-
-
-def _amounts(amounts: Mapping[str, Amount] | None) -> dict[str, Any]:
-    return {measure: asdict(amounts[measure]) if amounts else None for measure in MEASURES}

@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from muster.core.usage.report import KEYS, Line
 from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import parse_moment, timestamp
-from muster.service.usage.views import line_json
+from muster.core.values.moment import parse_moment
 
 DEFAULT_SPAN_S = 30 * 86400.0
 
@@ -22,15 +20,6 @@ class Report:
     until: float
     by: tuple[str, ...]
     lines: Sequence[Line]
-
-
-def report_json(report: Report) -> dict[str, Any]:
-    return {
-        "since": timestamp(report.since),
-        "until": timestamp(report.until),
-        "by": list(report.by),
-        "lines": [line_json(line, report.by) for line in report.lines],
-    }
 
 
 def report_keys(given: Iterable[str], field: str = "by") -> tuple[str, ...]:

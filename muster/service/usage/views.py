@@ -1,45 +1,158 @@
-"""What was used, as plain data."""
+"""Views of usage: of one session's runs, of everybody's over a time, and of this moment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
+from pydantic import Field
+
+from muster.core.model.agent_sample import MEASURES, Amount
 from muster.core.model.session import Session
 from muster.core.usage.kernel import KernelUse
+from muster.core.usage.over_time import UseOverTime
 from muster.core.usage.report import Line, Totals
-from muster.core.values.moment import timestamp
+from muster.service.usage.reports import Report
+from muster.service.view import Moment, View
+
+if TYPE_CHECKING:  # the Docker SDK loads slowly
+    from muster.service.usage.live import KernelNow
 
 AMOUNTS = tuple(field.name for field in fields(Totals))
 _DIGITS = 6
 
 
-def line_json(line: Line, by: Sequence[str]) -> dict[str, Any]:
-    """The keys by their names, then the amounts."""
+class KernelUsageView(View):
+    """What a kernel used in one launch."""
+
+    kernel: str | None
+    run: int = Field(description="the launch's generation: it goes up with each launch")
+    began_at: Moment
+    seen_at: Moment
+    cpu_seconds: float | None
+    mem_bytes: int | None
+    mem_peak_bytes: int | None
+    net_rx_bytes: int | None
+    net_tx_bytes: int | None
+    gpu_seconds: float | None
+    idle_since: Moment | None
+
+    @classmethod
+    def of(cls, use: KernelUse, names: Mapping[str, str]) -> Self:
+        """Return the view; `names` are the kernels' by id."""
+        return cls(
+            kernel=names.get(use.kernel_id),
+            run=use.generation,
+            began_at=use.began_at,
+            seen_at=use.seen_at,
+            cpu_seconds=use.cpu_seconds,
+            mem_bytes=use.mem_bytes,
+            mem_peak_bytes=use.mem_peak_bytes,
+            net_rx_bytes=use.net_rx_bytes,
+            net_tx_bytes=use.net_tx_bytes,
+            gpu_seconds=use.gpu_seconds,
+            idle_since=use.idle_since,
+        )
+
+
+def session_usage_views(session: Session, uses: Iterable[KernelUse]) -> list[KernelUsageView]:
+    """Return the usage of all the session's runs, the oldest first, each by its kernels' ranks."""
+    names = {kernel.id: kernel.name for kernel in session.kernels}
+    ranks = {kernel.id: kernel.rank for kernel in session.kernels}
+    ordered = sorted(uses, key=lambda use: (use.generation, ranks.get(use.kernel_id, len(ranks))))
+    return [KernelUsageView.of(use, names) for use in ordered]
+
+
+def line_fields(line: Line, by: Sequence[str]) -> dict[str, Any]:
+    """Return a line of the usage report: the keys by their names, then the amounts."""
     totals = asdict(line.totals)
     amounts = {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in totals.items()}
     return {**dict(zip(by, line.keys, strict=True)), **amounts}
 
 
-def use_json(use: KernelUse, names: Mapping[str, str]) -> dict[str, Any]:
-    """`names` are the kernels' by id. `run` is the launch's generation: it goes up with each launch."""
-    return {
-        "kernel": names.get(use.kernel_id),
-        "run": use.generation,
-        "began_at": timestamp(use.began_at),
-        "seen_at": timestamp(use.seen_at),
-        "cpu_seconds": use.cpu_seconds,
-        "mem_bytes": use.mem_bytes,
-        "mem_peak_bytes": use.mem_peak_bytes,
-        "net_rx_bytes": use.net_rx_bytes,
-        "net_tx_bytes": use.net_tx_bytes,
-        "gpu_seconds": use.gpu_seconds,
-        "idle_since": timestamp(use.idle_since),
-    }
+class ReportView(View):
+    """The usage report."""
+
+    since: Moment
+    until: Moment
+    by: list[str]
+    lines: list[dict[str, Any]] = Field(description="the keys by their names, then the amounts")
+
+    @classmethod
+    def of(cls, report: Report) -> Self:
+        lines = [line_fields(line, report.by) for line in report.lines]
+        return cls(since=report.since, until=report.until, by=list(report.by), lines=lines)
 
 
-def session_uses_json(session: Session, uses: Iterable[KernelUse]) -> list[dict[str, Any]]:
-    """Of all its runs, the oldest first, each by its kernels' ranks."""
-    names = {kernel.id: kernel.name for kernel in session.kernels}
-    ranks = {kernel.id: kernel.rank for kernel in session.kernels}
-    ordered = sorted(uses, key=lambda use: (use.generation, ranks.get(use.kernel_id, len(ranks))))
-    return [use_json(use, names) for use in ordered]
+class CurrentUsageView(View):
+    """What a kernel uses at this moment."""
+
+    session: str
+    session_id: str
+    owner: str
+    kernel: str
+    agent: str
+    cpu_cores: float | None
+    cpu_cores_allocated: float
+    mem_bytes: int | None
+    mem_bytes_allocated: int
+    net_rx_bytes: int | None
+    net_tx_bytes: int | None
+    net_rx_bytes_per_s: float | None
+    net_tx_bytes_per_s: float | None
+    gpu_percent: float | None
+    gpu_mem_bytes: int | None
+    processes: int | None
+    problem: str | None
+
+    @classmethod
+    def of(cls, now: "KernelNow") -> Self:
+        use, allocation = now.use, now.kernel.allocation
+        return cls(
+            session=now.session.name,
+            session_id=now.session.id,
+            owner=now.session.owner,
+            kernel=now.kernel.name,
+            agent=allocation.agent_id if allocation else "",
+            cpu_cores=use.cpu_cores if use else None,
+            cpu_cores_allocated=now.kernel.slots.cpu / 1000,
+            mem_bytes=use.mem_bytes if use else None,
+            mem_bytes_allocated=now.kernel.slots.mem,
+            net_rx_bytes=use.net_rx_bytes if use else None,
+            net_tx_bytes=use.net_tx_bytes if use else None,
+            net_rx_bytes_per_s=now.net_rx_per_s,
+            net_tx_bytes_per_s=now.net_tx_per_s,
+            gpu_percent=now.gpu_percent,
+            gpu_mem_bytes=now.gpu_mem_bytes,
+            processes=use.processes if use else None,
+            problem=now.problem or None,
+        )
+
+
+class CurrentUsagesView(View):
+    items: list[CurrentUsageView]
+
+
+class UsagePointView(View):
+    """Means over one step; all null if no agent was observed."""
+
+    at: Moment = Field(description="begin of the step")
+    cpu: Amount | None = Field(description="in thousandths of a core")
+    mem: Amount | None = Field(description="in bytes")
+    gpu: Amount | None = Field(description="in thousandths of a GPU")
+    gpu_mem: Amount | None = Field(description="in bytes")
+
+
+class UsageOverTimeView(View):
+    span: str
+    step_s: int
+    since: Moment
+    until: Moment
+    points: list[UsagePointView]
+
+    @classmethod
+    def of(cls, found: UseOverTime) -> Self:
+        points = [
+            UsagePointView(at=point.at, **{name: (point.amounts or {}).get(name) for name in MEASURES})
+            for point in found.points
+        ]
+        return cls(span=found.span.name, step_s=found.span.step_s, since=found.since, until=found.until, points=points)

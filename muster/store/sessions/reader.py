@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.model.session import Session
+from muster.core.model.wait import Wait
 from muster.core.spec.session_spec import SessionSpec
 from muster.store.database.tables import kernels, sessions
 from muster.store.rows import Row, session_from
@@ -38,7 +39,7 @@ class SessionReader:
             found |= {session.id: session for session in self.read(connection, these)}
         return {key: found[key] for key in session_ids if key in found}
 
-    def made_of(self, connection: sa.Connection, rows: Sequence[Row], waits: Mapping[int, Any]) -> list[Session]:
+    def made_of(self, connection: sa.Connection, rows: Sequence[Row], waits: Mapping[int, Wait]) -> list[Session]:
         """The rows' sessions, with their kernels and with those of `waits` that are theirs."""
         members: dict[str, list[Any]] = {row["id"]: [] for row in rows}
         ids = list(members)
@@ -47,8 +48,7 @@ class SessionReader:
             for kernel in connection.execute(of_these.order_by(kernels.c.rank)).mappings():
                 members[kernel["session_id"]].append(kernel)
         return [
-            session_from(row, members[row["id"]], self._spec(row["spec"]), waits.get(row["wait_id"], {}))
-            for row in rows
+            session_from(row, members[row["id"]], self._spec(row["spec"]), waits.get(row["wait_id"])) for row in rows
         ]
 
     def _spec(self, text: str) -> SessionSpec:

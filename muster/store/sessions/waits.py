@@ -3,12 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
 from muster.core.model.session import SessionState
+from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitCode
 from muster.store.database.connection import upsert
 from muster.store.database.counters import raised
 from muster.store.database.tables import sessions, waits
@@ -25,10 +26,10 @@ class KnownWaits:
     of_sessions: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Mapping[int, Mapping[str, Any]], of_sessions: Mapping[str, int]) -> "KnownWaits":
+    def of(cls, rows: Mapping[int, Wait], of_sessions: Mapping[str, int]) -> "KnownWaits":
         return cls({number: _text(wait) for number, wait in rows.items()}, of_sessions)
 
-    def changes(self, new: Mapping[str, Mapping[str, Any]]) -> "WaitChanges | None":
+    def changes(self, new: Mapping[str, Wait]) -> "WaitChanges | None":
         """What makes these the waits; None when they are already.
 
         A row goes on with whatever most of its sessions wait for now, so that they need no change themselves.
@@ -99,16 +100,16 @@ class WaitChanges:
             connection.execute(statement.values(wait_id=sa.bindparam("row"), revision=revision), others)
 
 
-def read_waits(connection: sa.Connection, rows: Iterable[int] | None = None) -> dict[int, Any]:
+def read_waits(connection: sa.Connection, rows: Iterable[int] | None = None) -> dict[int, Wait]:
     """By the row's id; all of them where none are named."""
     query = sa.select(waits.c.id, waits.c.wait)
     if rows is None:
-        return {row.id: row.wait for row in connection.execute(query)}
+        return {row.id: wait_from(row.wait) for row in connection.execute(query)}
     ordered = sorted(set(rows))
-    found: dict[int, Any] = {}
+    found: dict[int, Wait] = {}
     for start in range(0, len(ordered), _CHUNK):
         these = query.where(waits.c.id.in_(ordered[start : start + _CHUNK]))
-        found |= {row.id: row.wait for row in connection.execute(these)}
+        found |= {row.id: wait_from(row.wait) for row in connection.execute(these)}
     return found
 
 
@@ -120,5 +121,36 @@ def _remove(connection: sa.Connection, unused: list[int]) -> None:
         connection.execute(sa.delete(waits).where(these, ~in_use))
 
 
-def _text(wait: Mapping[str, Any]) -> str:
-    return json.dumps(wait, sort_keys=True)
+def wait_row(wait: Wait) -> dict[str, Any]:
+    """Return the wait as it is stored: without the position, which changes with every start."""
+    fields = asdict(wait)
+    del fields["position"]
+    return fields
+
+
+def wait_from(stored: Mapping[str, Any]) -> Wait:
+    """Return the wait that a row holds.
+
+    What an older version did not store has its default, and what it stored in another form is left out: the next pass
+    writes the row again.
+    """
+    known = {name: value for name, value in stored.items() if name in Wait.__dataclass_fields__}
+    nearest, limit = known.get("nearest"), known.get("limit")
+    values = {
+        "message": "",
+        **known,
+        "code": WaitCode(stored["code"]),
+        "nearest": NearestMiss(**nearest) if nearest else None,
+        "limit": _limit_from(limit) if limit else None,
+        "waits_for": tuple(stored.get("waits_for") or ()),
+    }
+    return Wait(**values)
+
+
+def _limit_from(stored: Mapping[str, Any]) -> LimitHit | None:
+    """Return None for the form before `kind`, which held only a text."""
+    return LimitHit(**{**stored, "kind": LimitKind(stored["kind"])}) if "kind" in stored else None
+
+
+def _text(wait: Wait) -> str:
+    return json.dumps(wait_row(wait), sort_keys=True)

@@ -6,9 +6,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from muster.core.values.errors import BadInputError
-from muster.service.agents.gpu_map import GpuUse, gpu_use_json
-from muster.service.images.known import KnownImages, known_json, named_images
-from muster.service.questions.views import queued_json
+from muster.service.agents.gpu_map import GpuUse
+from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
+from muster.service.images.known import KnownImages, named_images
+from muster.service.images.views import ImagesView, ImageView
+from muster.service.questions.views import QueueView
 from muster.service.questions.what_if import Queued
 from muster.web.api import models
 from muster.web.api.requests import Replying
@@ -20,60 +22,62 @@ Labels = Annotated[list[str], Query(description="NAME=VALUE that the agent must 
 AgentId = Annotated[str, Path(max_length=255)]
 
 
-@router.get("/queue", tags=["queue"], response_model=models.QueueView, responses=answers(422))
+@router.get("/queue", tags=["queue"], response_model=QueueView, responses=answers(422))
 def queue(backend: Backend, reply: Replying, *, group: Annotated[str | None, Query(max_length=255)] = None) -> Response:
     """List the waiting sessions, in the order in which they are tried."""
     found = [queued for queued in backend.queue() if group in {None, queued.session.spec.resource_group}]
-    return reply(list[Queued], found, lambda queued: {"items": [queued_json(one) for one in queued]})
+    return reply(list[Queued], found, QueueView.of)
 
 
-@router.get("/agents", tags=["agents"], response_model=models.AgentsView, responses=answers(422))
-def agents(backend: Backend, *, label: Labels = []) -> Response:  # noqa: B006 - FastAPI copies it
+@router.get("/agents", tags=["agents"], responses=answers(422))
+def agents(backend: Backend, *, label: Labels = []) -> AgentsView:  # noqa: B006 - FastAPI copies it
     """List agents with their capacity, what is free, and the sessions on them that the token's user may see."""
-    return JSONResponse({"items": backend.agents(_labels(label))})
+    return AgentsView(items=backend.agents(_labels(label)))
 
 
-@router.get("/gpus", tags=["agents"], response_model=models.ItemsView, responses=answers(422))
+@router.get("/gpus", tags=["agents"], response_model=GpusView, responses=answers(422))
 def gpus(backend: Backend, reply: Replying, *, label: Labels = []) -> Response:  # noqa: B006
     """List GPUs with their shares; of other users' shares only the size."""
     found = backend.gpus(_labels(label))
-    return reply(list[GpuUse], found, lambda uses: {"items": [gpu_use_json(use) for use in uses]})
+    return reply(list[GpuUse], found, lambda uses: GpusView(items=[GpuView.of(use) for use in uses]))
 
 
-@router.get("/agents/{agent}", tags=["agents"], response_model=models.AgentView, responses=answers(404))
-def agent(backend: Backend, agent: AgentId) -> Response:
-    return JSONResponse(backend.agent(agent))
+@router.get("/agents/{agent}", tags=["agents"], responses=answers(404))
+def agent(backend: Backend, agent: AgentId) -> AgentView:
+    return backend.agent(agent)
 
 
-@router.post("/agents/{agent}/drain", tags=["agents"], response_model=models.AgentView, responses=answers(404, 422))
-def drain(backend: Backend, agent: AgentId, request: models.DrainRequest) -> Response:
+@router.post("/agents/{agent}/drain", tags=["agents"], responses=answers(404, 422))
+def drain(backend: Backend, agent: AgentId, request: models.DrainRequest) -> AgentView:
     """Let no session start on the agent; those that run there continue. For administrators."""
     backend.drain(agent, request.reason)
-    return JSONResponse(backend.agent(agent))
+    return backend.agent(agent)
 
 
-@router.post("/agents/{agent}/resume", tags=["agents"], response_model=models.AgentView, responses=answers(404))
-def resume(backend: Backend, agent: AgentId) -> Response:
+@router.post("/agents/{agent}/resume", tags=["agents"], responses=answers(404))
+def resume(backend: Backend, agent: AgentId) -> AgentView:
     """Let sessions start on the agent again. For administrators."""
     backend.resume(agent)
-    return JSONResponse(backend.agent(agent))
+    return backend.agent(agent)
 
 
-@router.get("/images", tags=["images"], response_model=models.ItemsView, responses=answers())
+@router.get("/images", tags=["images"], response_model=ImagesView, responses=answers())
 def images(backend: Backend, reply: Replying) -> Response:
     """List the image catalog, and the agents that have each image."""
-    return reply(KnownImages, backend.known_images(), lambda found: {"items": list(map(known_json, found.images))})
+    return reply(
+        KnownImages, backend.known_images(), lambda found: ImagesView(items=[ImageView.of(one) for one in found.images])
+    )
 
 
-@router.get("/images/{image:path}", tags=["images"], response_model=models.ItemsView, responses=answers(404, 422))
+@router.get("/images/{image:path}", tags=["images"], responses=answers(404, 422))
 def image(
     backend: Backend,
     image: Annotated[
         str, Path(description="NAME for all versions; NAME:VERSION, an alias, a reference", max_length=400)
     ],
-) -> Response:
+) -> ImagesView:
     found = named_images(backend.known_images().images, image)
-    return JSONResponse({"items": [known_json(one) for one in found]})
+    return ImagesView(items=[ImageView.of(one) for one in found])
 
 
 @router.get("/version", tags=["version"], response_model=models.VersionView, responses=answers())

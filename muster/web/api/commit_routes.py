@@ -1,11 +1,11 @@
 """`/api/v1/sessions/S/commit` and `/commits`: images of running kernels, and their progress."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
 from muster.service.images.commits_under_way import CommitState
-from muster.service.images.known import committed_json
+from muster.service.images.views import CommitView
 from muster.web.api import models
 from muster.web.api.requests import Replying, note_sessions
 from muster.web.api.session_routes import Reference
@@ -18,7 +18,7 @@ router = APIRouter(tags=["images"])
 @router.post(
     "/sessions/{session}/commit",
     status_code=202,
-    response_model=models.CommitView,
+    response_model=CommitView,
     responses=answers(404, 409, 422),
     summary="Commit a running kernel to an image",
 )
@@ -29,25 +29,14 @@ def commit(
     found = backend.find(session)
     note_sessions(request, [found])
     begun = backend.begin_commit(found.id, body.kernel, body.name, message=body.message, public=body.public)
-    return reply(CommitState, begun, _commit_json, 202)
+    return reply(CommitState, begun, CommitView.of, 202)
 
 
-@router.get("/commits/{image:path}", response_model=models.CommitView, responses=answers(404, 422))
+@router.get("/commits/{image:path}", response_model=CommitView, responses=answers(404, 422))
 def commit_state(
     backend: Backend,
     reply: Replying,
     image: Annotated[str, Path(description="NAME:TAG", max_length=400, pattern=r"^[^\x00]*$")],
 ) -> Response:
     """Show the build state of an image of the caller, until the image is removed; a failed build for some time."""
-    return reply(CommitState, backend.commit_state(image), _commit_json)
-
-
-def _commit_json(state: CommitState) -> dict[str, Any]:
-    return {
-        "reference": state.reference,
-        "state": state.state,
-        "done_bytes": state.done_bytes,
-        "total_bytes": state.total_bytes,
-        "problem": state.problem,
-        "image": committed_json(state.image) if state.image else None,
-    }
+    return reply(CommitState, backend.commit_state(image), CommitView.of)

@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
+from muster.service.view import View
 from muster.service.wire import MEDIA_TYPE, packed
 
 
@@ -38,11 +39,11 @@ class Reply:
     def __init__(self, accept: Annotated[str, Header(include_in_schema=False)] = "") -> None:
         self._wants_values = MEDIA_TYPE in accept
 
-    def __call__(self, kind: Any, value: Any, view: Callable[[Any], Any], status: int = 200) -> Response:  # noqa: ANN401
+    def __call__(self, kind: Any, value: Any, view: Callable[[Any], View], status: int = 200) -> Response:  # noqa: ANN401
         """Return the value, of type `kind`, as its view or as itself."""
         if self._wants_values:
             return JSONResponse(packed(kind, value), status, media_type=MEDIA_TYPE)
-        return JSONResponse(view(value), status)
+        return JSONResponse(view(value).as_json(), status)
 
 
 Replying = Annotated[Reply, Depends()]

@@ -6,7 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from fastapi.responses import JSONResponse
 
-from muster.service.secrets.owned import SecretName, secret_json
+from muster.service.secrets.owned import SecretName
+from muster.service.secrets.views import SecretsView, SecretView
 from muster.web.api import models
 from muster.web.api.requests import Replying
 from muster.web.caller import Backend
@@ -16,11 +17,13 @@ router = APIRouter(prefix="/secrets", tags=["secrets"])
 Name = Annotated[str, Path(description="a secret's name", max_length=255, pattern=r"^[^\x00]*$")]
 
 
-@router.get("", response_model=models.SecretsView, responses=answers(), summary="List secrets")
+@router.get("", response_model=SecretsView, responses=answers(), summary="List secrets")
 def list_secrets(backend: Backend, reply: Replying) -> Response:
     """List the names of secrets, and when each was set."""
     return reply(
-        Sequence[SecretName], backend.secrets.names(), lambda names: {"items": [secret_json(name) for name in names]}
+        Sequence[SecretName],
+        backend.secrets.names(),
+        lambda names: SecretsView(items=[SecretView.of(name) for name in names]),
     )
 
 

@@ -1,20 +1,27 @@
 """`/api/v1/sessions`: submit, list, show, explain, hold, end."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
 
 from muster.core.model.session import Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.local_backend import LocalBackend
 from muster.service.questions.details import Details
 from muster.service.questions.dry_run import DryRun
-from muster.service.questions.views import answer_json, details_json, why_json
+from muster.service.questions.views import DetailsView, DryRunView, WhyView
 from muster.service.questions.why import Why
 from muster.service.sessions.commands import Submitted
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter, SessionListPage
-from muster.service.sessions.views import session_json, story_json
+from muster.service.sessions.views import (
+    SessionListView,
+    SessionsView,
+    SessionView,
+    StoryLineView,
+    StoryView,
+    SubmittedView,
+    WaitView,
+)
 from muster.web.api import models
 from muster.web.api.requests import Body, Replying, note_owner, note_sessions
 from muster.web.caller import Backend
@@ -35,7 +42,7 @@ Sort = Literal["submitted", "-submitted", "name", "-name", "owner", "-owner", "s
                "resource_group", "-resource_group"]  # fmt: skip
 
 
-@router.get("", response_model=models.SessionList, responses=answers(422), summary="List sessions")
+@router.get("", response_model=SessionListView, responses=answers(422), summary="List sessions")
 def list_sessions(
     backend: Backend,
     reply: Replying,
@@ -60,14 +67,14 @@ def list_sessions(
         name_contains=name_contains,
     )
     page = ListPageRequest(limit, sort.removeprefix("-"), descending=sort.startswith("-"))
-    return reply(SessionListPage, backend.page(filtered, page, cursor), _page_json)
+    return reply(SessionListPage, backend.page(filtered, page, cursor), _page_view)
 
 
 @router.post(
     "",
     status_code=201,
-    response_model=models.SubmittedView,
-    responses=answers(409, 422) | {200: {"description": "It was done before", "model": models.SubmittedView}},
+    response_model=SubmittedView,
+    responses=answers(409, 422) | {200: {"description": "It was done before", "model": SubmittedView}},
     openapi_extra=_SPEC,
     summary="Submit sessions",
 )
@@ -100,12 +107,12 @@ def submit(
     note_owner(request, owner)
     done = backend.submit(spec, owner, count, idempotency_key)
     note_sessions(request, list(done.sessions))
-    return reply(Submitted, done, _submitted_json, 200 if done.again else 201)
+    return reply(Submitted, done, _submitted_view, 200 if done.again else 201)
 
 
 @router.post(
     "/dry-run",
-    response_model=models.DryRunView,
+    response_model=DryRunView,
     responses=answers(409, 422),
     openapi_extra=_SPEC,
     summary="Forecast a submit",
@@ -120,15 +127,15 @@ def dry_run(
 ) -> Response:
     """Forecast a submit, and change nothing: where it would start now, or why not and what would help."""
     forecast = backend.dry_run(spec, owner, count)
-    return reply(DryRun, forecast, lambda dry: {"items": [answer_json(answer) for answer in dry.answers]})
+    return reply(DryRun, forecast, lambda dry: DryRunView.of(dry.answers))
 
 
-@router.get("/{session}", response_model=models.SessionView, responses=answers(404, 409), summary="Show a session")
+@router.get("/{session}", response_model=DetailsView, responses=answers(404, 409), summary="Show a session")
 def show(backend: Backend, reply: Replying, session: Reference) -> Response:
-    return reply(Details, backend.details(session), details_json)
+    return reply(Details, backend.details(session), DetailsView.of_details)
 
 
-@router.get("/{session}/why", response_model=models.WhyView, responses=answers(404, 409, 422))
+@router.get("/{session}/why", response_model=WhyView, responses=answers(404, 409, 422))
 def why(
     backend: Backend,
     reply: Replying,
@@ -137,23 +144,23 @@ def why(
     what_if: Annotated[bool, Query(description="also the smallest changes that would let it start now")] = False,
 ) -> Response:
     """Explain why the session waits, or why it ended."""
-    return reply(Why, backend.why(session, what_if=what_if), why_json)
+    return reply(Why, backend.why(session, what_if=what_if), WhyView.of)
 
 
-@router.get("/{session}/events", response_model=models.StoryView, responses=answers(404, 409))
-def events(backend: Backend, session: Reference) -> Response:
+@router.get("/{session}/events", responses=answers(404, 409))
+def events(backend: Backend, session: Reference) -> StoryView:
     """List the session's story, a line for each change."""
     found = backend.find(session)
-    return JSONResponse({"items": [story_json(line) for line in backend.story(found.id)]})
+    return StoryView(items=[StoryLineView.of(line) for line in backend.story(found.id)])
 
 
-@router.delete("/{session}", response_model=models.SessionsView, responses=answers(404, 409))
+@router.delete("/{session}", response_model=SessionsView, responses=answers(404, 409))
 def end(request: Request, backend: Backend, reply: Replying, session: Reference) -> Response:
     """Terminate the session."""
     return _changed(request, reply, backend.terminate([session]))
 
 
-@router.post("/{action}", response_model=models.SessionsView, responses=answers(404, 409, 422))
+@router.post("/{action}", response_model=SessionsView, responses=answers(404, 409, 422))
 def change(
     request: Request,
     backend: Backend,
@@ -165,13 +172,13 @@ def change(
     return _changed(request, reply, _change(backend, action, references.sessions))
 
 
-@router.post("/{session}/rename", response_model=models.SessionView, responses=answers(404, 409, 422))
+@router.post("/{session}/rename", response_model=SessionView, responses=answers(404, 409, 422))
 def rename(
     request: Request, backend: Backend, reply: Replying, session: Reference, body: models.RenameRequest
 ) -> Response:
     renamed = backend.rename(session, body.name)
     note_sessions(request, [renamed])
-    return reply(Session, renamed, session_json)
+    return reply(Session, renamed, SessionView.of)
 
 
 def _change(backend: LocalBackend, action: str, references: list[str]) -> list[Session]:
@@ -190,17 +197,17 @@ def _change(backend: LocalBackend, action: str, references: list[str]) -> list[S
 
 def _changed(request: Request, reply: Replying, sessions: list[Session]) -> Response:
     note_sessions(request, sessions)
-    return reply(list[Session], sessions, lambda changed: {"items": [session_json(session) for session in changed]})
+    return reply(list[Session], sessions, SessionsView.of)
 
 
-def _page_json(page: SessionListPage) -> dict[str, Any]:
-    items = [session_json(session) for session in page.sessions]
-    return {"items": items, "next_cursor": page.cursor, "total": page.total}
+def _page_view(page: SessionListPage) -> SessionListView:
+    items = [SessionView.of(session) for session in page.sessions]
+    return SessionListView(items=items, next_cursor=page.cursor, total=page.total)
 
 
-def _submitted_json(done: Submitted) -> dict[str, Any]:
-    return {
-        "items": [session_json(session) for session in done.sessions],
-        "impossible": {key: wait.as_dict() for key, wait in done.impossible.items()},
-        "again": done.again,
-    }
+def _submitted_view(done: Submitted) -> SubmittedView:
+    return SubmittedView(
+        items=[SessionView.of(session) for session in done.sessions],
+        impossible={key: WaitView.of(wait, wait.position) for key, wait in done.impossible.items()},
+        again=done.again,
+    )

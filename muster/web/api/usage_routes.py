@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from muster.service.usage.reports import Report, point_or_ago, report_json, report_keys
-from muster.web.api import models
+from muster.service.usage.reports import Report, point_or_ago, report_keys
+from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView
 from muster.web.api.requests import Replying
 from muster.web.caller import Backend
 from muster.web.problems import answers
@@ -21,7 +21,7 @@ Named = Annotated[list[Text], Query(description="all running sessions if none is
 _INTERVAL_S = 2.0
 
 
-@router.get("/report", response_model=models.ReportView, responses=answers(422), summary="Show usage over a time")
+@router.get("/report", response_model=ReportView, responses=answers(422), summary="Show usage over a time")
 def report(
     backend: Backend,
     reply: Replying,
@@ -36,10 +36,10 @@ def report(
     now = time.time()
     begins = None if since is None else point_or_ago(since, now, "since")
     ends = None if until is None else point_or_ago(until, now, "until")
-    return reply(Report, backend.report(begins, ends, report_keys(by), user, project), report_json)
+    return reply(Report, backend.report(begins, ends, report_keys(by), user, project), ReportView.of)
 
 
-@router.get("/use", response_model=models.UsesView, responses=answers(404, 409, 422), summary="Show current usage")
+@router.get("/use", response_model=CurrentUsagesView, responses=answers(404, 409, 422), summary="Show current usage")
 def use(
     backend: Backend,
     reply: Replying,
@@ -47,7 +47,11 @@ def use(
     session: Named = [],  # noqa: B006
 ) -> Response:
     """The current usage of each kernel of the caller's running sessions, as in `muster top`."""
-    from muster.service.usage.live import KernelNow, kernel_now_json  # noqa: PLC0415 - the Docker SDK loads slowly
+    from muster.service.usage.live import KernelNow  # noqa: PLC0415 - the Docker SDK loads slowly
 
     sample = next(iter(backend.looks(session, _INTERVAL_S, once=True)))
-    return reply(list[KernelNow], list(sample), lambda found: {"items": [kernel_now_json(now) for now in found]})
+    return reply(
+        list[KernelNow],
+        list(sample),
+        lambda found: CurrentUsagesView(items=[CurrentUsageView.of(now) for now in found]),
+    )

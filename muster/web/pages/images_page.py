@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Response
 
 from muster.core.values.slots import Slots, format_bytes, format_slots
+from muster.service.images.views import CommittedImageView, ImageView, MinimumView
 from muster.web.viewer import CurrentViewer
 
 router = APIRouter(include_in_schema=False)
@@ -32,7 +32,7 @@ class VersionRow:
     is_site_default: bool
     users: Sequence[str]
     projects: Sequence[str]
-    made: Mapping[str, Any] | None
+    made: CommittedImageView | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,44 +52,42 @@ def images(viewer: CurrentViewer) -> Response:
     return viewer.page("images.html", images=catalog_images(listed), agents=agents)
 
 
-def catalog_images(listed: Sequence[Mapping[str, Any]]) -> list[CatalogImage]:
+def catalog_images(listed: Sequence[ImageView]) -> list[CatalogImage]:
     """Return the images in the catalog's order, with the versions of one name together."""
-    order = {name: number for number, name in enumerate(dict.fromkeys(image["name"] for image in listed))}
-    ordered = sorted(listed, key=lambda image: order[image["name"]])
+    order = {name: number for number, name in enumerate(dict.fromkeys(image.name for image in listed))}
+    ordered = sorted(listed, key=lambda image: order[image.name])
     found = []
-    for name, group in groupby(ordered, key=lambda image: str(image["name"])):
+    for name, group in groupby(ordered, key=lambda image: image.name):
         versions = list(group)
-        described = next((image for image in versions if image["is_default_version"]), versions[0])
+        described = next((image for image in versions if image.is_default_version), versions[0])
         found.append(
-            CatalogImage(
-                name, described["description"], described["labels"], [_version_row(image) for image in versions]
-            )
+            CatalogImage(name, described.description, described.labels, [_version_row(image) for image in versions])
         )
     return found
 
 
-def _version_row(image: Mapping[str, Any]) -> VersionRow:
-    image_name = image["name"] if image["is_default_version"] else f"{image['name']}:{image['version']}"
-    size = image["size_bytes"]
+def _version_row(image: ImageView) -> VersionRow:
+    image_name = image.name if image.is_default_version else f"{image.name}:{image.version}"
+    size = image.size_bytes
     return VersionRow(
-        version=image["version"],
+        version=image.version,
         image_name=image_name,
         launch=f"/launch?{urlencode({'image': image_name})}",
-        aliases=image["aliases"],
-        reference=image["reference"],
-        architecture=image["architecture"] or "any",
-        needs=_needs(image["minimum"]),
+        aliases=image.aliases,
+        reference=image.reference,
+        architecture=image.architecture or "any",
+        needs=_needs(image.minimum),
         size="-" if size is None else format_bytes(size),
-        held_by=image["agents"],
-        builds=len(image["image_ids"]),
-        is_default=image["is_default_version"],
-        is_site_default=image["default"],
-        users=image["users"],
-        projects=image["projects"],
-        made=image["committed"],
+        held_by=image.agents,
+        builds=len(image.image_ids),
+        is_default=image.is_default_version,
+        is_site_default=image.default,
+        users=image.users,
+        projects=image.projects,
+        made=image.committed,
     )
 
 
-def _needs(minimum: Mapping[str, int]) -> str:
-    slots = Slots(minimum["cpu_milli"], minimum["mem_bytes"], minimum["fgpu_milli"], minimum["gpu"])
+def _needs(minimum: MinimumView) -> str:
+    slots = Slots(minimum.cpu_milli, minimum.mem_bytes, minimum.fgpu_milli, minimum.gpu)
     return format_slots(slots) if slots != Slots() else "-"

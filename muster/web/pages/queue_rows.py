@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from muster.core.model.plan import Wait, WaitCode
 from muster.core.model.session import Session
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.whatif.explain import HOPELESS, Surroundings, code_text, explain
 from muster.core.whatif.start_estimate import start_told
 from muster.service.questions.queue import VisibleQueue

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Request, Response
 from muster.core.model.session import Session
 from muster.core.values.moment import timestamp
 from muster.service.sessions.live import LiveChange
-from muster.service.sessions.views import session_json
+from muster.service.sessions.views import SessionView
 from muster.web.caller import Backend
 from muster.web.problems import answers
 from muster.web.streams.subscribers import event_stream
@@ -51,6 +51,6 @@ def _event(live: LiveChange, session: Session) -> str:
         "from": change.from_state,
         "to": change.to_state,
         "reason": change.reason,
-        "session": session_json(session),
+        "session": SessionView.of(session).as_json(),
     }
     return f"id: {change.id}\nevent: session\ndata: {json.dumps(data)}\n\n"

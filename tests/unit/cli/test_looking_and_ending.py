@@ -8,6 +8,7 @@ import pytest
 from muster.cli.main import _COMMANDS
 from muster.core.lifecycle import transitions
 from muster.core.model.session import Session, SessionState
+from muster.core.model.wait import Wait, WaitCode
 from muster.store.store import Store
 from tests.command_line import muster, submitted
 from tests.strategies import NOW, make_agent, placed_on
@@ -28,8 +29,9 @@ def test_ls_show_and_why_of_a_pending_session():
 
 def test_why_says_what_the_last_pass_found(store):
     session = submitted("--name", "train", "--cpu", "3")
-    wait = {"code": "busy", "message": "busy: needs 1 cpu more", "agents_considered": 2,
-            "filtered": {"lost": 1}, "exhausted": {"cpu": 2}, "nearest": None}  # fmt: skip
+    wait = Wait(
+        WaitCode.BUSY, "busy: needs 1 cpu more", agents_considered=2, filtered={"lost": 1}, exhausted={"cpu": 2}
+    )
     store.save_waits({session["id"]: wait})
     out = muster("why", "train").out
     for part in ("busy: needs 1 cpu more", "place in the queue of group default: 1", "too little free now: cpu on 2"):

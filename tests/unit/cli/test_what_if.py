@@ -2,6 +2,7 @@
 
 import pytest
 
+from muster.core.model.wait import Wait, WaitCode
 from muster.store.store import Store
 from tests.command_line import muster, nothing_queued, submitted
 from tests.strategies import make_agent
@@ -126,7 +127,7 @@ def test_why_what_if_is_for_sessions_that_wait():
 def test_why_names_the_place_in_the_queue_and_those_ahead(store: Store):
     first = submitted("--name", "prep", "--hold")
     session = submitted("--name", "train", "--after", "prep")
-    wait = {"code": "dependency", "message": "it starts after prep", "waits_for": [first["id"]]}
+    wait = Wait(WaitCode.DEPENDENCY, "it starts after prep", waits_for=(first["id"],))
     store.save_waits({session["id"]: wait})
     lines = muster("why", "train").out.splitlines()
     assert lines[0] == "train is PENDING: it starts after prep"

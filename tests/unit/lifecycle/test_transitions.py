@@ -12,6 +12,7 @@ from muster.core.model.agent import Agent, AgentState
 from muster.core.model.plan import Plan, Preemption, Waits
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import IllegalTransitionError
 from tests.strategies import NOW, STATES, make_agent, make_session, placed_on, snapshots
@@ -89,14 +90,14 @@ def test_a_session_that_is_to_be_queued_again_can_still_be_ended():
 
 
 def test_a_pending_session_is_held_and_released_by_name_and_both_are_told():
-    session = make_session(wait={"code": "busy"})
+    session = make_session(wait=Wait(WaitCode.BUSY, "busy"))
     held = transitions.hold(session, "eve", NOW)
     assert (held.from_state, held.to_state, held.reason) == (S.PENDING, S.PENDING, "held by eve")
     assert held.in_story
-    assert (held.session, held.expects) == ({"held_by": "eve", "wait": {}}, {"held_by": None})
+    assert (held.session, held.expects) == ({"held_by": "eve", "wait": None}, {"held_by": None})
     released = transitions.release(replace(session, held_by="eve"), "ada", NOW)
     assert (released.to_state, released.reason) == (S.PENDING, "released by ada")
-    assert (released.session, released.expects) == ({"held_by": None, "wait": {}}, {"held_by": "eve"})
+    assert (released.session, released.expects) == ({"held_by": None, "wait": None}, {"held_by": "eve"})
 
 
 @pytest.mark.parametrize("state", sorted(set(S) - {S.PENDING}))
@@ -160,7 +161,7 @@ def test_each_placement_of_a_plan_becomes_one_event(snapshot):
 def test_a_launch_has_its_own_generation_and_is_no_attempt_yet(session, said):
     event = transitions.launch(session, 8, "key", NOW)
     assert (event.to_state, event.reason) == (S.PREPARING, said)
-    assert event.session == {"generation": 8, "public_key": "key", "step": LaunchStep.STARTING, "progress": {}}
+    assert event.session == {"generation": 8, "public_key": "key", "step": LaunchStep.STARTING, "progress": ()}
 
 
 def test_a_pull_names_the_images_and_the_agents_that_lack_them():

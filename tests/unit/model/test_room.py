@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from muster.core.model.plan import WaitCode
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import WaitCode
 from muster.core.scheduling.placement.corner import packing
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.slots import Slots

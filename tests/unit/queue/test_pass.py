@@ -37,12 +37,12 @@ def test_one_pass_takes_a_session_from_the_queue_to_running(node, agent):
 def test_a_session_that_waits_starts_when_another_ends(node):
     first, second = node.submit(cpu=3), node.submit(cpu=3)
     assert node.run().waiting == 1
-    assert node.session(second).wait["code"] == "busy"
+    assert node.session(second).wait.code == "busy"
     node.end(first)
     node.run()
     node.run()
     assert (node.state(first), node.state(second)) == (S.TERMINATED, S.RUNNING)
-    assert node.session(second).wait == {}
+    assert node.session(second).wait is None
 
 
 def test_a_batch_session_ends_with_its_command_and_leaves_its_log(node, agent):
@@ -104,7 +104,7 @@ def test_a_launch_that_fails_now_is_tried_again_and_may_succeed(node, agent):
     assert node.session(session).agents == ()
     assert (agent.containers, agent.networks) == ({}, {})
     node.run()
-    assert node.session(session).wait["code"] == "retry"
+    assert node.session(session).wait.code == "retry"
     node.now += 60
     node.run()
     assert node.state(session) is S.RUNNING
@@ -185,7 +185,7 @@ def test_an_agent_whose_module_fails_has_failed_the_launch_and_gets_no_other_unt
     assert failed.attempts == 1
     node.now += 60
     node.run()
-    assert node.session(session).wait["filtered"] == {"unreachable": 1}
+    assert node.session(session).wait.filtered == {"unreachable": 1}
     agent.module_fails = ""
     node.run()
     assert node.state(session) is S.RUNNING

@@ -81,8 +81,8 @@ def test_an_unreachable_agent_gets_no_new_sessions(node, agents):
     session = node.submit()
     node.run()
     wait = node.session(session).wait
-    assert wait["filtered"] == {"unreachable": 3}
-    assert "takes sessions now (3 unreachable)" in str(wait["message"])
+    assert wait.filtered == {"unreachable": 3}
+    assert "takes sessions now (3 unreachable)" in wait.message
     agents[2].reachable = True
     node.run()
     assert node.session(session).agents == ("a3",)

@@ -29,8 +29,8 @@ def test_a_drained_agent_gets_nothing_new_until_it_is_resumed(node):
     node.run()
     assert (node.session(large).agents, node.state(small)) == (("a2",), S.PENDING)
     wait = node.session(small).wait
-    assert wait["filtered"] == {"drained": 1}
-    assert "not asked: 1 drained" in str(wait["message"])
+    assert wait.filtered == {"drained": 1}
+    assert "not asked: 1 drained" in wait.message
     node.store.resume_agent("a1")
     node.run(observe=False)
     assert node.session(small).agents == ("a1",)

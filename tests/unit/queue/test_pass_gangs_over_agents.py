@@ -131,7 +131,7 @@ def test_without_a_manager_a_gang_that_needs_several_agents_waits_and_says_so(no
     session = gang(node)
     node.run()
     assert node.state(session) is S.PENDING
-    assert "no swarm manager answers" in str(node.session(session).wait["message"])
+    assert "no swarm manager answers" in node.session(session).wait.message
     agents[1].reachable = True
     node.run()
     assert node.state(session) is S.RUNNING

@@ -3,7 +3,7 @@
 import pytest
 
 from muster.core.lifecycle.transitions import MAX_LAUNCHES
-from muster.core.model.session import LaunchStep, Result, SessionState
+from muster.core.model.session import LaunchStep, PullProgress, Result, SessionState
 from muster.core.values.errors import ImageError
 from tests.simulated_control_node import an_agent
 
@@ -49,14 +49,14 @@ def test_a_pull_shows_its_progress_and_delays_nobody_else(node, agents):
     node.go_on_until(lambda: node.session(session).progress)
     waiting = node.session(session)
     assert (waiting.state, waiting.step) == (S.PREPARING, LaunchStep.PULLING)
-    (pull,) = waiting.progress["pulls"]
-    assert pull == {"agent": "a1", "image": IMAGE, "done_bytes": 1, "total_bytes": 2}
+    (pull,) = waiting.progress
+    assert pull == PullProgress("a1", IMAGE, 1, 2)
     other = node.submit()
     node.go_on_until(lambda: node.state(other) is S.RUNNING)
     assert (node.session(other).agents, node.session(session).step) == (("a1",), LaunchStep.PULLING)
     node.gateway.let_go.set()
     node.go_on_until(lambda: node.state(session) is S.RUNNING)
-    assert (node.session(session).step, node.session(session).progress) == (None, {})
+    assert (node.session(session).step, node.session(session).progress) == (None, ())
 
 
 def test_a_pull_that_can_never_succeed_is_an_error(node, agents):
@@ -74,7 +74,7 @@ def test_a_pull_that_fails_now_is_tried_again(node, agents):
     session = node.submit(image=IMAGE)
     node.run()
     assert (node.state(session), node.session(session).attempts) == (S.PENDING, 1)
-    assert node.session(session).wait["code"] == "retry"
+    assert node.session(session).wait.code == "retry"
     agents[0].pull_fails = None
     node.now += 60
     node.run()

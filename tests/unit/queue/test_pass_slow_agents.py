@@ -82,7 +82,7 @@ def test_a_session_that_was_placed_on_an_agent_is_taken_back_once_that_is_slow(n
     taken_back = node.session(sessions[0])
     assert (taken_back.state, taken_back.agents) == (S.PENDING, ())
     assert taken_back.reason == "agent a1 is slow to answer"
-    assert taken_back.wait["filtered"] == {"slow": 1}
+    assert taken_back.wait.filtered == {"slow": 1}
     let_go(node)
     node.run()
     assert (node.state(sessions[0]), node.session(sessions[0]).agents) == (S.RUNNING, ("a1",))

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.model.agent import AgentState
-from muster.core.model.plan import LimitHit, WaitCode
 from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import LimitHit, LimitKind, WaitCode
 from muster.core.scheduling.admission import Admission, moments
 from muster.core.scheduling.limits import pending_refusal
 from tests.strategies import NOW, make_agent, make_session, placed_on
@@ -120,7 +120,7 @@ def test_of_an_array_no_more_are_admitted_than_it_says():
         else:
             refused.append(wait)
     assert [wait.code for wait in refused] == [WaitCode.ARRAY, WaitCode.ARRAY]
-    assert refused[0].limit == LimitHit("its array", "running sessions", 3, 3, 1)
+    assert refused[0].limit == LimitHit(LimitKind.ARRAY, "", "sessions", 3, 3, 1)
     assert refused[0] is refused[1]
 
 
@@ -132,7 +132,7 @@ def test_a_limit_says_what_it_is_and_what_is_used():
     wait = refusal(make_session(1, gpu=2, cluster_size=2), running, limits=GPUS)
     assert wait.code is WaitCode.LIMIT
     assert wait.message == "limit: user ada may run 8 gpu, uses 6, this asks for 4 more"
-    assert wait.limit == LimitHit("user ada", "running gpu", 8, 6, 4)
+    assert wait.limit == LimitHit(LimitKind.USER, "ada", "gpu", 8, 6, 4)
     assert refusal(make_session(1, gpu=2), running, limits=GPUS) is None
 
 
@@ -244,10 +244,9 @@ def test_limits_are_kept_in_any_order_and_what_is_refused_would_break_one(limits
             admission.admit(session)
             placed.append(session)
             continue
-        kind, name = wait.limit.scope.rsplit(" ", 1)
-        counted = wait.limit.counts.removeprefix("running ")
-        assert (f"{kind.replace(' ', '_')}s", name, counted) in broken
-        assert wait.limit.asked == COUNTS[counted](session)
+        hit = wait.limit
+        assert (f"{hit.kind.replace(' ', '_')}s", hit.who, hit.counted) in broken
+        assert hit.requested == COUNTS[hit.counted](session)
         assert (wait.code is WaitCode.NEVER_RUNS) == bool(over(limits, [session], "running"))
     assert over(limits, placed, "running") - was_over == set()
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.model.plan import Plan, WaitCode
+from muster.core.model.plan import Plan
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import WaitCode
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
-from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+from tests.strategies import NOW, first_for, make_agent, make_session, placed_on, snapshots
 
 HOUR = 3600.0
 
@@ -61,7 +62,7 @@ def heads(snapshot: Snapshot, plan: Plan) -> list[Session]:
         for session in snapshot.pending
         if session.id in plan.waits
         and plan.waits[session.id].code is WaitCode.BUSY
-        and plan.waits[session.id].passes > session.wait.get("passes", 0)
+        and plan.waits[session.id].passes > (session.wait.passes if session.wait else 0)
     ]
 
 
@@ -116,9 +117,9 @@ def test_a_session_of_any_length_passes_where_the_head_leaves_room_for_both():
 
 def test_without_time_limits_others_pass_until_the_head_has_waited_its_passes():
     runs, small = running(1, cpu=3), make_session(3, cpu=1)
-    waited = make_session(2, cpu=4, wait={"passes": 1})
+    waited = make_session(2, cpu=4, wait=first_for(1))
     assert decided(runs, waited, small, passes=3)[1] == ["s3"]
-    patient = make_session(2, cpu=4, wait={"passes": 2})
+    patient = make_session(2, cpu=4, wait=first_for(2))
     plan, started = decided(runs, patient, small, passes=3)
     assert started == []
     assert plan.waits[patient.id].passes == 3
@@ -138,14 +139,14 @@ def test_a_stream_of_small_sessions_does_not_starve_a_large_one(passes):
         after = committed(snapshot, plan)
         if any(session.id == large.id and session.state is SessionState.RUNNING for session in after):
             return
-        large = replace(large, wait=plan.waits[large.id].as_dict())
+        large = replace(large, wait=plan.waits[large.id])
         small = [session for session in after if session.state is SessionState.RUNNING][1:]
     assert passes <= 7
 
 
 def test_a_head_that_no_agent_can_hold_now_stops_nobody():
     gone = replace(make_agent("a2", cpus=64), drain_reason="disks")
-    wants, small = make_session(1, cpu=32, wait={"passes": 99}), make_session(2)
+    wants, small = make_session(1, cpu=32, wait=first_for(99)), make_session(2)
     plan = schedule(Snapshot((make_agent(cpus=4), gone), (wants, small), NOW))
     assert [placement.session_id for placement in plan.placements] == [small.id]
     assert plan.waits[wants.id].code is WaitCode.BUSY

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.model.agent import Agent, AgentState
-from muster.core.model.plan import WaitCode
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import WaitCode
 from muster.core.scheduling.admission import Admission
 from tests.strategies import NOW, make_agent, make_session, placed_on
 

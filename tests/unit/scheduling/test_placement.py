@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.model.agent import Agent, AgentState
-from muster.core.model.plan import WaitCode
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, agents, make_agent, make_session, some_arrangement_exists
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from hypothesis import given
 
-from muster.core.model.plan import Plan, WaitCode
+from muster.core.model.plan import Plan
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 

@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.model.agent import Agent, AgentState
-from muster.core.model.plan import Plan, WaitCode
+from muster.core.model.plan import Plan
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.slots import SLOT_NAMES
+from muster.store.sessions.waits import wait_from, wait_row
 from tests.strategies import (
     NOW,
     Ledger,
@@ -344,4 +346,4 @@ def test_a_wait_can_be_stored_as_json():
     known = (make_agent(), replace(make_agent("a2"), drain_reason="disks"))
     session = make_session(1, cpu=8)
     wait = schedule(Snapshot(known, (session,), NOW, frozenset({"a1"}))).waits[session.id]
-    assert json.loads(json.dumps(wait.as_dict()))["filtered"] == {"drained": 1, "slow": 1}
+    assert wait_from(json.loads(json.dumps(wait_row(wait)))).filtered == {"drained": 1, "slow": 1}

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.model.agent import AgentState
-from muster.core.model.plan import WaitCode
 from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 

@@ -8,11 +8,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from muster.core.model.agent import Agent, AgentState
-from muster.core.model.plan import WaitCode
 from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.counterfactual import what_would_help, would_start
 from muster.core.whatif.hypothesis import Suggestion

@@ -1,13 +1,12 @@
 """What `muster why` says of each reason to wait."""
 
-import json
 from collections.abc import Sequence
 
 import pytest
 
-from muster.core.model.plan import LimitHit, NearestMiss, Wait, WaitCode
 from muster.core.model.session import Allocation, GpuShare
-from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where, start_text, stored_wait
+from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitCode
+from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where, start_text
 from tests.strategies import NOW, make_session
 
 C = WaitCode
@@ -42,11 +41,11 @@ EXAMPLES = [
     (Wait(C.BEGIN, "begins later", until=NOW + 7200), ["not before: T+7200 (in 2h)"]),
     (Wait(C.DEPENDENCY, "waits for others", waits_for=("id-1", "id-9")), ["waits for: prep (RUNNING), id-9"]),
     (
-        Wait(C.LIMIT, "limit: …", limit=LimitHit("user ada", "running mem", 8 * G, 6 * G, 4 * G)),
+        Wait(C.LIMIT, "limit: …", limit=LimitHit(LimitKind.USER, "ada", "mem", 8 * G, 6 * G, 4 * G)),
         ["limit of user ada, running mem: 8G; now 6G, it asks for 4G"],
     ),
-    (Wait(C.ARRAY, "8 of its array run", limit=LimitHit("array", "running sessions", 8, 8, 1)),
-     ["limit of array, running sessions: 8; now 8, it asks for 1"]),
+    (Wait(C.ARRAY, "8 of its array run", limit=LimitHit(LimitKind.ARRAY, "", "sessions", 8, 8, 1)),
+     ["limit of its array, running sessions: 8; now 8, it asks for 1"]),
     (Wait(C.WINDOW, "maintenance", until=NOW + 60), ["not before: T+60 (in 1m)"]),
     (
         Wait(C.PREEMPTING, "starts when others have gone", waits_for=tuple(f"id-{n}" for n in range(1, 9))),
@@ -67,20 +66,6 @@ def test_every_reason_is_explained(wait: Wait, expected: Sequence[str]):
 
 def test_there_is_an_example_of_every_code():
     assert {wait.code for wait, _ in EXAMPLES} == set(WaitCode)
-
-
-@pytest.mark.parametrize("wait", [wait for wait, _ in EXAMPLES], ids=str)
-def test_what_is_stored_is_read_again(wait: Wait):
-    assert stored_wait(json.loads(json.dumps(wait.as_dict()))) == wait
-
-
-def test_no_pass_has_looked_at_a_new_session():
-    assert stored_wait({}) is None
-
-
-def test_a_wait_of_an_older_pass_is_explained_as_far_as_it_goes():
-    wait = stored_wait({"code": "busy", "message": "busy", "unheard_of": 1})
-    assert wait == Wait(C.BUSY, "busy")
 
 
 def test_no_place_is_told_of_a_session_that_is_about_to_start():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.model.plan import Wait, WaitCode
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.whatif.explain import HOPELESS, Surroundings
 from muster.core.whatif.start_estimate import start_told
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from muster.core.model.plan import NearestMiss
+from muster.core.model.wait import NearestMiss
 from muster.core.scheduling.placement.columns import (
     CAPACITY,
     CPU,

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from muster.core.usage.report import Line, Totals
 from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_bytes
-from muster.service.usage.views import AMOUNTS, line_json
+from muster.service.usage.views import AMOUNTS, line_fields
 from muster.web.drawing.plots import HOURS, Bar, bar_plot
 from muster.web.pages.usage.query import COLUMNS, UsageQuery
 
@@ -75,7 +75,7 @@ def csv_of(lines: Sequence[Line], query: UsageQuery) -> str:
     writer = csv.DictWriter(out, [*query.by, *AMOUNTS], lineterminator="\r\n")
     writer.writeheader()
     for line in in_order(lines, query):
-        writer.writerow({name: _cell(value) for name, value in line_json(line, query.by).items()})
+        writer.writerow({name: _cell(value) for name, value in line_fields(line, query.by).items()})
     return out.getvalue()
 
 

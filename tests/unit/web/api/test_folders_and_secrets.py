@@ -9,7 +9,7 @@ from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.folders import MountedFolder
 from muster.core.model.token import Scope
 from muster.service.folders import folders
-from muster.web.api import models
+from muster.service.folders.views import MeasuredFolderView
 from tests.strategies import make_agent, make_session
 from tests.unit.web.api.test_api import submitted
 
@@ -59,7 +59,7 @@ def test_a_folder_is_made_shown_listed_and_removed(caller, service, asked_agents
     ada = caller("ada")
     made = ada.post(FOLDERS, json={"name": "data", "quota_bytes": 1 << 30})
     assert made.status_code == 201, made.text
-    told = models.FolderView.model_validate(made.json())
+    told = MeasuredFolderView.model_validate(made.json())
     assert (told.owner, told.quota_bytes, told.used_bytes, told.problems) == ("ada", 1 << 30, 5, {})
     assert ada.post(FOLDERS, json={"name": "data"}).json()["type"] == "urn:muster:name-taken"
     listed = ada.get(FOLDERS).json()

@@ -3,6 +3,7 @@
 import pytest
 
 from muster.core.model.token import Scope
+from muster.core.model.wait import Wait, WaitCode
 from muster.service.sessions.live import LiveChanges
 from tests.strategies import make_agent, placed_on
 from tests.unit.web.api.test_api import SESSIONS, SMALL, submitted
@@ -51,7 +52,7 @@ def test_why_a_session_waits_names_nobody_elses_wherever_it_is_told(caller, hers
     ada, root = caller("ada"), caller("root", Scope.ADMIN)
     mine = submitted(ada, name="mine")
     message = "session private-work of eve is ahead"
-    service.store.save_waits({mine["id"]: {"code": "behind", "message": message, "waits_for": [hers["id"]]}})
+    service.store.save_waits({mine["id"]: Wait(WaitCode.BEHIND, message, waits_for=(hers["id"],))})
     for path in ("", "/mine", "/mine/why"):
         told = ada.get(f"{SESSIONS}{path}").text
         assert "private-work" not in told, path

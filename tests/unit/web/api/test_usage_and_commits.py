@@ -12,9 +12,10 @@ from muster.core.values.errors import ImageError
 from muster.engine.commit import Made
 from muster.service.images import commits
 from muster.service.images.commits_under_way import CommitsUnderWay
+from muster.service.images.views import CommitView
 from muster.service.usage import looks
 from muster.service.usage.live import KernelNow
-from muster.web.api import models
+from muster.service.usage.views import ReportView
 from tests.strategies import make_agent, make_session, placed_on
 
 HOUR = 3600.0
@@ -40,7 +41,7 @@ def test_a_user_is_told_his_own_use_and_an_administrator_everybodys(caller, runn
     running(1, "ada", "vision")
     running(2, "eve")
     ada, root = caller("ada"), caller("root", Scope.ADMIN)
-    report = models.ReportView.model_validate(ada.get("/api/v1/report").json())
+    report = ReportView.model_validate(ada.get("/api/v1/report").json())
     assert (report.by, [line["user"] for line in report.lines]) == (["user"], ["ada"])
     assert report.lines[0]["sessions"] == 1
     assert report.lines[0]["cpu_hours_allocated"] > 0
@@ -137,7 +138,7 @@ def reached(client, state):
     while (told := client.get(f"/api/v1/commits/{IMAGE}").json())["state"] != state:
         assert time.monotonic() < deadline, told
         time.sleep(0.01)
-    return models.CommitView.model_validate(told)
+    return CommitView.model_validate(told)
 
 
 def begun(client, session="of-ada", **wanted):
@@ -156,7 +157,7 @@ def test_a_commit_is_begun_watched_and_found_in_the_catalog(caller, running, eng
     assert ada.get("/api/v1/images/lab/train").status_code == 404
     engine.goes_on.set()
     told = reached(ada, "made")
-    assert told.image["session"] == {"id": session.id, "name": "of-ada", "kernel": "main1"}
+    assert told.image.session.as_json() == {"id": session.id, "name": "of-ada", "kernel": "main1"}
     (known,) = ada.get("/api/v1/images/lab/train").json()["items"]
     assert known["committed"] == told.image
     assert known["committed"]["message"] == "with results"
@@ -195,7 +196,7 @@ def test_a_commit_that_another_process_makes_is_still_making(caller, running, en
     monkeypatch.setattr(service.service, "_under_way", CommitsUnderWay())
     assert reached(ada, "making").total_bytes == 0
     engine.goes_on.set()
-    assert reached(ada, "made").image["author"] == "ada"
+    assert reached(ada, "made").image.author == "ada"
     service.store.images.forget("lab/train", "2")
     assert ada.get(f"/api/v1/commits/{IMAGE}").status_code == 404
 

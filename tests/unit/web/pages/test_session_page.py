@@ -9,6 +9,7 @@ import pytest
 from muster.core.images.committed import CommittedImage
 from muster.core.model.session import Allocation, GpuShare, LaunchStep, Result, SessionState
 from muster.core.model.token import Scope
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import NameTakenError
 from muster.engine.container_usage import LiveUse
 from muster.service.images.commits_under_way import CommitState
@@ -216,8 +217,8 @@ def test_it_says_why_it_waits_and_what_would_help_without_naming_others(browser,
     service.store.save_agents([make_agent("a1", cpus=2, mem_bytes=4 << 30)])
     hers = placed_on(make_session(1, name="secret-project", cpu=2), "a1")
     add(replace(hers, owner="eve"))
-    wait = {"code": "behind", "message": "session secret-project of eve is ahead", "waits_for": [new_id(1)],
-            "exhausted": {"cpu": 1}, "agents_considered": 1}  # fmt: skip
+    message = "session secret-project of eve is ahead"
+    wait = Wait(WaitCode.BEHIND, message, waits_for=(new_id(1),), exhausted={"cpu": 1}, agents_considered=1)
     mine = make_session(2, name="mine", cpu=2, wait=wait)
     service.store.add([mine])
     service.store.save_waits({mine.id: wait})

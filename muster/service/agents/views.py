@@ -1,0 +1,178 @@
+"""Views of agents, their GPUs and reservations."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Self
+
+from pydantic import Field
+
+from muster.core.model.agent import AgentState, Gpu
+from muster.core.model.numa import NumaNode
+from muster.core.model.reservation import Reservation
+from muster.core.model.session import Session, SessionState
+from muster.service.agents.agents import AgentUse
+from muster.service.agents.gpu_map import GpuUse, HeldShare
+from muster.service.sessions.views import GpuShareView, SlotsView
+from muster.service.view import Moment, View
+
+
+class AgentSessionView(View):
+    id: str
+    name: str
+    state: SessionState
+
+    @classmethod
+    def of(cls, session: Session) -> Self:
+        return cls(id=session.id, name=session.name, state=session.state)
+
+
+class AgentView(View):
+    """An agent, as `muster agents --json` prints it."""
+
+    id: str
+    resource_group: str
+    state: AgentState
+    problem: str | None
+    capacity: SlotsView
+    free: SlotsView
+    kernels: int
+    gpus: list[Gpu]
+    fgpu_problem: str | None
+    observed_at: Moment
+    docker: dict[str, Any] | None
+    labels: dict[str, str]
+    rack: str | None
+    zone: str | None
+    numa: list[NumaNode]
+    drain: str | None = Field(description="DRAINING or DRAINED; null in service")
+    drain_reason: str | None
+    unreachable_since: Moment | None
+    sessions: list[AgentSessionView]
+
+    @classmethod
+    def of(cls, use: AgentUse, sees: Callable[[Session], bool] = lambda _session: True) -> Self:
+        """Return the view; of the sessions only those that its reader sees."""
+        agent = use.agent
+        return cls(
+            id=agent.id,
+            resource_group=agent.resource_group,
+            state=agent.state,
+            problem=agent.problem or None,
+            capacity=SlotsView.of(agent.capacity),
+            free=SlotsView.of(use.free),
+            kernels=len(use.kernels),
+            gpus=list(agent.gpus),
+            fgpu_problem=agent.fgpu_obstacle or None,
+            observed_at=agent.observed_at,
+            docker=agent.report.get("docker"),
+            labels=dict(agent.labels),
+            rack=agent.rack or None,
+            zone=agent.zone or None,
+            numa=list(agent.numa),
+            drain=use.drain or None,
+            drain_reason=agent.drain_reason,
+            unreachable_since=agent.unreachable_since,
+            sessions=[AgentSessionView.of(session) for session in use.sessions if sees(session)],
+        )
+
+
+class AgentsView(View):
+    items: list[AgentView]
+
+
+def share_view(held: HeldShare) -> GpuShareView:
+    """Return a kernel's share with what it is in bytes and in thousandths of the GPU."""
+    return GpuShareView(**_share_fields(held))
+
+
+def _share_fields(held: HeldShare) -> dict[str, Any]:
+    measured = {"mem_bytes": held.mem_bytes, "compute": held.compute, "used_bytes": held.used_bytes}
+    return asdict(held.share) | measured
+
+
+class GpuHolderView(View):
+    """A kernel's share of a GPU, with the kernel that has it."""
+
+    session_id: str
+    session: str
+    kernel_id: str
+    kernel: str
+    problem: str | None
+    uuid: str
+    amount: int = Field(description="in thousandths of a unit")
+    whole: bool
+    mem_bytes: int | None
+    compute: int | None
+    used_bytes: int | None
+
+    @classmethod
+    def of(cls, held: HeldShare) -> Self:
+        return cls(
+            session_id=held.session.id,
+            session=held.session.name,
+            kernel_id=held.kernel.id,
+            kernel=held.kernel.name,
+            problem=held.kernel.gpu_problem,
+            **_share_fields(held),
+        )
+
+
+class GpuView(View):
+    """A GPU of an agent, or a MIG instance of one, with the kernels that share it."""
+
+    agent: str
+    uuid: str
+    index: int
+    model: str
+    mem: int
+    units: int
+    numa_node: int | None
+    exclusive: bool
+    parent_uuid: str | None
+    mig_profile: str | None
+    fraction: int
+    capacity: int = Field(description="in thousandths of a unit")
+    free: int = Field(description="in thousandths of a unit")
+    mem_used: int | None
+    shares: list[GpuHolderView]
+
+    @classmethod
+    def of(cls, use: GpuUse) -> Self:
+        return cls(
+            agent=use.agent_id,
+            **asdict(use.gpu),
+            capacity=use.gpu.capacity,
+            free=use.free,
+            mem_used=use.mem_used_bytes,
+            shares=[GpuHolderView.of(held) for held in use.held],
+        )
+
+
+class GpusView(View):
+    items: list[GpuView]
+
+
+class ReservationView(View):
+    name: str
+    begins_at: Moment
+    ends_at: Moment
+    maintenance: bool
+    resource_group: str | None
+    agents: list[str]
+    users: list[str]
+    projects: list[str]
+    reason: str | None
+
+    @classmethod
+    def of(cls, reservation: Reservation) -> Self:
+        return cls(
+            name=reservation.name,
+            begins_at=reservation.begins_at,
+            ends_at=reservation.ends_at,
+            maintenance=reservation.is_maintenance,
+            resource_group=reservation.resource_group,
+            agents=sorted(reservation.agents),
+            users=sorted(reservation.users),
+            projects=sorted(reservation.projects),
+            reason=reservation.reason or None,
+        )

@@ -1,0 +1,26 @@
+"""Views of API tokens. The secret of one is no part of them."""
+
+from typing import Self
+
+from muster.core.model.token import Scope, Token
+from muster.service.view import Moment, View
+
+
+class TokenView(View):
+    name: str
+    user: str
+    scope: Scope
+    created_at: Moment
+    expires_at: Moment | None
+    last_used_at: Moment | None
+
+    @classmethod
+    def of(cls, token: Token) -> Self:
+        return cls(
+            name=token.name,
+            user=token.user,
+            scope=token.scope,
+            created_at=token.created_at,
+            expires_at=token.expires_at,
+            last_used_at=token.last_used_at,
+        )

@@ -1,0 +1,17 @@
+"""Views of the ways into a session."""
+
+from typing import Self
+
+from muster.core.model.apps import AppState, AppView
+from muster.service.view import View
+
+
+class SessionAppView(View):
+    name: str
+    port: int
+    state: AppState | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, app: AppView) -> Self:
+        return cls(name=app.app.name, port=app.app.port, state=app.state, reason=app.reason or None)
