@@ -159,7 +159,7 @@ def test_a_commit_is_begun_watched_and_found_in_the_catalog(caller, running, eng
     told = reached(ada, "made")
     assert told.image.session.as_json() == {"id": session.id, "name": "of-ada", "kernel": "main1"}
     (known,) = ada.get("/api/v1/images/lab/train").json()["items"]
-    assert known["committed"] == told.image
+    assert known["committed"] == told.image.as_json()
     assert known["committed"]["message"] == "with results"
 
 
