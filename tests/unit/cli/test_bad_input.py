@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.command_line import muster, nothing_queued, write_settings
+from tests.properties import examples
 
 
 def test_all_errors_of_a_spec_come_one_to_a_line_and_nothing_is_queued():
@@ -180,7 +181,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(suppress_health_check=[*HealthCheck], max_examples=max(60, settings.default.max_examples))
+@settings(examples(60), suppress_health_check=[*HealthCheck])
 @example(command="submit", words=["-i", "\udcff"])
 @example(command="submit", words=["-n", "\udcff"])
 @example(command="show", words=["\udcff"])

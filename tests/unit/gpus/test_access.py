@@ -15,6 +15,7 @@ from muster.core.model.room import Room
 from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
+from tests.properties import cheap
 from tests.simulated_agents import report_of
 from tests.strategies import NOW, fake_key_pair, make_agent, make_session, placed_on
 
@@ -149,6 +150,7 @@ def test_a_manifest_carries_what_a_kernel_gets(site):
     assert "gpu_uuids" not in kernel["resources"]
 
 
+@cheap
 @given(
     mem_bytes=st.integers(0, 1 << 40),
     units=st.integers(1, 1000),

@@ -10,6 +10,7 @@ from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SpecError
 from muster.core.values.slots import Slots
+from tests.properties import cheap
 
 PYTORCH = {
     "name": "pytorch",
@@ -130,6 +131,7 @@ def test_images_of_two_architectures_are_no_session():
 AMOUNTS = st.builds(Slots, *[st.integers(0, 4)] * 4)
 
 
+@cheap
 @given(least=AMOUNTS, asked=AMOUNTS)
 def test_a_kernel_has_enough_exactly_when_it_has_the_least_of_everything(least, asked):
     entry = {"name": "a", "reference": "b", "minimum": {"gpu": least.gpu, "mem": least.mem}}

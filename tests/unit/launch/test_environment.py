@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from muster.core.launch.environment import environment
 from muster.core.model.session import Session
+from tests.properties import examples
 from tests.strategies import make_session, placed_on, specs
 
 ROOT = Path(__file__).parents[3]
@@ -135,6 +136,7 @@ def test_the_port_is_the_sites():
     assert json.loads(env["TF_CONFIG"])["cluster"]["worker"] == ["main1:29500", "sub1:29500"]
 
 
+@examples(60)
 @given(specs(), st.sampled_from((("a1",), ("a1", "a2"))))
 def test_every_value_is_text_and_the_hosts_are_one_for_each_rank(spec, agent_ids):
     session = placed_on(make_session(**spec.model_dump(mode="json", exclude={"name"})), *agent_ids)

@@ -12,6 +12,7 @@ from muster.core.lifecycle.notices import undelivered
 from muster.core.model.session import GpuShare, Result, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUse, first_use, next_use
+from tests.properties import cheap
 from tests.strategies import NOW, make_agent, make_session, placed_on
 
 RULES = IdleRules(timeout_s=3600, grace_s=0, warn_before_s=600, gap_s=90)
@@ -144,6 +145,7 @@ def test_of_a_time_limit_users_are_warned_once():
     assert verdict(running(time_limit="10m"), busy, now=NOW + 599) is None
 
 
+@cheap
 @given(samples=st.lists(st.tuples(st.floats(0, 200), st.floats(0, 100), st.integers(0, 1 << 20)), min_size=1))
 def test_counters_never_shrink_and_idle_time_is_never_longer_than_what_was_seen(samples):
     session = running()

@@ -9,6 +9,7 @@ from muster.core.lifecycle import observation
 from muster.core.lifecycle.transitions import TRANSITIONS, Event
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from tests.properties import examples
 from tests.reports import reports_of
 from tests.strategies import NOW, make_session, placed_on, sessions_in_any_state
 
@@ -162,6 +163,7 @@ def test_a_launch_that_is_not_whole_is_not_adopted(facts):
     assert adopted("a1", "a2", sub1=facts) is None
 
 
+@examples(60)
 @given(sessions_in_any_state())
 def test_whatever_agents_report_the_next_state_is_legal(session):
     for differing in ({}, {"main1": None}, {"main1": exited(0)}, {"main1": exited(1)}):

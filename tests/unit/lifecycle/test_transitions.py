@@ -15,6 +15,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import IllegalTransitionError
+from tests.properties import examples
 from tests.strategies import NOW, STATES, make_agent, make_session, placed_on, snapshots
 
 S = SessionState
@@ -139,6 +140,7 @@ def preparing(step: LaunchStep, *agent_ids: str, attempts: int = 0) -> Session:
     return replace(session, step=step, attempts=attempts)
 
 
+@examples(60)
 @given(snapshots())
 def test_each_placement_of_a_plan_becomes_one_event(snapshot):
     plan = schedule(snapshot)

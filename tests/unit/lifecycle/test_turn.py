@@ -1,6 +1,6 @@
 """The queue's turn: what holds for it in any world, whatever agents answer."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.lifecycle.answer import AgentAnswer
@@ -12,13 +12,14 @@ from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.lifecycle.turn import Convergence, Observation
 from muster.core.model.session import LaunchStep
 from muster.core.model.snapshot import Snapshot
+from tests.properties import examples
 from tests.strategies import NOW, make_agent, make_session
 from tests.turn_strategies import RULES, World, agents_in, answers, facts, worlds
 
-cheap = settings(max_examples=max(50, settings.default.max_examples))
+tried = examples(50)
 
 
-@cheap
+@tried
 @given(worlds())
 def test_an_agent_is_in_one_visit_at_a_time_and_is_not_visited_again_while_in_flight(world):
     before = world.ledger.visits.in_flight
@@ -35,7 +36,7 @@ def test_an_agent_is_in_one_visit_at_a_time_and_is_not_visited_again_while_in_fl
     assert len(waiting) == len(set(waiting))
 
 
-@cheap
+@tried
 @given(worlds())
 def test_an_image_is_pulled_to_an_agent_once_at_a_time(world):
     decided = world.decide()
@@ -44,7 +45,7 @@ def test_an_image_is_pulled_to_an_agent_once_at_a_time(world):
     assert not world.ledger.pulls.under_way.keys() & set(new)
 
 
-@cheap
+@tried
 @given(worlds())
 def test_each_event_is_a_legal_transition_of_what_was_there(world):
     decided = world.decide()
@@ -58,7 +59,7 @@ def test_each_event_is_a_legal_transition_of_what_was_there(world):
     assert decided.snapshot.sessions == applied(world.snapshot, decided.events).sessions
 
 
-@cheap
+@tried
 @given(worlds())
 def test_a_second_turn_with_nothing_new_decides_nothing(world):
     settled = world.settled()
@@ -67,7 +68,7 @@ def test_a_second_turn_with_nothing_new_decides_nothing(world):
     assert again.ledger == settled.ledger
 
 
-@cheap
+@tried
 @given(worlds())
 def test_a_turn_is_the_same_each_time(world):
     """What the store refuses is thrown away: nothing but values may have come of it."""
@@ -76,7 +77,7 @@ def test_a_turn_is_the_same_each_time(world):
     assert first.ledger == second.ledger
 
 
-@cheap
+@tried
 @given(worlds())
 def test_commands_are_released_when_all_agents_have_answered_that_the_kernels_are_there(world):
     decided = world.decide()
@@ -92,7 +93,7 @@ def test_commands_are_released_when_all_agents_have_answered_that_the_kernels_ar
         assert said >= set(session.agents) or shown >= {kernel.id for kernel in session.kernels}
 
 
-@cheap
+@tried
 @given(st.integers(2, 4), st.data())
 def test_a_gang_is_released_by_the_last_of_its_agents_and_by_no_earlier_one(size, data):
     agents = tuple(make_agent(f"a{number}", cpus=1, swarm="manager") for number in range(1, size + 1))
@@ -111,7 +112,7 @@ def test_a_gang_is_released_by_the_last_of_its_agents_and_by_no_earlier_one(size
         assert world.snapshot.placed[0].step is (LaunchStep.RELEASING if place == size else LaunchStep.STARTING)
 
 
-@cheap
+@tried
 @given(worlds(), st.data())
 def test_a_fact_that_is_heard_again_changes_nothing(world, data):
     fact = data.draw(facts(world))
@@ -129,7 +130,7 @@ def same(some: Heard, other: Heard) -> bool:
     }
 
 
-@cheap
+@tried
 @given(worlds(), st.data())
 def test_the_order_in_which_agents_answer_does_not_matter(world, data):
     if not world.ledger.visits.in_flight:

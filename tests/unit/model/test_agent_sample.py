@@ -13,6 +13,7 @@ from muster.core.model.room import Room
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.usage.over_time import SPANS, span_named, use_over_time
 from muster.core.values.errors import BadInputError
+from tests.properties import cheap, examples
 from tests.reports import kernel_entry
 from tests.simulated_agents import report_of
 from tests.strategies import NOW, make_session, placed_on, snapshots
@@ -96,6 +97,7 @@ def test_gpus_are_as_busy_as_their_kernels_say():
     assert used(None, observed(0, [silent], gpus=1), "gpu") is None
 
 
+@examples(60)
 @given(snapshots())
 def test_what_is_allocated_is_what_is_not_free(snapshot):
     for agent, room in zip(snapshot.agents, snapshot.rooms, strict=True):
@@ -113,6 +115,7 @@ def test_what_is_allocated_is_what_is_not_free(snapshot):
             assert 0 <= amount.allocated <= amount.capacity * (1 + 1e-9)
 
 
+@cheap
 @given(st.lists(st.floats(0.5, 50), min_size=50, max_size=200))
 def test_there_is_one_sample_in_each_minute_of_the_clock(gaps):
     now, last, minutes = NOW, None, []
@@ -130,6 +133,7 @@ def test_a_clock_that_was_set_back_stops_no_sampling():
     assert is_due(NOW, NOW - 5000)
 
 
+@cheap
 @given(st.sampled_from(sorted(SPANS)), st.floats(1e9, 2e9), st.sets(st.integers(0, 400)))
 def test_points_are_even_and_gaps_stay_gaps(name, now, steps_ago):
     span = SPANS[name]

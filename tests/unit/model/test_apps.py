@@ -16,6 +16,7 @@ from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, NotFoundError, SettingsError, SpecError
 from muster.service.reach.apps import app_named, session_apps
 from muster.settings import Settings, load_settings
+from tests.properties import cheap
 from tests.reports import reports_of
 from tests.strategies import make_agent, make_session, placed_on
 
@@ -108,6 +109,7 @@ def test_the_url_leads_to_the_tunnel_and_holds_the_token():
     assert App("a", 80, url="https://u:{token}@127.0.0.1:{port}/").address(1, "t") == "https://u:t@127.0.0.1:1/"
 
 
+@cheap
 @given(st.text(min_size=1), st.text(min_size=1), st.sampled_from(sorted(KINDS)))
 def test_a_token_is_one_launchs_and_one_apps(key, other, name):
     assert app_token(key, name) == app_token(key, name)

@@ -20,6 +20,7 @@ from muster.core.model.folders import (
 from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.values.errors import BadInputError, SpecError
 from tests.modules.agent_code import made_folders
+from tests.properties import cheap
 from tests.strategies import NOW, make_session
 
 USERS = ("ada", "bob", "eve")
@@ -43,6 +44,7 @@ def known_folders(draw) -> list[Folder]:
     return [made(name, owner, *draw(shares)) for owner, name in keys]
 
 
+@cheap
 @given(
     known_folders(),
     st.sampled_from(USERS),
@@ -109,6 +111,7 @@ def test_a_folder_with_a_dot_is_in_its_owners_sessions_but_where_the_spec_has_so
     assert (mine.target, mine.read_only, cache.name) == (f"{HOME}/.local", True, ".cache")
 
 
+@cheap
 @given(NAMES, st.uuids())
 def test_a_folders_path_is_one_that_agents_accept(name, key):
     check_name(name)

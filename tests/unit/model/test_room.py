@@ -10,10 +10,12 @@ from muster.core.model.wait import WaitCode
 from muster.core.scheduling.placement.corner import packing
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.slots import Slots
+from tests.properties import cheap
 from tests.strategies import NOW, M, make_agent, make_session, placed_on
 
 
 @example(Slots(cpu=1), Slots())
+@cheap
 @given(
     st.builds(Slots, cpu=st.integers(0, 9), mem=st.integers(0, 9)),
     st.builds(Slots, cpu=st.integers(0, 9), mem=st.integers(0, 9)),
@@ -23,6 +25,7 @@ def test_slots_fit_exactly_when_nothing_is_beyond(wanted, room):
     assert (room + wanted) - wanted == room
 
 
+@cheap
 @given(st.lists(st.integers(1, 10), max_size=8), st.lists(st.integers(0, 10), max_size=4))
 def test_a_packing_is_found_exactly_when_there_is_one(amounts, free):
     found = packing(amounts, free)

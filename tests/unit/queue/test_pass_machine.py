@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.values.errors import AnsibleFailedError, ImageError
+from tests.properties import examples
 from tests.simulated_agents import Failing
 from tests.simulated_control_node import ControlNode, Crash, an_agent
 from tests.strategies import NOW
@@ -229,4 +229,4 @@ class Cluster(RuleBasedStateMachine):
 
 
 TestCluster = Cluster.TestCase
-TestCluster.settings = settings(max_examples=max(10, settings.default.max_examples // 2), deadline=None)
+TestCluster.settings = examples(10)

@@ -14,6 +14,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import LimitHit, LimitKind, WaitCode
 from muster.core.scheduling.admission import Admission, moments
 from muster.core.scheduling.limits import pending_refusal
+from tests.properties import examples
 from tests.strategies import NOW, make_agent, make_session, placed_on
 
 S = SessionState
@@ -229,6 +230,7 @@ def over(limits: Limits, sessions: list[Session], kind: str) -> set[tuple[str, s
     return found
 
 
+@examples(60)
 @given(limits(), queues(), st.data())
 def test_limits_are_kept_in_any_order_and_what_is_refused_would_break_one(limits, queue, data):
     placed = [session for session in queue if session.state is S.RUNNING]
@@ -251,6 +253,7 @@ def test_limits_are_kept_in_any_order_and_what_is_refused_would_break_one(limits
     assert over(limits, placed, "running") - was_over == set()
 
 
+@examples(60)
 @given(limits(), queues(), queues())
 def test_new_sessions_are_refused_exactly_where_they_break_a_limit_of_what_may_wait(limits, queue, new):
     new = [replace(session, state=S.PENDING) for session in new]

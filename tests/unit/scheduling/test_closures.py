@@ -13,6 +13,7 @@ from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.admission import Admission
+from tests.properties import examples
 from tests.strategies import NOW, make_agent, make_session, placed_on
 
 HOUR = 3600.0
@@ -90,6 +91,7 @@ def reservations(draw: st.DrawFn) -> Reservation:
     )
 
 
+@examples(60)
 @given(st.lists(reservations(), max_size=4, unique_by=lambda r: r.name), st.data())
 def test_agents_are_closed_exactly_where_a_session_could_meet_a_window_that_does_not_admit_it(windows, data):
     sessions = [

@@ -21,6 +21,7 @@ from muster.core.spec.written import written
 from muster.core.values.duration import parse_duration
 from muster.core.values.slots import parse_bytes, parse_milli
 from tests.command_line import muster
+from tests.properties import cheap, examples
 from tests.strategies import NOW, specs, texts
 
 _SUBMITTED = datetime.fromtimestamp(NOW, UTC)
@@ -111,6 +112,7 @@ def test_the_command_line_submits_the_same_spec(asked, original, count):
         assert not asked.spec["ssh_keys"]
 
 
+@examples(60)
 @given(_specs())
 def test_what_is_written_is_the_same_spec_and_names_no_default(original):
     values = written(original)
@@ -138,6 +140,7 @@ def test_a_command_line_reads_as_a_person_would_write_it():
     )
 
 
+@cheap
 @given(st.integers(0, 10**12), st.integers(0, 1 << 60), st.integers(1, 86400 * 10**8))
 def test_amounts_are_exact(milli, amount, seconds):
     assert parse_milli(written_amount(milli)) == milli

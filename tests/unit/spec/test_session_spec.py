@@ -15,6 +15,7 @@ from muster.core.spec.session_spec import HOME, MAX_KERNELS, MountSpec, RoleSpec
 from muster.core.values.duration import format_duration, parse_duration
 from muster.core.values.errors import SpecError
 from muster.core.values.slots import format_bytes, parse_bytes, parse_milli
+from tests.properties import cheap, examples
 from tests.strategies import new_id, specs
 
 GI = 1 << 30
@@ -35,12 +36,14 @@ def errors_of(**values: object) -> dict[str, str]:
     return {error.field: str(error) for error in raised.value.errors}
 
 
+@examples(60)
 @given(specs())
 def test_a_spec_is_the_same_after_a_round_trip_through_json(original):
     text = json.dumps(original.model_dump(mode="json"))
     assert validated(SessionSpec, json.loads(text)) == original
 
 
+@examples(60)
 @given(specs())
 def test_kernels_are_as_many_as_asked_and_in_rank_order(original):
     count = kernel_count(original)
@@ -344,16 +347,19 @@ def test_what_is_no_number_of_cores_is_refused(text):
         parse_milli(text)
 
 
+@cheap
 @given(st.integers(0, 10**9))
 def test_thousandths_survive_being_written(amount):
     assert parse_milli(f"{amount}m") == amount
 
 
+@cheap
 @given(st.integers(0, 1 << 50))
 def test_bytes_for_people_are_near_the_truth(amount):
     assert abs(parse_bytes(format_bytes(amount)) - amount) <= amount * 0.06
 
 
+@cheap
 @given(st.integers(1, 10**8))
 def test_a_time_for_people_reads_back_as_its_two_largest_units(seconds):
     back = parse_duration(format_duration(seconds))
@@ -373,6 +379,7 @@ def test_the_schema_describes_every_field_and_closes_every_object():
     assert references == set(schema["$defs"])
 
 
+@examples(60)
 @given(specs())
 def test_the_schema_accepts_what_a_spec_is_written_as(original):
     """By hand, as far as types go: the full check would take a library that Muster does not need."""

@@ -9,6 +9,7 @@ from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.spec.startup import MAX_BOOTSTRAP_BYTES, MAX_INPUT_BYTES
 from muster.core.values.errors import SpecError
+from tests.properties import cheap
 from tests.strategies import make_session
 
 
@@ -59,6 +60,7 @@ def test_what_is_wrong_gets_one_line_with_the_field(fields, field):
     assert "; " in line
 
 
+@cheap
 @given(st.text())
 def test_a_callback_is_a_web_address_or_refused(url):
     try:

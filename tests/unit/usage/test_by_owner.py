@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from muster.core.usage.by_owner import Run, decay, decayed_usage
 from muster.core.values.slots import Slots
+from tests.properties import cheap
 from tests.strategies import NOW
 
 DAY = 86400.0
@@ -34,6 +35,7 @@ def test_the_largest_share_of_any_slot_counts_and_a_group_without_agents_does_no
     assert decayed_usage(runs, NOW, DAY, CAPACITY) == {"ada": pytest.approx(1.0)}
 
 
+@cheap
 @given(
     st.lists(st.tuples(st.floats(0, 20), st.floats(0, 20), st.integers(0, 8)), max_size=6),
     st.floats(0, 10),

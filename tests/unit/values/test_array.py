@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.values.array import MAX_INDEXES, array_indexes, array_most, format_indexes
+from tests.properties import cheap
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ def test_indexes_are_shown_as_ranges_and_no_more_than_four(indexes, text):
     assert format_indexes(indexes) == text
 
 
+@cheap
 @given(st.sets(st.integers(0, 9999), min_size=1, max_size=8))
 def test_what_is_shown_whole_reads_back(indexes):
     text = format_indexes(indexes)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.values.moment import parse_moment
+from tests.properties import cheap
 
 CET = timezone(timedelta(hours=1))
 NOW = datetime(2026, 11, 21, 18, 30, 15, tzinfo=CET)
@@ -60,6 +61,7 @@ def test_a_time_of_day_is_right_across_a_change_of_the_clocks():
     assert parse_moment("08:00", evening) == evening.timestamp() + 15 * 3600
 
 
+@cheap
 @given(st.integers(1_100_000_000, 4_000_000_000), st.integers(0, 23), st.integers(0, 59))
 def test_a_time_of_day_is_the_next_such_time(seconds, hour, minute):
     now = datetime.fromtimestamp(seconds, CET)

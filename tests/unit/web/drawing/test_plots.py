@@ -21,6 +21,7 @@ from muster.web.drawing.plots import (
     time_ticks,
     value_ticks,
 )
+from tests.properties import cheap
 
 NOW = 1_763_724_000.0
 NASTY = '"><script>alert("x")</script>&'
@@ -36,6 +37,7 @@ def numbers_of(path):
     return [float(number) for number in re.findall(r"-?[\d.]+", path)]
 
 
+@cheap
 @given(st.lists(values, max_size=50), st.sampled_from([COUNT, CORES, BYTES]))
 def test_lines_lie_within_the_picture_whatever_the_values(amounts, unit):
     points = [(NOW + 60 * number, amount) for number, amount in enumerate(amounts)]
@@ -78,6 +80,7 @@ def test_texts_are_shown_and_not_run(figure):
     assert " style=" not in made
 
 
+@cheap
 @given(st.floats(0, 1e18), st.sampled_from([COUNT, BYTES]))
 def test_value_ticks_are_few_even_and_reach_the_most(most, unit):
     ticks = value_ticks(most, unit)
@@ -109,6 +112,7 @@ def test_times_are_even_and_in_utc():
     assert next(label for _, label in time_ticks(noon - 7 * 86400, noon)) == "Mon 16"
 
 
+@cheap
 @given(st.floats(1e9, 2e9), st.floats(60, 4e8))
 def test_time_ticks_lie_within_the_time_and_are_few(since, length):
     ticks = time_ticks(since, since + length)

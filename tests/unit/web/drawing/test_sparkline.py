@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.web.drawing.sparkline import HEIGHT, WIDTH, sparkline
+from tests.properties import cheap
 
 VALUES = st.lists(st.none() | st.floats(0, 1e13), min_size=1, max_size=60)
 
 
+@cheap
 @given(VALUES, st.floats(0, 1e12))
 def test_a_line_stays_in_its_picture_and_breaks_at_each_gap(values, most):
     picture = sparkline([(2.0 * at, value) for at, value in enumerate(values)], most, "<CPU>")

@@ -19,6 +19,7 @@ from muster.service.reach.app_gateway import app_address
 from muster.web.opened_apps import door as app_door
 from muster.web.opened_apps.headers import AppOrigin, app_cookies, from_app
 from muster.web.opened_apps.server import AppAddresses, AppServer
+from tests.properties import cheap
 from tests.strategies import make_session
 from tests.unit.web.opened_apps.upstream_app import ENDLESS_BYTES, Loop, Upstream, serving, way
 
@@ -321,6 +322,7 @@ def test_an_address_that_is_none_is_told():
         app_address(App("x", 1, url="http://[x/"), 8100, "")
 
 
+@cheap
 @given(st.lists(st.tuples(st.sampled_from(["muster", "MUSTER-app-1-2", "__host-muster", "mine", "a"]), st.text("ab="))))
 def test_no_cookie_of_ours_comes_through_however_many_there_are(pairs):
     header = ";".join(f" {name}={value}" for name, value in pairs).encode()

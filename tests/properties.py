@@ -1,0 +1,30 @@
+"""How many examples a property is tried with: by what an example costs, and by the profile.
+
+`ci` repeats the same examples in every run, so that a green run stays green. `thorough` (`./dev thorough`) takes fresh
+ones, many times as many.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+_THOROUGH_EXAMPLES = 1500
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+
+settings.register_profile(
+    "ci", max_examples=15, stateful_step_count=25, print_blob=True, derandomize=True, database=None, **_COMMON
+)
+settings.register_profile(
+    "thorough", max_examples=_THOROUGH_EXAMPLES, stateful_step_count=60, print_blob=True, **_COMMON
+)
+settings.load_profile(PROFILE)
+
+
+def examples(count: int) -> settings:
+    """Return the settings of a property that is tried with that many examples in `ci`."""
+    return settings(max_examples=_THOROUGH_EXAMPLES if PROFILE == "thorough" else count)
+
+
+cheap = examples(300)
+"""For a property whose examples take a millisecond or so."""
