@@ -1,4 +1,4 @@
-"""What facts mean where they come in: what is to be recorded of them, and what the ledger keeps."""
+"""Interpret facts where they come in: what is to be recorded of them, and what the ledger keeps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ _PAUSE_AFTER_FAILURE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class KernelLog:
-    """What an ended kernel wrote, gzipped and in base64."""
+    """The output of an ended kernel, gzipped and in base64."""
 
     session_id: str
     kernel_name: str
@@ -29,11 +29,11 @@ class KernelLog:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is to be recorded, in the order of these fields; the ledger counts from then on.
+    """The records that facts lead to, in the order of these fields; the ledger counts from then on.
 
-    Logs come before anything that says that a kernel has ended. `reporting` are the agents that gave a report; `silent`
-    those that did not, as they are now. `forgotten` holds ids of agents that the inventory names no longer, `progress`,
-    by session id, how far its pulls have come, and `problems`, by agent id, why it gave no report.
+    Logs come before anything that says that a kernel has ended. `reporting` are the agents that gave a report. `silent`
+    are those that did not, as they are now. `forgotten` holds ids of agents that left the inventory. `progress` says,
+    by session id, how far its pulls have come, `problems`, by agent id, why it gave no report.
     """
 
     ledger: Ledger
@@ -52,7 +52,7 @@ def hear(
 ) -> Heard:
     """Return what these facts mean, answers first. A fact that was heard before means nothing.
 
-    `gone` are sessions of the answers' last words that the snapshot does not hold any more.
+    `gone` are sessions of the answers' last words that are no longer in the snapshot.
     """
     heard = _hear_answers(snapshot, ledger, _new_answers(facts, ledger), rules, gone)
     for fact in facts:
@@ -127,7 +127,7 @@ def _usage(
 def _outcomes(
     snapshot: Snapshot, ledger: Ledger, answers: Iterable[AgentAnswer]
 ) -> Iterator[tuple[tuple[str, str], str, Mapping[str, Any]]]:
-    """Yield what the agents made of the steps that their visit asked for."""
+    """Yield the agents' outcomes of the steps in their visit's manifests."""
     for answer in answers:
         visit = ledger.visits.find(answer.visit)
         steps = visit.steps if visit is not None else {}

@@ -1,4 +1,4 @@
-"""What kernels have used in their present launches, and what follows from that for their sessions.
+"""The usage of kernels in their present launches, and what follows from it for their sessions.
 
 The store holds the same, so that the next worker of the queue goes on from there.
 """
@@ -20,17 +20,17 @@ _Launch = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class LaunchUsage:
-    """Usage by kernel id. `read` holds the launches (session id, generation) that the store was asked for."""
+    """Usage by kernel id. `read` holds the launches (session id, generation) that were read from the store."""
 
     by_kernel: Mapping[str, KernelUse] = field(default_factory=dict)
     read: frozenset[_Launch] = frozenset()
 
     def unread(self, sessions: Iterable[Session]) -> list[Session]:
-        """Return those of the sessions whose usage the store is still to be asked for."""
+        """Return those of the sessions whose usage has not been read from the store yet."""
         return [s for s in sessions if s.started_at is not None and _launch(s) not in self.read]
 
     def with_read(self, sessions: Collection[Session], usage: Iterable[KernelUse]) -> "LaunchUsage":
-        """Return this with what the store holds of these sessions, whichever launches that is of."""
+        """Return this with the store's usage of these sessions, of whichever launch."""
         launches = {_launch(session) for session in sessions}
         found = {use.kernel_id: use for use in usage if (use.session_id, use.generation) in launches}
         return LaunchUsage({**self.by_kernel, **found}, self.read | launches)
@@ -80,7 +80,7 @@ class LaunchUsage:
 
 
 def samples_in(reports: Iterable[Mapping[str, Any]], snapshot: Snapshot) -> list[tuple[Session, Mapping[str, Any]]]:
-    """Return the kernels in the reports that tell what they use, each with its session that runs or ends."""
+    """Return the kernels whose usage is in the reports, each with its session that runs or ends."""
     return [
         (session, entry)
         for report in reports
