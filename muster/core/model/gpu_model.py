@@ -7,7 +7,7 @@ _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
 def is_of_model(model: str, name: str) -> bool:
-    """Whether a GPU that its driver calls `model` is a `name`: the name's words stand in the model, in one piece.
+    """Return whether `name` names a GPU that its driver calls `model`: the name's words stand in it in one piece.
 
     `A100` is an `NVIDIA A100-SXM4-80GB`, whatever the case; `A10` is none.
     """

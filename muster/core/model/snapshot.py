@@ -40,18 +40,18 @@ class Snapshot:
 
     @cached_property
     def on_agents(self) -> dict[str, Session]:
-        """By id, the sessions that have something on their agents, or may have."""
+        """Return, by id, the sessions that have something on their agents, or may have."""
         return {s.id: s for s in self.placed if s.state is not SessionState.SCHEDULED and s.step is not _PULLING}
 
     @cached_property
     def overlay_keeper(self) -> Agent | None:
-        """The agent that makes and removes overlay networks: the first swarm manager that answers."""
+        """Return the agent that makes and removes overlay networks: the first swarm manager that answers."""
         managers = (a for a in self.agents if a.manages_overlays and a.state is AgentState.ALIVE)
         return next((agent for agent in managers if agent.id not in self.slow), None)
 
     @cached_property
     def rooms(self) -> tuple[Room, ...]:
-        """What is free on each agent, in the agents' order."""
+        """Return the free capacity of each agent, in the agents' order."""
         kernels: dict[str, list[Kernel]] = {}
         for session in self.placed:
             for kernel in session.kernels:
