@@ -307,7 +307,7 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         return self.type == "batch" or (self.type is None and (self.command is not None or self.script is not None))
 
     def kernel_roles(self) -> "tuple[KernelRole, ...]":
-        """The roles in rank order: main, then as listed, then `sub` for what cluster_size leaves."""
+        """Return the roles in rank order: main, then as listed, then `sub` for what cluster_size leaves."""
         listed = {role.name: role for role in self.roles}
         main = listed.pop("main", RoleSpec(name="main"))
         roles = [main, *listed.values()]
