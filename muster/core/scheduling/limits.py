@@ -1,4 +1,4 @@
-"""How many sessions, kernels and slots a user, a project and a resource group may have, and what that refuses."""
+"""Limits of sessions, kernels and slots for users, projects and resource groups, and what they refuse."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ COUNTED = ("sessions", "kernels", *SLOT_NAMES)
 
 @dataclass(slots=True)
 class _Scope:
-    """What is counted against one limit: `bounds`, places in COUNTED with their limits, and nothing else."""
+    """What counts against one limit: `bounds` holds places in COUNTED with their limits; nothing else is counted."""
 
     kind: LimitKind
     who: str
@@ -41,7 +41,7 @@ class _Counts:
         self._of: dict[tuple[str, str, str], tuple[_Scope, ...]] = {}
 
     def scopes(self, session: Session) -> tuple[_Scope, ...]:
-        """Those that the session counts against."""
+        """Return the scopes that the session counts against."""
         spec = session.spec
         key = session.owner, spec.project, spec.resource_group
         found = self._of.get(key)
@@ -79,7 +79,7 @@ class RunningLimits:
             self._counts.add(session)
 
     def add(self, session: Session) -> None:
-        """Another session was placed."""
+        """Count another session that was placed."""
         self._counts.add(session)
 
     def refusal(self, session: Session) -> Wait | None:
@@ -98,7 +98,7 @@ class RunningLimits:
 
 
 def pending_refusal(limits: Limits, pending: Iterable[Session], new: Sequence[Session]) -> str | None:
-    """Why these new sessions may not be queued beside those that are pending; None when they may."""
+    """Return why these new sessions may not be queued beside those that are pending; None when they may."""
     counts = _Counts(limits, lambda limit: limit.pending)
     if not any(counts.scopes(session) for session in new):
         return None
@@ -144,7 +144,7 @@ def _wait(scope: _Scope, place: int, asked: int) -> Wait:
 
 
 def _amounts(session: Session) -> tuple[int, ...]:
-    """In the order of COUNTED."""
+    """Return the session's amounts in the order of COUNTED."""
     cpu = mem = fgpu = gpu = 0
     for kernel in session.kernels:
         slots = kernel.slots

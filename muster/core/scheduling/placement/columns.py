@@ -1,4 +1,4 @@
-"""What stands where in the arrays of this package."""
+"""The columns of this package's arrays."""
 
 from typing import Final
 

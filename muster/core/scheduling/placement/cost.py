@@ -1,4 +1,4 @@
-"""What a policy says that a place costs. Compiled.
+"""The cost of a place by a policy. Compiled.
 
 The cost is a function of the agent before and after, so that it can be kept for each gang and agent until the agent
 changes. Fragmentation is that of Weng et al., USENIX ATC 2023; docs/placement.md says what the terms are for.
@@ -39,7 +39,7 @@ MILLIONTHS: Final = 1e6
 
 
 class Ground(NamedTuple):
-    """The agents and what a policy holds dear; see the columns above for the shapes. The rest is scratch paper."""
+    """The agents and a policy's weights; see the columns above for the shapes. The rest is scratch space."""
 
     free: Ints
     fixed: Ints
@@ -68,7 +68,7 @@ def ground_of(free: Ints, fixed: Ints, weights: Floats, mix: Floats) -> Ground:
 
 @part
 def kinds_of_gpus(ground: Ground, agent: int, gpu_free: Ints) -> int:
-    """Notes the GPUs that have something free as (amount, capacity, model, how many such); returns how many kinds."""
+    """Note the GPUs with free capacity as (amount, capacity, model, number of such); return the number of kinds."""
     fixed, kinds = ground.fixed, ground.kinds
     width = gpu_free.shape[0]
     known = 0
@@ -90,7 +90,7 @@ def kinds_of_gpus(ground: Ground, agent: int, gpu_free: Ints) -> int:
 
 @part
 def stranded(ground: Ground, agent: int, cpu: int, mem: int, gpu_free: Ints) -> float:
-    """GPUs' worth that a typical request could not use, on average over the mix: F of Weng et al."""
+    """Return the GPUs' worth that a typical request could not use, on average over the mix: F of Weng et al."""
     mix, kinds, worth = ground.mix, ground.kinds, ground.worth
     unit = ground.fixed[agent, UNIT]
     known = kinds_of_gpus(ground, agent, gpu_free)
@@ -122,8 +122,9 @@ def stranded(ground: Ground, agent: int, cpu: int, mem: int, gpu_free: Ints) -> 
 def cost(
     ground: Ground, agent: int, before: float, cpu: int, mem: int, kernels: int, gpu_free: Ints, beside: float
 ) -> float:
-    """What the policy says of the agent as it would be. `before` is what was stranded; `beside` what would stay free
-    on the GPUs that are shared anew.
+    """Return the policy's cost of the agent as it would be.
+
+    `before` is what was stranded; `beside` what would stay free on the GPUs that are shared anew.
     """
     free, fixed, weights = ground.free, ground.fixed, ground.weights
     width = gpu_free.shape[0]

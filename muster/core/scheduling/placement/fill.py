@@ -1,4 +1,4 @@
-"""How kernels lie on one agent, GPU by GPU. Compiled; nothing here is taken but by `take`."""
+"""Lay kernels on one agent, GPU by GPU. Compiled; only `take` changes what is free."""
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from muster.core.scheduling.placement.cost import Ground, cost, stranded
 
 @part
 def on_node_of(fixed: Ints, agent: int, gpu: int, width: int, empty: Flags) -> int:
-    """How many of the GPUs that are `empty` lie on this GPU's NUMA node."""
+    """Return how many of the GPUs that are `empty` lie on this GPU's NUMA node."""
     count = 0
     for other in range(width):
         count += empty[other] and fixed[agent, HEAD + NUMA * width + other] == fixed[agent, HEAD + NUMA * width + gpu]
@@ -54,7 +54,7 @@ def on_node_of(fixed: Ints, agent: int, gpu: int, width: int, empty: Flags) -> i
 
 @part
 def empty_gpus(ground: Ground, agent: int, cut: bool, gpu_free: Ints, serves: Flags) -> int:
-    """Notes which GPUs are wholly free (with `cut`, of those that are cut into units); returns how many."""
+    """Note which GPUs are wholly free (with `cut`, of those that are cut into units); return how many."""
     fixed, empty = ground.fixed, ground.empty
     width = gpu_free.shape[0]
     count = 0
@@ -72,8 +72,9 @@ def empty_gpus(ground: Ground, agent: int, cut: bool, gpu_free: Ints, serves: Fl
 
 @part
 def near_gpus(fixed: Ints, agent: int, count: int, empty: Flags, place: Ints) -> None:
-    """Writes `count` of the empty GPUs to a kernel's place: of the NUMA node that has the fewest that are enough,
-    otherwise of the largest one after the other.
+    """Write `count` of the empty GPUs to a kernel's place.
+
+    They are of the NUMA node that has the fewest that are enough, otherwise of the largest one after the other.
     """
     width = empty.shape[0]
     chosen = 0
@@ -97,7 +98,10 @@ def near_gpus(fixed: Ints, agent: int, count: int, empty: Flags, place: Ints) ->
 def whole_gpus(
     ground: Ground, agent: int, count: int, cut: bool, gpu_free: Ints, serves: Flags, near: bool, place: Ints
 ) -> bool:
-    """Writes `count` wholly free GPUs to a kernel's place, `near` to each other or the first; False if too few."""
+    """Write `count` wholly free GPUs to a kernel's place; return False if too few.
+
+    With `near` they are near to each other, otherwise the first.
+    """
     if empty_gpus(ground, agent, cut, gpu_free, serves) < count:
         return False
     place[WHOLES] = count
@@ -125,8 +129,10 @@ def part_of_a_gpu(
     serves: Flags,
     tightest: bool,
 ) -> int:
-    """The GPU that gives `part` of itself: as the agent chooses, at the policy's least cost, or with `tightest` the
-    fullest that can; of exclusive ones the smallest.
+    """Return the GPU that gives `part` of itself.
+
+    It is the agent's choice, the one of the policy's least cost, or with `tightest` the fullest that can; of exclusive
+    ones the smallest.
     """
     fixed = ground.fixed
     width = gpu_free.shape[0]
@@ -179,9 +185,9 @@ def gpus_for(
     near: bool,
     place: Ints,
 ) -> float:
-    """Takes the request's GPUs from `gpu_free` and writes them to the kernel's place.
+    """Take the request's GPUs from `gpu_free` and write them to the kernel's place.
 
-    Returns what stays free on the GPU that it shares, in GPUs' worth; less than nothing where there is no room.
+    Returns what stays free on the GPU that it shares, in GPUs' worth; less than nothing where they do not fit.
     """
     fixed = ground.fixed
     width = gpu_free.shape[0]
@@ -228,7 +234,7 @@ def lie_down(
     todo: Flags,
     places: Ints,
 ) -> tuple[int, float]:
-    """Lays as many of the kernels that are `todo` on the agent as it holds, the demanding ones first.
+    """Lay as many of the kernels that are `todo` on the agent as it holds, the demanding ones first.
 
     Requests come in that order, those that are alike together. Writes the places by rank; returns how many there are,
     and the cost.
@@ -270,7 +276,10 @@ def lie_down(
 
 @part
 def may_corner(ground: Ground, agent: int, requests: Ints) -> bool:
-    """Whether it may matter on which GPUs kernels have their shares: equal ones of one GPU each fit anywhere or not."""
+    """Return whether it may matter on which GPUs kernels have their shares.
+
+    Equal shares of one GPU each fit in any order or not at all.
+    """
     unit = ground.fixed[agent, UNIT]
     shares = 0
     for number in range(requests.shape[0]):
@@ -292,10 +301,11 @@ def held_by(
     places: Ints,
     wanted: int,
 ) -> tuple[int, float]:
-    """`lie_down` with shares on the GPUs that the policy wants; where that leaves a kernel over, on the tightest.
+    """Return `lie_down` with shares on the GPUs of the policy's choice.
 
-    A policy that does not spread wants a gang's shares on the tightest at once: that is good enough, and much quicker.
-    Which of equal GPUs serve has no bearing on count and cost: only a `final` answer has them near to each other.
+    Where that leaves a kernel over, they go on the tightest GPUs. A policy that does not spread gets the shares of a
+    gang of several kernels on the tightest at once: that is good enough, and much quicker. Which of equal GPUs serve
+    has no bearing on count and cost: only a `final` answer has them near to each other.
     """
     near = final or not ground.fixed[agent, ALIKE]
     choice = ground.fixed[agent, CHOICE]
@@ -311,7 +321,7 @@ def held_by(
 
 @part
 def take(ground: Ground, request: Ints, place: Ints) -> None:
-    """Takes the kernel's place from what is free."""
+    """Take the kernel's place from what is free."""
     free, fixed = ground.free, ground.fixed
     width = free.shape[1] - FIRST_GPU
     agent = place[AGENT]

@@ -1,4 +1,4 @@
-"""Why a gang finds no place: which agents were not asked, and what those that were have too little of."""
+"""Why a gang finds no place: which agents were not considered, and what the others have too little of."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +30,11 @@ OTHER_MODEL = "GPU model"
 
 @dataclass(frozen=True, slots=True)
 class Misses:
-    """`filtered` counts, by cause, the agents that were not considered; `exhausted`, by slot, those that have too
+    """The causes for which a gang finds no place.
+
+    `filtered` counts, by cause, the agents that were not considered. `exhausted` counts, by slot, those that have too
     little of it for the gang or, where that may spread, for its first kernel. `nearest` has the least missing, measured
-    in shares of what it has; what is missing there may be nothing, where kernels do not fit side by side.
+    in shares of what it has. Nothing may be missing there, where kernels do not fit side by side.
     """
 
     considered: int
@@ -58,7 +60,7 @@ def misses(hardware: Hardware, free: Ints, gang: Gang, shut: Mapping[str, str], 
 
 
 def _asked(hardware: Hardware, gang: Gang, shut: Mapping[str, str], closed: Flags) -> tuple[Flags, dict[str, int]]:
-    """Each agent that is not asked counts for one cause."""
+    """Return the agents to consider, and by cause the number of the others; each counts for one cause."""
     asked = np.ones(len(hardware.agents), dtype=np.bool_)
     filtered: dict[str, int] = {}
     causes = [
@@ -85,7 +87,7 @@ def _row(slots: Slots) -> Sequence[int]:
 
 
 def _amounts(hardware: Hardware, free: Ints, gang: Gang) -> tuple[Ints, Ints]:
-    """(agents, slots) that are free for such a gang, and that there are."""
+    """Return the amounts (agents, slots) that are free for such a gang, and that there are."""
     gpus = free[:, FIRST_GPU:]
     serves = hardware.gpus_that_serve(gang.constraint)
     capacity = hardware.block(CAPACITY)

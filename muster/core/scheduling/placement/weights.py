@@ -1,4 +1,4 @@
-"""A policy's weights and the typical requests, as the arrays of `cost.Ground`."""
+"""Turn a policy's weights and the typical requests into the arrays of `cost.Ground`."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from muster.core.scheduling.placement.hardware import Hardware
 
 
 def typical_array(mix: Sequence[Typical], hardware: Hardware) -> Floats:
-    """(typical requests, columns); weights sum up to 1."""
+    """Return the typical requests as (typical requests, columns); weights sum up to 1."""
     every = sum(request.weight for request in mix) or 1.0
     rows = [
         [
@@ -43,8 +43,10 @@ def weight_array(policy: PlacementPolicy, mix: Sequence[Typical], hardware: Hard
 
 
 def scarcity(mix: Sequence[Typical], hardware: Hardware) -> list[float]:
-    """For each GPU model, the part of it that requests which name models would fill, were all of them placed in
-    proportion: what named requests ask of all GPUs' worth, over the model's part of the cluster.
+    """Return how scarce each GPU model is.
+
+    It is the part of the model that named requests would fill, were all placed in proportion: what they ask of all
+    GPUs' worth, over the model's part of the cluster.
     """
     gpus = dict.fromkeys(hardware.models, 0)
     for agent in hardware.agents:
