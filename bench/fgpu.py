@@ -42,7 +42,7 @@ def make(source: str, **variables: Path) -> None:
 
 
 def build(folder: Path) -> Build:
-    """The fake driver, the libraries in front of it, the client; and the files that a kernel's container would hold."""
+    """Build the fake driver, the libraries in front of it, the client, and the files of a kernel's container."""
     made = Build(folder / "driver", folder / "proxies", folder / "limits", folder / "client")
     make("tests/fake_driver", OUT=made.driver, STATE=folder / "devices", VISIBLE=folder / "visible")
     make("native", OUT=made.proxies, LIMITS=made.limits, STATE=folder / "fgpu", DRIVER_DIR=made.driver)
@@ -73,7 +73,7 @@ def write_limits(made: Build, mode: str) -> None:
 
 
 def measure(made: Build, libraries: Path, batches: int) -> dict[str, float]:
-    """Nanoseconds of each call, by the libraries of one directory."""
+    """Return nanoseconds of each call, by the libraries of one directory."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(libraries)}
     command = [str(made.client), str(batches)]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)

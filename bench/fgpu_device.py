@@ -66,7 +66,7 @@ class Machine:
         return int(self.total * share) // GRAIN * GRAIN
 
     def container(self, share: float, compute: str = "fair") -> Path:
-        """The libraries of a container with this share: its own limits and usage, the GPU's one lease."""
+        """Create the libraries of a container with this share: its own limits and usage, the GPU's one lease."""
         name = f"{share}-{compute}"
         if name not in self.containers:
             home = self.folder / name
@@ -212,7 +212,7 @@ def check_jax(machine: Machine) -> Outcome:
 
 @contextmanager
 def mps_daemon(machine: Machine) -> Iterator[dict[str, str]]:
-    """A control daemon of our own, which leaves the GPU's settings as they are."""
+    """Run a control daemon of our own, which leaves the GPU's settings as they are."""
     pipes = machine.folder / "mps"
     pipes.mkdir()
     environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(pipes)}
@@ -247,7 +247,7 @@ CHECKS: dict[str, Callable[[Machine], Outcome]] = {
 
 
 def real_library(name: str, directory: Path | None) -> Path:
-    """Where the loader finds the driver's library."""
+    """Return where the loader finds the driver's library."""
     if directory:
         return (directory / name).resolve()
     listed = subprocess.run(
@@ -264,7 +264,7 @@ def real_library(name: str, directory: Path | None) -> Path:
 
 
 def device_of(driver: Path, index: int) -> tuple[str, int]:
-    """UUID and memory in bytes, by the real NVML."""
+    """Return UUID and memory in bytes, by the real NVML."""
     library = ctypes.CDLL(str(driver / LIBRARIES[1]))
     device, uuid, memory = ctypes.c_void_p(), ctypes.create_string_buffer(96), (ctypes.c_ulonglong * 3)()
     steps = (

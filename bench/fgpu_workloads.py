@@ -19,7 +19,7 @@ def tell(**values: object) -> None:
 
 
 def nvml(uuid: str) -> None:
-    """The device's total by both versions of NVML's structure."""
+    """Print the device's total by both versions of NVML's structure."""
     import pynvml  # noqa: PLC0415 - each workload needs one library of several
 
     pynvml.nvmlInit()
@@ -30,7 +30,7 @@ def nvml(uuid: str) -> None:
 
 
 def fill(mib: str) -> None:
-    """Blocks until PyTorch says that memory is out; what the driver then calls used."""
+    """Allocate blocks until PyTorch reports that memory is out; print what the driver then calls used."""
     import torch  # noqa: PLC0415
 
     _, total = torch.cuda.mem_get_info()
@@ -46,7 +46,7 @@ def fill(mib: str) -> None:
 
 
 def hold(mib: str) -> None:
-    """Holds memory until standard input ends; the seconds that it took to be given it."""
+    """Hold memory until standard input ends; print the seconds until it was allocated."""
     import torch  # noqa: PLC0415
 
     torch.cuda.init()
@@ -62,7 +62,7 @@ def hold(mib: str) -> None:
 
 
 def matmul(start: str, seconds: str, kind: str = "launches") -> None:
-    """Products of two large matrices between two instants of the monotonic clock: how many were complete by the end."""
+    """Multiply large matrices between two instants of the monotonic clock; print how many products were complete."""
     import torch  # noqa: PLC0415
 
     left, right = (torch.randn(MATRIX, MATRIX, dtype=torch.bfloat16, device="cuda") for _ in range(2))

@@ -51,7 +51,7 @@ def by_muster(node: ControlNode, kernels: int) -> dict[str, float]:
 
 
 def by_sdk(kernels: int) -> float:
-    """A network and the containers, created and started in parallel: what the engine itself takes."""
+    """Create and start a network and the containers in parallel: what the engine itself takes."""
     client = docker.from_env()
     name = f"bench-sdk-{secrets.token_hex(4)}"
     began = time.monotonic()
@@ -86,7 +86,7 @@ def by_sdk(kernels: int) -> float:
 
 
 def by_playbook(collections: Path, kernels: int) -> float:
-    """What a sysadmin would write with community.docker: a network, then a container after the other."""
+    """Do as a sysadmin would with community.docker: a network, then one container after the other."""
     name = f"bench-pb-{secrets.token_hex(4)}"
     container = {
         "name": f"{name}-{{{{ item }}}}",
@@ -135,7 +135,7 @@ def by_playbook(collections: Path, kernels: int) -> float:
 
 
 def community_docker(directory: Path) -> Path:
-    """The collection, out of the PyPI package `ansible`."""
+    """Return the collection, out of the PyPI package `ansible`."""
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", directory, "ansible>=12,<13"],
         check=True,

@@ -88,13 +88,13 @@ def task_of(row: Mapping[str, str]) -> Task:
 
 
 def in_random_order(nodes: Sequence[Agent]) -> list[Agent]:
-    """The same nodes, called after places that a fixed draw gives them."""
+    """Return the same nodes, renamed by the places of a fixed draw."""
     places = random.Random(0).sample(range(len(nodes)), len(nodes))
     return [replace(node, id=f"{place:04}") for place, node in zip(places, nodes, strict=True)]
 
 
 def arrivals(tasks: Sequence[Task], seed: int, capacity: int) -> Iterator[Task]:
-    """The tasks in a random order, then drawn with replacement, while less than `LAST` of the capacity is asked for."""
+    """Yield the tasks in a random order, then drawn with replacement, up to `LAST` of the capacity."""
     chance = random.Random(seed)
     shuffled = list(tasks)
     chance.shuffle(shuffled)
@@ -108,7 +108,7 @@ def arrivals(tasks: Sequence[Task], seed: int, capacity: int) -> Iterator[Task]:
 
 
 def typical_without_memory(tasks: Sequence[Task]) -> tuple[Typical, ...]:
-    """The typical requests as the paper has them."""
+    """Return the typical requests as the paper has them."""
     shapes = Counter(Gang((replace(task.gang.slots[0], mem=0),), constraint=task.gang.constraint) for task in tasks)
     return typical_requests(shapes, most=len(shapes))
 
@@ -116,7 +116,7 @@ def typical_without_memory(tasks: Sequence[Task]) -> tuple[Typical, ...]:
 def allocated(
     nodes: Sequence[Agent], tasks: Sequence[Task], seed: int, policy: PlacementPolicy, mix: Sequence[Typical]
 ) -> dict[int, float]:
-    """By percent arrived, the percent of the GPUs that is allocated."""
+    """Return, by percent arrived, the percent of the GPUs that is allocated."""
     capacity = sum(node.capacity.fgpu for node in nodes)
     rooms = Rooms.of(nodes, {}, policy, mix)
     arrived = placed = 0
@@ -147,7 +147,7 @@ def _read(data: Path, workload: str) -> tuple[list[Agent], list[Task]]:
 
 
 def published(data: Path) -> dict[tuple[str, str], dict[int, float]]:
-    """By workload and policy; nothing where the file is not there."""
+    """Return the figures by workload and policy; nothing where the file is missing."""
     path = data / "published.csv"
     if not path.is_file():
         return {}
