@@ -57,7 +57,7 @@ class _Alike:
     """
 
     gang: Gang
-    wanted: Gang
+    request: Gang
     closed: frozenset[str]
     total: Slots
     full: bool = False
@@ -160,7 +160,7 @@ class GroupPass:
                 return None
             alike.full = not self._rooms.fits(alike.gang, alike.closed)
         if not alike.waiting:
-            alike.impossible = self._impossible(alike.wanted)
+            alike.impossible = self._impossible(alike.request)
         if alike.impossible is not None:
             return alike.impossible
         alike.waiting.append(session)
@@ -171,12 +171,12 @@ class GroupPass:
         return _TOLD_LATER
 
     def _like(self, session: Session) -> _Alike:
-        wanted = gang_of(session, overlay=True)
+        request = gang_of(session, overlay=True)
         closed = self._admission.closed_agents(session)
-        alike = self._alike.get((wanted, closed))
+        alike = self._alike.get((request, closed))
         if alike is None:
-            gang = wanted if self._overlay else on_one_agent(wanted)
-            alike = self._alike[wanted, closed] = _Alike(gang, wanted, closed, total(wanted.slots))
+            gang = request if self._overlay else on_one_agent(request)
+            alike = self._alike[request, closed] = _Alike(gang, request, closed, total(request.slots))
         return alike
 
     def _place(self, session: Session, alike: _Alike) -> tuple[Allocation, ...] | None:
@@ -238,20 +238,20 @@ class GroupPass:
         starts = [starter(session, given, now) for session, given in self._started]
         return Future(self._rooms, [*stays, *leaves, *starts], now)
 
-    def _impossible(self, wanted: Gang) -> Wait | None:
+    def _impossible(self, request: Gang) -> Wait | None:
         known = self._memory.impossible(self._group)
-        if wanted not in known:
-            known[wanted] = None if self._empty_rooms.fits(wanted) else self._never_fits(wanted)
-        return known[wanted]
+        if request not in known:
+            known[request] = None if self._empty_rooms.fits(request) else self._never_fits(request)
+        return known[request]
 
-    def _never_fits(self, wanted: Gang) -> Wait:
+    def _never_fits(self, request: Gang) -> Wait:
         joined = any(agent.on_overlay for agent in self._agents.values())
-        measured = wanted if joined else on_one_agent(wanted)
-        return never_fits(self._group, wanted, self._empty_rooms.misses(measured), self._agents)
+        measured = request if joined else on_one_agent(request)
+        return never_fits(self._group, request, self._empty_rooms.misses(measured), self._agents)
 
     def _busy(self, alike: _Alike) -> Wait:
         misses = self._rooms.misses(alike.gang, alike.closed)
-        return busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.wanted)
+        return busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.request)
 
     def _explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""

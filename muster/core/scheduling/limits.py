@@ -109,36 +109,35 @@ def pending_refusal(limits: Limits, pending: Iterable[Session], new: Sequence[Se
         counts.add(session)
     for scope in {scope.name: scope for session in new for scope in counts.scopes(session)}.values():
         for place, bound in scope.bounds:
-            asked = scope.used[place] - before[scope.name][place]
-            if asked and scope.used[place] > bound:
+            request = scope.used[place] - before[scope.name][place]
+            if request and scope.used[place] > bound:
                 name = COUNTED[place]
                 return (
                     f"limit: {scope.name} may have {_text(name, bound)} pending,"
-                    f" has {_amount(name, before[scope.name][place])}, this asks for {_amount(name, asked)} more;"
+                    f" has {_amount(name, before[scope.name][place])}, this asks for {_amount(name, request)} more;"
                     " wait until some have started, or end some"
                 )
     return None
 
 
-def _refusal(scope: _Scope, place: int, asked: int) -> Wait:
-    key = place, asked
+def _refusal(scope: _Scope, place: int, request: int) -> Wait:
+    key = place, request
     known = scope.refusals.get(key)
     if known is None:
-        known = scope.refusals[key] = _wait(scope, place, asked)
+        known = scope.refusals[key] = _wait(scope, place, request)
     return known
 
 
-def _wait(scope: _Scope, place: int, asked: int) -> Wait:
+def _wait(scope: _Scope, place: int, request: int) -> Wait:
     name, value = COUNTED[place], dict(scope.bounds)[place]
-    hit = LimitHit(scope.kind, scope.who, name, value, scope.used[place], asked)
-    if asked > value:
-        message = (
-            f"never runs: it asks for {_text(name, asked)}, more than {scope.name} may ever run: {_amount(name, value)}"
-        )
+    hit = LimitHit(scope.kind, scope.who, name, value, scope.used[place], request)
+    if request > value:
+        most = _amount(name, value)
+        message = f"never runs: it asks for {_text(name, request)}, more than {scope.name} may ever run: {most}"
         return Wait(WaitCode.NEVER_RUNS, message, limit=hit)
     message = (
         f"limit: {scope.name} may run {_text(name, value)}, uses {_amount(name, hit.used)},"
-        f" this asks for {_amount(name, asked)} more"
+        f" this asks for {_amount(name, request)} more"
     )
     return Wait(WaitCode.LIMIT, message, limit=hit)
 

@@ -28,8 +28,8 @@ def no_agents(group: str) -> Wait:
 def never_fits(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> Wait:
     """Return the wait of a gang that would not fit on empty agents, all back; `misses` are those of empty agents."""
     if not misses.considered:
-        asked = _causes(misses.filtered)
-        message = f"never fits: no agent of group {group} is of the kind that it asks for ({asked})"
+        causes = _causes(misses.filtered)
+        message = f"never fits: no agent of group {group} is of the kind that it asks for ({causes})"
         return Wait(WaitCode.NEVER_FITS, message, filtered=misses.filtered)
     joined = any(agent.on_overlay for agent in agents.values())
     if gang.spread and not joined:

@@ -30,11 +30,11 @@ BLOCK: Final = 64
 START: Final = 0
 COUNT: Final = 1
 ROW: Final = 2
-SEEN: Final = 3
+SYNCED: Final = 3
 UNIFORM: Final = 4
 PICKY: Final = 5
 
-NEVER_SEEN: Final = -1
+NEVER_SYNCED: Final = -1
 RULED_OUT: Final = -1
 
 
@@ -103,7 +103,7 @@ def serving(cache: Cache, shape: int) -> Flags:
 
 
 @part
-def asked(cache: Cache, shape: int) -> Ints:
+def requests_of(cache: Cache, shape: int) -> Ints:
     start = cache.shapes[shape, START]
     return cache.requests[start : start + cache.shapes[shape, COUNT]]
 
@@ -113,11 +113,11 @@ def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
     """Bring the gang's row up to date."""
     shapes, held, log = cache.shapes, cache.held, cache.log
     agents = held.shape[1]
-    row, count, seen, end = shapes[shape, ROW], shapes[shape, COUNT], shapes[shape, SEEN], log[0]
-    requests, serves = asked(cache, shape), serving(cache, shape)
+    row, count, synced, end = shapes[shape, ROW], shapes[shape, COUNT], shapes[shape, SYNCED], log[0]
+    requests, serves = requests_of(cache, shape), serving(cache, shape)
     todo = np.ones(count, np.bool_)
-    shapes[shape, SEEN] = end
-    if seen == NEVER_SEEN or end - seen >= log.shape[0] - 1:
+    shapes[shape, SYNCED] = end
+    if synced == NEVER_SYNCED or end - synced >= log.shape[0] - 1:
         for agent in range(agents):
             if held[row, agent] != RULED_OUT:
                 before = stranded_now(ground, cache, agent)
@@ -129,7 +129,7 @@ def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
         return
     stamps = cache.stamps
     stamps[agents] += 1
-    for position in range(end - 1, seen - 1, -1):
+    for position in range(end - 1, synced - 1, -1):
         agent = log[1 + position % (log.shape[0] - 1)]
         if stamps[agent] == stamps[agents] or held[row, agent] == RULED_OUT:
             continue
@@ -186,7 +186,7 @@ def best_next(
     Of those that hold all of them, it is the one with the least capacity for more. Then cost decides, then the order.
     """
     row = cache.shapes[shape, ROW]
-    kernels, serves, uniform = asked(cache, shape), serving(cache, shape), cache.shapes[shape, UNIFORM] != 0
+    kernels, serves, uniform = requests_of(cache, shape), serving(cache, shape), cache.shapes[shape, UNIFORM] != 0
     found, most, spare, least = NOWHERE, 0, 0, np.inf
     for agent in members:
         room = cache.held[row, agent]
@@ -210,7 +210,7 @@ def cover(ground: Ground, cache: Cache, shape: int, members: Ints, closed: Flags
 
     Writes the places.
     """
-    kernels, serves = asked(cache, shape), serving(cache, shape)
+    kernels, serves = requests_of(cache, shape), serving(cache, shape)
     count = kernels.shape[0]
     if cache.shapes[shape, UNIFORM]:
         room = 0
@@ -266,7 +266,7 @@ def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool
         if agent == NOWHERE:
             return False
         if takes:
-            kernels = asked(cache, shape)
+            kernels = requests_of(cache, shape)
             count = kernels.shape[0]
             todo = np.ones(count, np.bool_)
             before = stranded_now(ground, cache, agent)
@@ -288,7 +288,7 @@ def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool
         if not nearest(ground, cache, shape, members, starts, closed, used, places):
             return False
         if takes:
-            commit(ground, cache, asked(cache, shape), places)
+            commit(ground, cache, requests_of(cache, shape), places)
         return True
 
     @entry_point
@@ -296,7 +296,7 @@ def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool
         """Take places that were found in another way."""
         _ = made_of
         ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
-        commit(ground, cache, asked(cache, shape), places)
+        commit(ground, cache, requests_of(cache, shape), places)
 
     return on_one_agent, over_agents, take_places
 

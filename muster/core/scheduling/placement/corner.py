@@ -56,23 +56,23 @@ def has_corners(gang: Gang) -> bool:
     return len({slots.fgpu for slots in gang.slots if slots.fgpu}) > 1
 
 
-def cornered(hardware: Hardware, free: Ints, gang: Gang, serves: Flags, asked: Flags) -> list[list[int]] | None:
+def cornered(hardware: Hardware, free: Ints, gang: Gang, serves: Flags, candidates: Flags) -> list[list[int]] | None:
     """Return the kernels' places by rank (as in `columns`) on the first of the `candidates` that holds them all.
 
     `serves` says of each GPU (agents, width) whether the gang may use it.
     """
-    wanted = total(gang.slots)
+    request = total(gang.slots)
     gpus = np.where(serves, np.maximum(0, free[:, columns.FIRST_GPU :]), 0)
     cut = hardware.block(CUT) != 0
     enough = (
-        asked
-        & (free[:, columns.CPU] >= wanted.cpu)
-        & (free[:, columns.MEM] >= wanted.mem)
+        candidates
+        & (free[:, columns.CPU] >= request.cpu)
+        & (free[:, columns.MEM] >= request.mem)
         & (hardware.fixed[:, MOST_CPU] >= max(slots.cpu for slots in gang.slots))
         & (hardware.fixed[:, UNIT] > 0)
         # With one kernel on each GPU, the demanding ones first and the smallest GPU that fits, there are no corners.
         & (hardware.fixed[:, UNIT] < NO_UNIT)
-        & (np.where(cut, gpus, 0).sum(axis=1) >= wanted.fgpu)
+        & (np.where(cut, gpus, 0).sum(axis=1) >= request.fgpu)
     )
     hopeless: set[tuple[int, ...]] = set()
     for agent in np.flatnonzero(enough).tolist():

@@ -9,10 +9,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from muster.core.scheduling.placement.columns import (
-    ASKS_CPU,
-    ASKS_FGPU,
-    ASKS_GPU,
-    ASKS_MEM,
     CAPACITY,
     CPU,
     CPU_CAPACITY,
@@ -26,6 +22,10 @@ from muster.core.scheduling.placement.columns import (
     LEFT_OVER,
     MEM_CAPACITY,
     MODEL,
+    REQUEST_CPU,
+    REQUEST_FGPU,
+    REQUEST_GPU,
+    REQUEST_MEM,
     SCARCITY,
     STARVATION,
     STEPS,
@@ -103,8 +103,8 @@ def stranded(ground: Ground, agent: int, cpu: int, mem: int, gpu_free: Ints) -> 
     total = 0.0
     for request in range(mix.shape[0]):
         usable = 0.0
-        if mix[request, ASKS_CPU] <= cpu and mix[request, ASKS_MEM] <= mem:
-            wholes, part = int(mix[request, ASKS_GPU]), int(mix[request, ASKS_FGPU])
+        if mix[request, REQUEST_CPU] <= cpu and mix[request, REQUEST_MEM] <= mem:
+            wholes, part = int(mix[request, REQUEST_GPU]), int(mix[request, REQUEST_FGPU])
             if not wholes and part >= unit > 0:
                 wholes, part = part // unit, part % unit
             fitting = 0

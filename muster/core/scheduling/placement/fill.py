@@ -5,10 +5,6 @@ import numpy as np
 from muster.core.scheduling.placement.columns import (
     AGENT,
     ALIKE,
-    ASKS_CPU,
-    ASKS_FGPU,
-    ASKS_GPU,
-    ASKS_MEM,
     CAPACITY,
     CHOICE,
     CPU,
@@ -34,6 +30,10 @@ from muster.core.scheduling.placement.columns import (
     PART_OF,
     POLICY,
     RANK,
+    REQUEST_CPU,
+    REQUEST_FGPU,
+    REQUEST_GPU,
+    REQUEST_MEM,
     SHARED,
     SPREAD,
     UNIT,
@@ -144,14 +144,14 @@ def part_of_a_gpu(
             continue
         if serves.shape[0] and not serves[fixed[agent, HEAD + MODEL * width + gpu]]:
             continue
-        seen = False
+        duplicate = False
         for other in range(gpu):
-            seen |= (
+            duplicate |= (
                 gpu_free[other] == gpu_free[gpu]
                 and fixed[agent, HEAD + MODEL * width + other] == fixed[agent, HEAD + MODEL * width + gpu]
                 and fixed[agent, HEAD + CUT * width + other] == fixed[agent, HEAD + CUT * width + gpu]
             )
-        if seen:
+        if duplicate:
             continue
         if tightest or cut == EXCLUSIVE or choice == FILL:
             price = float(gpu_free[gpu])
@@ -195,14 +195,14 @@ def gpus_for(
     place[PART_OF] = NO_GPU
     place[PART] = 0
     place[WHOLES] = 0
-    asks_gpu, asks_fgpu = request[ASKS_GPU], request[ASKS_FGPU]
-    if not asks_gpu and not asks_fgpu:
+    requested_gpu, requested_fgpu = request[REQUEST_GPU], request[REQUEST_FGPU]
+    if not requested_gpu and not requested_fgpu:
         return 0.0
-    if not asks_gpu and not unit:
+    if not requested_gpu and not unit:
         return NO_ROOM
-    count = asks_gpu or asks_fgpu // unit
-    part = 0 if asks_gpu else asks_fgpu % unit
-    if count and not whole_gpus(ground, agent, count, not asks_gpu, gpu_free, serves, near, place):
+    count = requested_gpu or requested_fgpu // unit
+    part = 0 if requested_gpu else requested_fgpu % unit
+    if count and not whole_gpus(ground, agent, count, not requested_gpu, gpu_free, serves, near, place):
         return NO_ROOM
     for whole in range(place[WHOLES]):
         gpu_free[place[FIRST_WHOLE + whole]] = 0
@@ -255,8 +255,8 @@ def lie_down(
         if failed and request[LIKE_LAST]:
             continue
         failed = True
-        cpu_left, mem_left = cpu - request[ASKS_CPU], mem - request[ASKS_MEM]
-        if cpu_left < 0 or mem_left < 0 or request[ASKS_CPU] > fixed[agent, MOST_CPU]:
+        cpu_left, mem_left = cpu - request[REQUEST_CPU], mem - request[REQUEST_MEM]
+        if cpu_left < 0 or mem_left < 0 or request[REQUEST_CPU] > fixed[agent, MOST_CPU]:
             continue
         stays = gpus_for(
             ground, agent, before, cpu_left, mem_left, kernels + 1, request, gpu_free, serves, tightest, near, place
@@ -283,10 +283,10 @@ def may_corner(ground: Ground, agent: int, requests: Ints) -> bool:
     unit = ground.fixed[agent, UNIT]
     shares = 0
     for number in range(requests.shape[0]):
-        asks = requests[number, ASKS_FGPU]
-        if asks and (asks >= unit or not requests[number, LIKE_LAST]):
+        part = requests[number, REQUEST_FGPU]
+        if part and (part >= unit or not requests[number, LIKE_LAST]):
             shares += 1
-    return shares > 1 or (shares == 1 and bool(requests[:, ASKS_GPU].any()))
+    return shares > 1 or (shares == 1 and bool(requests[:, REQUEST_GPU].any()))
 
 
 @part
@@ -299,7 +299,7 @@ def held_by(
     final: bool,
     todo: Flags,
     places: Ints,
-    wanted: int,
+    gang_size: int,
 ) -> tuple[int, float]:
     """Return `lie_down` with shares on the GPUs of the policy's choice.
 
@@ -309,9 +309,9 @@ def held_by(
     """
     near = final or not ground.fixed[agent, ALIKE]
     choice = ground.fixed[agent, CHOICE]
-    tightest = wanted > 1 and choice in (POLICY, FILL) and ground.weights[LEFT_OVER] >= 0.0
+    tightest = gang_size > 1 and choice in (POLICY, FILL) and ground.weights[LEFT_OVER] >= 0.0
     held, price = lie_down(ground, agent, before, requests, serves, tightest, near, todo, places)
-    if 0 < held < wanted and not tightest and may_corner(ground, agent, requests):
+    if 0 < held < gang_size and not tightest and may_corner(ground, agent, requests):
         tight, tight_price = lie_down(ground, agent, before, requests, serves, True, near, todo, places)
         if tight > held:
             return tight, tight_price
@@ -325,8 +325,8 @@ def take(ground: Ground, request: Ints, place: Ints) -> None:
     free, fixed = ground.free, ground.fixed
     width = free.shape[1] - FIRST_GPU
     agent = place[AGENT]
-    free[agent, CPU] -= request[ASKS_CPU]
-    free[agent, MEM] -= request[ASKS_MEM]
+    free[agent, CPU] -= request[REQUEST_CPU]
+    free[agent, MEM] -= request[REQUEST_MEM]
     free[agent, KERNELS] += 1
     if place[PART_OF] != NO_GPU:
         free[agent, FIRST_GPU + place[PART_OF]] -= place[PART]

@@ -139,9 +139,9 @@ class Hardware:
             left_out = set(constraint.exclude_agents)
             causes["excluded"] = np.array([agent.id in left_out for agent in self.agents], dtype=np.bool_)
         if constraint.labels:
-            asked = dict(constraint.labels).items()
+            required = dict(constraint.labels).items()
             causes["label"] = np.array(
-                [not asked <= agent.choosable_labels.items() for agent in self.agents], dtype=np.bool_
+                [not required <= agent.choosable_labels.items() for agent in self.agents], dtype=np.bool_
             )
         return causes
 

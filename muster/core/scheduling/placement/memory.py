@@ -93,7 +93,7 @@ class Memory:
             shut |= unfit
         self.held[row] = np.where(shut, choose.RULED_OUT, 0)
         self.shapes[number, choose.ROW] = row
-        self.shapes[number, choose.SEEN] = choose.NEVER_SEEN
+        self.shapes[number, choose.SYNCED] = choose.NEVER_SYNCED
         return number
 
     def changed(self, agent: int) -> None:
@@ -107,7 +107,7 @@ class Memory:
             self.shapes, self.serves = _doubled(self.shapes), _doubled(self.serves)
         order = demanding_first(gang.slots)
         in_order = [gang.slots[rank] for rank in order]
-        asked = [
+        rows = [
             (slots.cpu, slots.mem, slots.fgpu, slots.gpu, rank, slots == last)
             for rank, slots, last in zip(order, in_order, (None, *in_order), strict=False)
         ]
@@ -119,7 +119,7 @@ class Memory:
         self.serves[number, :-1] = [gang.constraint.takes_model(model) for model in self._hardware.models]
         while len(self.requests) < self._kernels + len(order):
             self.requests = _doubled(self.requests)
-        self.requests[self._kernels : self._kernels + len(order)] = asked
+        self.requests[self._kernels : self._kernels + len(order)] = rows
         self._kernels += len(order)
         self.most_kernels = max(self.most_kernels, len(order))
 

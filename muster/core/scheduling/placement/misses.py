@@ -44,24 +44,24 @@ class Misses:
 
 
 def misses(hardware: Hardware, free: Ints, gang: Gang, shut: Mapping[str, str], closed: Flags) -> Misses:
-    asked, filtered = _asked(hardware, gang, shut, closed)
-    if not asked.any():
+    considered, filtered = _considered(hardware, gang, shut, closed)
+    if not considered.any():
         return Misses(0, filtered)
-    wanted = gang.slots[0] if gang.spread else total(gang.slots)
+    request = gang.slots[0] if gang.spread else total(gang.slots)
     have, capacity = _amounts(hardware, free, gang)
-    lacking = np.maximum(0, np.array(_row(wanted)) - np.maximum(0, have))
+    lacking = np.maximum(0, np.array(_row(request)) - np.maximum(0, have))
     exhausted = {
-        name: int(count) for name, count in zip(SLOT_NAMES, (lacking[asked] > 0).sum(axis=0), strict=True) if count
+        name: int(count) for name, count in zip(SLOT_NAMES, (lacking[considered] > 0).sum(axis=0), strict=True) if count
     }
     distance = (lacking / np.maximum(1, capacity)).sum(axis=1)
-    nearest = int(np.where(asked, distance, np.inf).argmin())
+    nearest = int(np.where(considered, distance, np.inf).argmin())
     missing = {name: int(amount) for name, amount in zip(SLOT_NAMES, lacking[nearest], strict=True) if amount}
-    return Misses(int(asked.sum()), filtered, exhausted, NearestMiss(hardware.agents[nearest].id, missing))
+    return Misses(int(considered.sum()), filtered, exhausted, NearestMiss(hardware.agents[nearest].id, missing))
 
 
-def _asked(hardware: Hardware, gang: Gang, shut: Mapping[str, str], closed: Flags) -> tuple[Flags, dict[str, int]]:
+def _considered(hardware: Hardware, gang: Gang, shut: Mapping[str, str], closed: Flags) -> tuple[Flags, dict[str, int]]:
     """Return the agents to consider, and by cause the number of the others; each counts for one cause."""
-    asked = np.ones(len(hardware.agents), dtype=np.bool_)
+    considered = np.ones(len(hardware.agents), dtype=np.bool_)
     filtered: dict[str, int] = {}
     causes = [
         (cause, np.array([shut.get(agent.id) == cause for agent in hardware.agents], dtype=np.bool_))
@@ -75,11 +75,11 @@ def _asked(hardware: Hardware, gang: Gang, shut: Mapping[str, str], closed: Flag
     if len(closed):
         causes.append((RESERVED, closed))
     for cause, agents in causes:
-        out = int((asked & agents).sum())
+        out = int((considered & agents).sum())
         if out:
             filtered[cause] = out
-            asked &= ~agents
-    return asked, filtered
+            considered &= ~agents
+    return considered, filtered
 
 
 def _row(slots: Slots) -> Sequence[int]:

@@ -169,10 +169,10 @@ class Rooms:
     def _cornered(self, gang: Gang, shape: int, closed: Flags, *, takes: bool) -> bool:
         if not has_corners(gang):
             return False
-        asked = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
+        candidates = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
         if len(closed):
-            asked = asked & ~closed
-        places = cornered(self._hardware, self._free, gang, self._hardware.gpus_that_serve(gang.constraint), asked)
+            candidates = candidates & ~closed
+        places = cornered(self._hardware, self._free, gang, self._hardware.gpus_that_serve(gang.constraint), candidates)
         if places is None:
             return False
         if takes:

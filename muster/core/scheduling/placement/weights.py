@@ -54,7 +54,7 @@ def scarcity(mix: Sequence[Typical], hardware: Hardware) -> list[float]:
             gpus[gpu.model] += 1
     units = [int(unit) for unit in hardware.fixed[:, UNIT] if 0 < unit < NO_UNIT]
     unit = min(units, default=1)
-    asked = dict.fromkeys(gpus, 0.0)
+    requested = dict.fromkeys(gpus, 0.0)
     every = 0.0
     for request in mix:
         worth = request.weight * (request.slots.gpu or request.slots.fgpu / unit)
@@ -63,6 +63,6 @@ def scarcity(mix: Sequence[Typical], hardware: Hardware) -> list[float]:
         room = sum(gpus[model] for model in named)
         if request.gpu_models and room:
             for model in named:
-                asked[model] += worth * gpus[model] / room
+                requested[model] += worth * gpus[model] / room
     total = sum(gpus.values())
-    return [asked[model] / every / (gpus[model] / total) if every and gpus[model] else 0.0 for model in gpus]
+    return [requested[model] / every / (gpus[model] / total) if every and gpus[model] else 0.0 for model in gpus]
