@@ -118,7 +118,7 @@ class ImageVersion(BaseModel):
     def may_be_used_by(self, user: str, project: str) -> bool:
         return not (self.users or self.projects) or user in self.users or project in self.projects
 
-    def may_be_seen_by(self, user: str) -> bool:
+    def visible_to(self, user: str) -> bool:
         """Return whether the user may see the version.
 
         No list of a user's projects exists. An image of a project is therefore shown to all, and refused when it is
@@ -181,12 +181,12 @@ class Catalog(BaseModel):
         return tuple(version for entry in self.images for version in versions_of(entry))
 
 
-def shortages(version: ImageVersion, asked: Slots) -> list[FieldError]:
+def shortages(version: ImageVersion, request: Slots) -> list[FieldError]:
     """What a kernel of that image has too little of, by the spec's fields."""
     errors = []
     for field in ("cpu", "mem", "gpu", "fgpu"):
-        least, has = getattr(version.least, field), getattr(asked, field)
-        if has >= least or (field == "fgpu" and asked.gpu):
+        least, has = getattr(version.least, field), getattr(request, field)
+        if has >= least or (field == "fgpu" and request.gpu):
             continue
         errors.append(_shortage(version, field, least, has))
     return errors

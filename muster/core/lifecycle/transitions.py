@@ -312,11 +312,11 @@ def ended(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float
     return replace(event, expects={"requeue_after_end": True})
 
 
-def changed_facts(kernels: Iterable[Kernel], seen: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def changed_facts(kernels: Iterable[Kernel], reported: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return, by kernel id, those of the reported facts that differ from the recorded ones."""
     changes = {}
     for kernel in kernels:
-        new = {name: value for name, value in seen.get(kernel.id, {}).items() if getattr(kernel, name) != value}
+        new = {name: value for name, value in reported.get(kernel.id, {}).items() if getattr(kernel, name) != value}
         if new:
             changes[kernel.id] = new
     return changes

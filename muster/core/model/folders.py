@@ -185,10 +185,10 @@ def _mounted(mount: MountSpec, user: str, project: str, known: Sequence[Folder])
         raise _RefusedError(
             f"folder {title} is not shared with {user}", f"ask {folder.owner} to `muster folder share {folder.name}`"
         )
-    asked = mount.read_only if "read_only" in mount.model_fields_set else read_only
-    if read_only and not asked:
+    mounted_read_only = mount.read_only if "read_only" in mount.model_fields_set else read_only
+    if read_only and not mounted_read_only:
         raise _RefusedError(f"folder {title} is shared with {user} read-only", f"mount it with :ro: {title}:ro")
-    return _as_mounted(folder, mount.target, read_only=asked)
+    return _as_mounted(folder, mount.target, read_only=mounted_read_only)
 
 
 def _meant(reference: str, user: str, project: str, known: Sequence[Folder]) -> Folder | None:

@@ -11,9 +11,9 @@ def is_of_model(model: str, name: str) -> bool:
 
     `A100` is an `NVIDIA A100-SXM4-80GB`, whatever the case; `A10` is none.
     """
-    words, wanted = _words(model), _words(name)
-    last = len(words) - len(wanted)
-    return bool(wanted) and any(words[at : at + len(wanted)] == wanted for at in range(last + 1))
+    model_words, name_words = _words(model), _words(name)
+    last = len(model_words) - len(name_words)
+    return bool(name_words) and any(model_words[at : at + len(name_words)] == name_words for at in range(last + 1))
 
 
 @cache

@@ -54,11 +54,11 @@ def would_start(snapshot: Snapshot, new: Sequence[Session]) -> tuple[Answer, ...
     plan = schedule(snapshot)
     placements = {placement.session_id: placement for placement in plan.placements}
     answers = []
-    asked = False
+    explained = False
     for session in new:
         wait = None if session.id in placements else plan.waits[session.id]
-        suggestions = what_would_help(snapshot, session) if wait and not asked else ()
-        asked = asked or wait is not None
+        suggestions = what_would_help(snapshot, session) if wait and not explained else ()
+        explained = explained or wait is not None
         answers.append(Answer(session, placements.get(session.id), wait, suggestions))
     return tuple(answers)
 

@@ -16,7 +16,7 @@ _UNKNOWN: Mapping[WaitCode, str] = {
 _NO_TIME_LIMIT = "unknown: what it waits for has no time limit, or too many are ahead of it"
 
 
-def start_told(wait: Wait | None, around: Surroundings) -> str:
+def start_estimate(wait: Wait | None, around: Surroundings) -> str:
     """Return a start such as `2026-11-21 14:20 (in 20m)`, `not before …`, `never, as it is`, or `unknown: …`.
 
     None: it starts now.
