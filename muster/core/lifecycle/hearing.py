@@ -13,7 +13,7 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent, agent_from_report
 from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.usage.kernel import KernelUse
+from muster.core.usage.kernel import KernelUsage
 
 _PAUSE_AFTER_FAILURE_S = 5.0
 
@@ -38,7 +38,7 @@ class Heard:
 
     ledger: Ledger
     logs: tuple[KernelLog, ...] = ()
-    usage: tuple[KernelUse, ...] = ()
+    usage: tuple[KernelUsage, ...] = ()
     reporting: tuple[Agent, ...] = ()
     silent: tuple[Agent, ...] = ()
     events: tuple[Event, ...] = ()
@@ -108,7 +108,7 @@ def _logs(answers: Iterable[AgentAnswer]) -> Iterator[KernelLog]:
 
 def _usage(
     snapshot: Snapshot, ledger: Ledger, answers: Sequence[AgentAnswer], rules: TurnRules, gone: Iterable[Session]
-) -> dict[str, KernelUse]:
+) -> dict[str, KernelUsage]:
     """Return, by kernel id, the usage that is new: of last words, and then of reports."""
     sessions = {session.id: session for session in (*gone, *snapshot.sessions)}
     words = [

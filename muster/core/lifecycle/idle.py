@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from muster.core.lifecycle.transitions import Event, terminate, transition
 from muster.core.model.session import Kernel, Result, Session, SessionState
-from muster.core.usage.kernel import KernelUse
+from muster.core.usage.kernel import KernelUsage
 from muster.core.values.duration import format_duration
 
 _S = SessionState
@@ -40,7 +40,7 @@ class IdleRules:
         return self.timeout_s if session.spec.idle_timeout is None else session.spec.idle_timeout
 
 
-def judged(before: KernelUse | None, use: KernelUse, kernel: Kernel, rules: IdleRules) -> KernelUse:
+def judged(before: KernelUsage | None, use: KernelUsage, kernel: Kernel, rules: IdleRules) -> KernelUsage:
     """Return the usage with the time since when the kernel is idle, None for one that is in use."""
     if before is None or use.seen_at == before.seen_at:
         return use
@@ -53,7 +53,7 @@ def judged(before: KernelUse | None, use: KernelUse, kernel: Kernel, rules: Idle
     return replace(use, idle_since=since if since <= use.seen_at else None)
 
 
-def _is_idle(use: KernelUse, kernel: Kernel, rules: IdleRules) -> bool:
+def _is_idle(use: KernelUsage, kernel: Kernel, rules: IdleRules) -> bool:
     """Return whether the kernel was idle between the samples. An unknown amount counts as in use."""
     if use.cpu_cores is None or use.net_bytes_per_s is None:
         return False
@@ -63,12 +63,12 @@ def _is_idle(use: KernelUse, kernel: Kernel, rules: IdleRules) -> bool:
     return cpu_percent(use, kernel) < rules.cpu_percent and use.net_bytes_per_s < rules.network_bytes_per_s
 
 
-def cpu_percent(use: KernelUse, kernel: Kernel) -> float:
+def cpu_percent(use: KernelUsage, kernel: Kernel) -> float:
     """Return CPU usage in percent of the kernel's cores, as of the last two observations."""
     return 100.0 * (use.cpu_cores or 0.0) * 1000 / kernel.slots.cpu
 
 
-def idle_for(session: Session, uses: Mapping[str, KernelUse]) -> float | None:
+def idle_for(session: Session, uses: Mapping[str, KernelUsage]) -> float | None:
     """Return for how many seconds all kernels have been idle; `usage` is by kernel id.
 
     None when one of them is in use, or was not observed.
@@ -77,10 +77,10 @@ def idle_for(session: Session, uses: Mapping[str, KernelUse]) -> float | None:
     spans = [(use.idle_since, use.seen_at) for use in found if use and use.idle_since is not None]
     if len(spans) < len(session.kernels):
         return None
-    return max(0.0, min(seen for _, seen in spans) - max(since for since, _ in spans))
+    return max(0.0, min(until for _, until in spans) - max(since for since, _ in spans))
 
 
-def ends(session: Session, uses: Mapping[str, KernelUse], rules: IdleRules, now: float) -> Event | None:
+def ends(session: Session, uses: Mapping[str, KernelUsage], rules: IdleRules, now: float) -> Event | None:
     """Return what follows for a RUNNING session: a warning, its withdrawal, or the session's end."""
     timeout = rules.timeout_of(session)
     idle = None if timeout is None else idle_for(session, uses)
@@ -102,7 +102,7 @@ def ends(session: Session, uses: Mapping[str, KernelUse], rules: IdleRules, now:
 
 
 def _idle(
-    session: Session, uses: Mapping[str, KernelUse], idle: float, timeout: float, early: float, now: float
+    session: Session, uses: Mapping[str, KernelUsage], idle: float, timeout: float, early: float, now: float
 ) -> Event | None:
     """Return the end of an idle session, or the warning that comes `early` seconds before it."""
     why = f"idle for {format_duration(idle)} ({_rates(session, uses)})"
@@ -115,7 +115,7 @@ def _idle(
     return terminate(session, why, Result.FAILURE if session.spec.is_batch else Result.SUCCESS, now)
 
 
-def _rates(session: Session, uses: Mapping[str, KernelUse]) -> str:
+def _rates(session: Session, uses: Mapping[str, KernelUsage]) -> str:
     """Return the rates of the busiest kernel, each by itself."""
     pairs = [(kernel, uses[kernel.id]) for kernel in session.kernels]
     parts = [

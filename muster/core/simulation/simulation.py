@@ -17,8 +17,8 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.placement import gang_of, typical_requests
 from muster.core.scheduling.schedule import schedule
-from muster.core.simulation.usage_by_owner import UsageMeter
-from muster.core.simulation.usage_of_cluster import Use, UseMeter
+from muster.core.simulation.usage_by_owner import OwnerUsageMeter
+from muster.core.simulation.usage_of_cluster import ClusterUsage, ClusterUsageMeter
 from muster.core.whatif.explain import HOPELESS
 
 
@@ -79,7 +79,7 @@ class Simulated:
     """The result: `lives` in order of arrival; `use` from `began_at`, the first arrival, to `ended_at`."""
 
     lives: tuple[Life, ...]
-    use: tuple[Use, ...]
+    use: tuple[ClusterUsage, ...]
     began_at: float
     ended_at: float
     decisions: int
@@ -130,9 +130,9 @@ class _Run:
         self._arrived = self._preemptions = self._decisions = 0
         self._changed = False
         self._began_at = self._now = jobs[0].session.submitted_at if jobs else 0.0
-        asked = Counter(gang_of(job.session, overlay=True) for job in jobs)
-        self._use = UseMeter(cluster.agents, typical_requests(asked), self._began_at)
-        self._usage = UsageMeter(cluster.agents, cluster.half_life_s, self._began_at)
+        requests = Counter(gang_of(job.session, overlay=True) for job in jobs)
+        self._use = ClusterUsageMeter(cluster.agents, typical_requests(requests), self._began_at)
+        self._usage = OwnerUsageMeter(cluster.agents, cluster.half_life_s, self._began_at)
         self._events: list[tuple[float, _What, str, int]] = [
             (job.session.submitted_at, _What.ARRIVAL, job.session.id, 0) for job in jobs
         ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muster.core.simulation.simulation import Fate, Simulated
-from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, Use
+from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, ClusterUsage
 
 INTERVALS = 48
 _ENDED = frozenset({Fate.ENDED, Fate.TIMED_OUT, Fate.PREEMPTED})
@@ -77,7 +77,7 @@ def _rank(ordered: Sequence[float], part: float) -> float:
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
 
-def mean_over(uses: Sequence[Use], name: str, began: float, ended: float, intervals: int) -> tuple[float, ...]:
+def mean_over(uses: Sequence[ClusterUsage], name: str, began: float, ended: float, intervals: int) -> tuple[float, ...]:
     """Return the time-weighted means of equal intervals; a step function holds from each use to the next."""
     width = (ended - began) / intervals
     if width <= 0 or not uses:

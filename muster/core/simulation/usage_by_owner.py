@@ -5,11 +5,11 @@ from functools import cached_property
 
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session
-from muster.core.usage.by_owner import Run, decay, decayed_usage
+from muster.core.usage.by_owner import SessionRun, decay, decayed_usage
 from muster.core.values.slots import total
 
 
-class UsageMeter:
+class OwnerUsageMeter:
     """The owners' usage by `muster.core.usage.by_owner`, kept up to date run by run."""
 
     def __init__(self, agents: Iterable[Agent], half_life_s: float, began_at: float) -> None:
@@ -38,7 +38,9 @@ class UsageMeter:
 class _Usage(Mapping[str, float]):
     """The usage by owner, summed up on request: few orders need it."""
 
-    def __init__(self, of_ended: dict[str, float], running: tuple[Session, ...], now: float, meter: UsageMeter) -> None:
+    def __init__(
+        self, of_ended: dict[str, float], running: tuple[Session, ...], now: float, meter: OwnerUsageMeter
+    ) -> None:
         self._of_ended = of_ended
         self._running = running
         self._now = now
@@ -61,7 +63,7 @@ class _Usage(Mapping[str, float]):
         return len(self._sums)
 
 
-def _run(session: Session, until: float) -> Run:
+def _run(session: Session, until: float) -> SessionRun:
     """Return the session's run. What is still being launched has used nothing yet."""
     started_at = until if session.started_at is None else min(session.started_at, until)
-    return Run(session.owner, session.spec.resource_group, session.slots, started_at, until)
+    return SessionRun(session.owner, session.spec.resource_group, session.slots, started_at, until)

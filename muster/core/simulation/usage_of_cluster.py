@@ -10,7 +10,7 @@ from muster.core.values.slots import Slots
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ClusterUsage:
     """Usage from `at` until the next one: what is taken, as parts of all agents' (0 to 1).
 
     `gpu` counts whole GPUs and shares alike. `fragmented` is the part of all GPUs that is free, but not for the
@@ -39,7 +39,7 @@ class _Free:
         self.fragmented = 0.0
 
 
-class UseMeter:
+class ClusterUsageMeter:
     """A meter of what kernels take, independent of the scheduler's own counts."""
 
     def __init__(self, agents: Sequence[Agent], typical: Sequence[Typical], began_at: float) -> None:
@@ -57,7 +57,7 @@ class UseMeter:
         self._gpus = 0.0
         self._fragmented = 0.0
         self._stale = set(self._free)
-        self._uses: list[Use] = []
+        self._uses: list[ClusterUsage] = []
         self._at = began_at
 
     def take(self, kernels: Iterable[Kernel], at: float) -> None:
@@ -66,7 +66,7 @@ class UseMeter:
     def release(self, kernels: Iterable[Kernel], at: float) -> None:
         self._move(kernels, at, 1)
 
-    def until(self, ended_at: float) -> tuple[Use, ...]:
+    def until(self, ended_at: float) -> tuple[ClusterUsage, ...]:
         """Return all uses that began before `ended_at`."""
         self._record()
         return tuple(use for use in self._uses if use.at < ended_at)
@@ -98,7 +98,7 @@ class UseMeter:
         self._stale.clear()
         gpus = self._all.gpu or 1
         self._uses.append(
-            Use(
+            ClusterUsage(
                 self._at,
                 cpu=self._cpu / (self._all.cpu or 1),
                 mem=self._mem / (self._all.mem or 1),

@@ -10,7 +10,7 @@ from muster.core.values.slots import Slots, total
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SessionRun:
     """A session's time on its agents, from `started_at` to `ended_at` (seconds since the epoch)."""
 
     owner: str
@@ -20,17 +20,17 @@ class Run:
     ended_at: float
 
 
-def runs_so_far(snapshot: Snapshot) -> list[Run]:
+def runs_so_far(snapshot: Snapshot) -> list[SessionRun]:
     """Return the runs, up to now, of the sessions that have agents."""
     return [
-        Run(session.owner, session.spec.resource_group, session.slots, session.started_at, snapshot.now)
+        SessionRun(session.owner, session.spec.resource_group, session.slots, session.started_at, snapshot.now)
         for session in snapshot.placed
         if session.started_at is not None
     ]
 
 
 def decayed_usage(
-    runs: Iterable[Run], now: float, half_life_s: float, capacity: Mapping[str, Slots]
+    runs: Iterable[SessionRun], now: float, half_life_s: float, capacity: Mapping[str, Slots]
 ) -> dict[str, float]:
     """Return, by owner, the mean dominant share of their resource groups; time counts half for each half-life.
 

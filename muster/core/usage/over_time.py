@@ -33,7 +33,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class UseOverTime:
+class UsageOverTime:
     """A plot's points from `since` to `until`, in seconds since the epoch."""
 
     span: Span
@@ -47,8 +47,8 @@ class UseOverTime:
     @property
     def measures(self) -> tuple[str, ...]:
         """Return the measures that have any capacity in these points."""
-        seen = [point.amounts for point in self.points if point.amounts]
-        return tuple(measure for measure in MEASURES if any(amounts[measure].capacity for amounts in seen))
+        observed = [point.amounts for point in self.points if point.amounts]
+        return tuple(measure for measure in MEASURES if any(amounts[measure].capacity for amounts in observed))
 
 
 def span_named(name: str) -> Span:
@@ -69,7 +69,7 @@ def added(parts: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
     return summed
 
 
-def use_over_time(span: Span, rows: Mapping[int, Mapping[str, Amount]], now: float) -> UseOverTime:
+def usage_over_time(span: Span, rows: Mapping[int, Mapping[str, Amount]], now: float) -> UsageOverTime:
     """Return the points of `rows`, which are keyed by the time at which they begin.
 
     The last point is of the step that has not ended yet, if it is known.
@@ -78,4 +78,4 @@ def use_over_time(span: Span, rows: Mapping[int, Mapping[str, Amount]], now: flo
     count = span.length_s // span.step_s
     begin = last - (count - 1 if last in rows else count) * span.step_s
     times = [begin + number * span.step_s for number in range(count)]
-    return UseOverTime(span, begin, begin + span.length_s, tuple(Point(at, rows.get(at)) for at in times))
+    return UsageOverTime(span, begin, begin + span.length_s, tuple(Point(at, rows.get(at)) for at in times))

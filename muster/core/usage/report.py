@@ -16,7 +16,7 @@ _GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class UsedRun:
+class RunUsage:
     """A session's run with the sums of its kernels' amounts. Times are in seconds since the epoch.
 
     `cpu_seconds` and `gpu_seconds` are None where no agent reported them. `is_first` marks the session's first run,
@@ -55,7 +55,7 @@ class Totals:
     wait_s: float = 0.0
     longest_wait_s: float = 0.0
 
-    def add(self, run: UsedRun, part: float, hours: float) -> None:
+    def add(self, run: RunUsage, part: float, hours: float) -> None:
         """Add `part` of the run, which is that many hours long."""
         self.cpu_hours_allocated += run.slots.cpu / 1000 * hours
         self.cpu_hours_used += (run.cpu_seconds or 0.0) / _HOUR * part
@@ -79,7 +79,7 @@ class Line:
     totals: Totals
 
 
-def use_report(runs: Iterable[UsedRun], since: float, until: float, by: Sequence[str]) -> list[Line]:
+def usage_report(runs: Iterable[RunUsage], since: float, until: float, by: Sequence[str]) -> list[Line]:
     """Return the lines by the KEYS that `by` names; without any, one line for all.
 
     A session's runs must come one after the other. Memory grows with the lines, not with the runs.
@@ -101,13 +101,13 @@ def use_report(runs: Iterable[UsedRun], since: float, until: float, by: Sequence
     return [Line(keys, lines[keys]) for keys in sorted(lines)]
 
 
-def _keys(run: UsedRun, by: Sequence[str], day: str) -> tuple[str, ...]:
+def _keys(run: RunUsage, by: Sequence[str], day: str) -> tuple[str, ...]:
     session = f"{run.session_name} {run.session_id[:8]}"
     values = {"user": run.user, "project": run.project, "day": day, "session": session}
     return tuple(values[key] for key in by)
 
 
-def _parts(run: UsedRun, since: float, until: float, *, by_day: bool) -> Iterator[tuple[float, float, str]]:
+def _parts(run: RunUsage, since: float, until: float, *, by_day: bool) -> Iterator[tuple[float, float, str]]:
     """Yield the run's parts within the time, cut at midnights (UTC) with `by_day`.
 
     A run without length counts where it began: a part includes its begin, and excludes its end.
