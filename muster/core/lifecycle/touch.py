@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from muster.core.lifecycle.notices import undelivered
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -83,6 +82,18 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
             unaccounted = session is None or agent.id not in session.agents
         if unaccounted:
             found.add(network["name"])
+    return frozenset(found)
+
+
+def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
+    """Return the notices that the agent's running kernels lack, each with its kernel and its session's text."""
+    found = set()
+    for kernel in agent.report.get("kernels", ()):
+        session = snapshot.on_agents.get(kernel["session_id"])
+        if session is None or session.state is not SessionState.RUNNING or kernel["state"] != "running":
+            continue
+        if kernel["generation"] == session.generation and kernel.get("notice") != session.notice:
+            found.add(f"notice of {kernel['kernel_id']}: {session.notice}")
     return frozenset(found)
 
 

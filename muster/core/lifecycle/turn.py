@@ -16,7 +16,7 @@ from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 
 PROMPT_S = 3.0
-# So that a busy cluster's visits are few and large. One that hangs is not counted for long: it delays nobody.
+# So that a busy cluster's visits are few and large. One that hangs is soon not counted: it delays no others.
 _MOST_PROMPT_VISITS = 4
 
 Schedule = Callable[[Snapshot], Plan | None]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.lifecycle.idle import IdleRules, ends, idle_for, judged
-from muster.core.lifecycle.notices import undelivered
+from muster.core.lifecycle.touch import undelivered
 from muster.core.model.session import GpuShare, Result, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUsage, first_usage, next_usage
