@@ -14,7 +14,7 @@ MATRIX = 8192
 BATCH = 10
 
 
-def tell(**values: object) -> None:
+def report(**values: object) -> None:
     print(json.dumps(values), flush=True)
 
 
@@ -26,7 +26,7 @@ def nvml(uuid: str) -> None:
     device = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     first = pynvml.nvmlDeviceGetMemoryInfo(device)
     second = pynvml.nvmlDeviceGetMemoryInfo(device, version=pynvml.nvmlMemory_v2)
-    tell(v1=first.total, v2=second.total)
+    report(v1=first.total, v2=second.total)
 
 
 def fill(mib: str) -> None:
@@ -42,7 +42,7 @@ def fill(mib: str) -> None:
         except torch.OutOfMemoryError:
             refused = True
     free, _ = torch.cuda.mem_get_info()
-    tell(total=total, used=total - free, blocks=len(blocks), refused=refused)
+    report(total=total, used=total - free, blocks=len(blocks), refused=refused)
 
 
 def hold(mib: str) -> None:
@@ -57,7 +57,7 @@ def hold(mib: str) -> None:
             held = torch.empty(int(mib) * MIB, dtype=torch.uint8, device="cuda")
         except torch.OutOfMemoryError:
             time.sleep(0.02)
-    tell(held=held is not None, seconds=round(time.monotonic() - began, 3))
+    report(held=held is not None, seconds=round(time.monotonic() - began, 3))
     sys.stdin.read()
 
 
@@ -96,19 +96,19 @@ def matmul(start: str, seconds: str, kind: str = "launches") -> None:
             queued.pop(0).synchronize()
             done += BATCH if time.monotonic() < end else 0
     torch.cuda.synchronize()
-    tell(products=done, late=late)
+    report(products=done, late=late)
 
 
 def jax() -> None:
     import jax as library  # noqa: PLC0415
 
-    tell(limit=library.devices()[0].memory_stats()["bytes_limit"])
+    report(limit=library.devices()[0].memory_stats()["bytes_limit"])
 
 
 def sms() -> None:
     import torch  # noqa: PLC0415
 
-    tell(sms=torch.cuda.get_device_properties(0).multi_processor_count)
+    report(sms=torch.cuda.get_device_properties(0).multi_processor_count)
 
 
 WORKLOADS: dict[str, Callable[..., None]] = {

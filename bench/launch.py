@@ -141,9 +141,12 @@ def community_docker(directory: Path) -> Path:
         check=True,
     )
     (wheel,) = directory.glob("ansible-*.whl")
-    wanted = ("ansible_collections/community/docker/", "ansible_collections/community/library_inventory_filtering_v1/")
+    prefixes = (
+        "ansible_collections/community/docker/",
+        "ansible_collections/community/library_inventory_filtering_v1/",
+    )
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(directory, [name for name in archive.namelist() if name.startswith(wanted)])
+        archive.extractall(directory, [name for name in archive.namelist() if name.startswith(prefixes)])
     return directory
 
 
@@ -167,12 +170,12 @@ def rounds(node: ControlNode, collections: Path, kernels: int, runs: int) -> lis
         lambda: {"docker_sdk": by_sdk(kernels)},
         lambda: {"playbook": by_playbook(collections, kernels)},
     ]
-    seen: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     for number in range(runs + 1):
         for way in ways:
             for name, seconds in way().items():
                 if number:  # the first round warms caches
-                    seen.setdefault(name, []).append(seconds)
+                    samples.setdefault(name, []).append(seconds)
         print(f"{kernels} kernels, round {number} of {runs}", file=sys.stderr)
     return [
         {
@@ -181,7 +184,7 @@ def rounds(node: ControlNode, collections: Path, kernels: int, runs: int) -> lis
             "median_s": round(statistics.median(times), 3),
             "runs_s": [round(t, 3) for t in times],
         }
-        for name, times in seen.items()
+        for name, times in samples.items()
     ]
 
 

@@ -7,8 +7,8 @@ DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_<workload>.csv` of 
 (github.com/alibaba/clusterdata) and, for the comparison, `published.csv`: the means that the paper's authors published.
 
 1,213 nodes, empty at first. Tasks arrive in an order drawn by the seed, then at random again until 130 % of all GPUs'
-worth has been asked for; each is tried once, and nothing ends. The figure at X is the allocated share of all GPUs, in
-percent, while what was asked for is X percent; the table has the mean over the seeds.
+worth has been requested; each is tried once, and nothing ends. The figure at X is the allocated share of all GPUs, in
+percent, while what was requested is X percent; the table has the mean over the seeds.
 
 - muster: the default policy, by the same `Rooms.place` as in production, with the workload's typical requests.
 - fgd: growth of fragmentation alone, in the steps of the paper's authors and with their typical requests. Here the
@@ -98,11 +98,11 @@ def arrivals(tasks: Sequence[Task], seed: int, capacity: int) -> Iterator[Task]:
     chance = random.Random(seed)
     shuffled = list(tasks)
     chance.shuffle(shuffled)
-    asked = 0
+    requested = 0
     for number in range(1 << 30):
         task = shuffled[number] if number < len(shuffled) else chance.choice(tasks)
-        asked += task.gpu_milli
-        if asked > LAST * capacity:
+        requested += task.gpu_milli
+        if requested > LAST * capacity:
             return
         yield task
 
@@ -120,13 +120,13 @@ def allocated(
     capacity = sum(node.capacity.fgpu for node in nodes)
     rooms = Rooms.of(nodes, {}, policy, mix)
     arrived = placed = 0
-    seen: dict[int, list[int]] = {}
+    samples: dict[int, list[int]] = {}
     for task in arrivals(tasks, seed, capacity):
         arrived += task.gpu_milli
         if rooms.place(task.gang):
             placed += task.gpu_milli
-        seen.setdefault(round(100 * arrived / capacity), []).append(placed)
-    return {mark: 100 * fmean(seen[mark]) / capacity for mark in MARKS if mark in seen}
+        samples.setdefault(round(100 * arrived / capacity), []).append(placed)
+    return {mark: 100 * fmean(samples[mark]) / capacity for mark in MARKS if mark in samples}
 
 
 POLICIES = ("muster", "fgd", "bestfit")

@@ -78,15 +78,15 @@ def _shape(text: str) -> tuple[SessionSpec, tuple[Kernel, ...]]:
     return spec, kernels_of(spec, tuple(map(str, range(kernel_count(spec)))), spec.image)
 
 
-def session(number: int, asked: dict[str, Any], owner: str = "ada") -> Session:
+def session(number: int, request: dict[str, Any], owner: str = "ada") -> Session:
     """Return a session as the store gives it: no two sessions share a spec, a kernel or its slots."""
-    spec, kernels = _shape(json.dumps(asked, sort_keys=True))
+    spec, kernels = _shape(json.dumps(request, sort_keys=True))
     own = tuple(replace(k, id=f"{number:08x}-{k.rank:04x}", slots=replace(k.slots)) for k in kernels)
     return Session(own[0].id, f"s{number}", owner, spec.model_copy(), own, NOW - 3600 + number / 1000)
 
 
-def alike(count: int, asked: dict[str, Any]) -> list[Session]:
-    return [session(number, asked) for number in range(count)]
+def alike(count: int, request: dict[str, Any]) -> list[Session]:
+    return [session(number, request) for number in range(count)]
 
 
 def mixed(count: int) -> list[Session]:
@@ -140,8 +140,8 @@ def _unchanged(memory: PassMemory) -> Snapshot:
     return replace(again, now=again.now + 1)
 
 
-def _filled(count: int, asked: dict[str, Any]) -> Snapshot:
-    return snapshot(agents(count, cpus=32, mem=128 * _GIB), alike(count * 2, asked))
+def _filled(count: int, request: dict[str, Any]) -> Snapshot:
+    return snapshot(agents(count, cpus=32, mem=128 * _GIB), alike(count * 2, request))
 
 
 CASES: dict[str, Callable[[PassMemory], Snapshot]] = {
@@ -228,16 +228,16 @@ def main() -> None:
     for name in options.case or (CASES if everything else ()):
         runs = sorted((apart(_case, name) for _ in range(options.runs)), key=lambda result: result["cpu_s"])
         results.append(runs[len(runs) // 2])
-        _tell(results[-1:], options)
+        _print(results[-1:], options)
     for name in options.growth or (GROWTH if everything else ()):
         grown = list(growth(name, options.runs))
         results += grown
-        _tell(grown, options)
+        _print(grown, options)
     if options.json:
         sys.stdout.write(json.dumps(results, indent=2) + "\n")
 
 
-def _tell(results: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+def _print(results: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
     for result in results if not options.json else ():
         print("  ".join(f"{key} {value}" for key, value in result.items()), flush=True)
 

@@ -91,6 +91,6 @@ def write(database: str, session_ids: Sequence[str], per_second: float, seconds:
         forth = session.state is SessionState.PENDING
         to, reason = (SessionState.SCHEDULED, "placed on a1") if forth else (SessionState.PENDING, "back in the queue")
         if not store.apply([transitions.transition(session, to, reason, time.time())]):
-            raise SystemExit(f"session {session.name} was changed by somebody else")
+            raise SystemExit(f"session {session.name} was changed by another writer")
         there[place] = replace(session, state=to)
     store.close()
