@@ -155,7 +155,7 @@ class Mig:
             return f"the driver does not say what part of its GPU {unsized[0]} is; a newer driver does"
         return ""
 
-    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - all are asked alike
+    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - providers share one signature
         return is_instance(gpu) and bool(gpu.get("fraction"))
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
@@ -165,10 +165,10 @@ class Mig:
 class Whole:
     """No sharing."""
 
-    def obstacle(self, report: Report) -> str:  # noqa: ARG002 - all are asked alike
+    def obstacle(self, report: Report) -> str:  # noqa: ARG002 - providers share one signature
         return "fgpu_provider is whole, which cuts none; set units_per_gpu: 0, or another fgpu_provider"
 
-    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - all are asked alike
+    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - providers share one signature
         return False
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:

@@ -7,7 +7,7 @@ from muster.core.model.session import Session
 from muster.core.values.slots import Slots
 
 EACH = "*"
-"""In a mapping of limits: whoever has no entry of his own."""
+"""The key, in a mapping of limits, of all that have no entry of their own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Agents set aside for a time: for some users, or for nobody (maintenance)."""
+"""Agents set aside for a time: for some users, or for none of them (maintenance)."""
 
 from dataclasses import dataclass
 

@@ -12,7 +12,7 @@ from muster.core.values.errors import FieldError, SpecError
 
 Address = IPv4Address | IPv6Address
 _NAME = pattern(r"[a-z0-9*?_.-]+")
-# Where clouds tell a machine its own secrets, beside 169.254.169.254, which is link-local.
+# Where clouds serve a machine its own secrets, beside 169.254.169.254, which is link-local.
 _METADATA = (ip_address("fd00:ec2::254"), ip_address("100.100.100.200"))
 
 

@@ -203,7 +203,7 @@ class GroupPass:
 
         None when it waits for agents rather than for capacity: then it delays no other session.
         """
-        # What was so for one that asked for the same, earlier in this pass, is so for this one.
+        # An earlier session of this pass with the same request has the same result.
         if len(alike.waiting) > 1:
             return None
         now = self._snapshot.now

@@ -53,7 +53,7 @@ _gang = lru_cache(maxsize=1 << 16)(Gang)
 
 
 # By identity of a session's kernels: comparing them would cost more than making the gang anew. A queue of a hundred
-# thousand that has not changed is asked for its gangs again in each pass.
+# thousand that has not changed looks up its gangs again in each pass.
 _known: dict[int, tuple[tuple[Kernel, ...], SessionSpec, Gang]] = {}
 _MOST_KNOWN = 1 << 17
 
