@@ -182,7 +182,7 @@ class Catalog(BaseModel):
 
 
 def shortages(version: ImageVersion, request: Slots) -> list[FieldError]:
-    """What a kernel of that image has too little of, by the spec's fields."""
+    """Return the slots of which a kernel of that image has too little, by the spec's fields."""
     errors = []
     for field in ("cpu", "mem", "gpu", "fgpu"):
         least, has = getattr(version.least, field), getattr(request, field)
