@@ -20,7 +20,7 @@ _Launch = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class LaunchUsage:
-    """Usage by kernel id. `read` holds the launches (session id, generation) that were read from the store."""
+    """The usage by kernel id. `read` holds the launches (session id, generation) that were read from the store."""
 
     by_kernel: Mapping[str, KernelUsage] = field(default_factory=dict)
     read: frozenset[_Launch] = frozenset()

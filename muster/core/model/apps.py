@@ -25,7 +25,7 @@ _NO_PROGRAM = frozenset({126, 127})
 
 @dataclass(frozen=True, slots=True)
 class AppKind:
-    """How apps of one name start. `command` is for a shell, which has MUSTER_APP_NAME, _PORT and _TOKEN."""
+    """The way apps of one name start. `command` is for a shell, which has MUSTER_APP_NAME, _PORT and _TOKEN."""
 
     command: str
     port: int

@@ -52,7 +52,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a container gets beside its devices.
+    """The additions to a container beside its devices.
 
     `libraries` are bound over the driver's of these names, `files` lie in its key directory. `leases` name the GPUs
     whose compute it shares by taking turns.
@@ -97,7 +97,7 @@ def is_instance(gpu: Mapping[str, Any]) -> bool:
 
 
 class Shim:
-    """Libraries before the driver's, which cap memory and take turns computing."""
+    """A means by libraries before the driver's, which cap memory and take turns computing."""
 
     def obstacle(self, report: Report) -> str:
         if not report.get("fgpu"):
@@ -118,7 +118,7 @@ class Shim:
 
 
 class Mps:
-    """NVIDIA's MPS shares the compute; the libraries cap the memory, for MPS caps each process for itself."""
+    """The means by NVIDIA's MPS, which shares the compute. Libraries cap the memory: MPS caps single processes."""
 
     def obstacle(self, report: Report) -> str:
         return SHIM.obstacle(report)
@@ -144,7 +144,7 @@ class Mps:
 
 
 class Mig:
-    """Instances that the card makes of itself: a device each, which needs nothing else."""
+    """The means by instances that the card makes of itself: a device each, which needs nothing else."""
 
     def obstacle(self, report: Report) -> str:
         instances = [gpu for gpu in report["gpus"] if is_instance(gpu)]
@@ -163,7 +163,7 @@ class Mig:
 
 
 class Whole:
-    """No sharing."""
+    """The means without sharing."""
 
     def obstacle(self, report: Report) -> str:  # noqa: ARG002 - providers share one signature
         return "fgpu_provider is whole, which cuts none; set units_per_gpu: 0, or another fgpu_provider"

@@ -8,7 +8,7 @@ _MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class NumaNode:
-    """`cpus` as the kernel lists them, such as `0-15,32-47`; empty for a node that has memory only. `mem` in bytes."""
+    """A NUMA node. `cpus` as Linux lists them, such as `0-15,32-47`; empty for memory alone. `mem` in bytes."""
 
     node: int
     cpus: str

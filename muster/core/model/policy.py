@@ -55,7 +55,7 @@ def by_arrival(sessions: Sequence[Session], view: QueueView) -> Iterable[Session
 
 @dataclass(frozen=True, slots=True)
 class PlacementPolicy:
-    """Weights of the terms of a placement's cost; the possible place with the least cost is taken.
+    """The weights of the terms of a placement's cost; the possible place with the least cost is taken.
 
     `fragmentation`: growth of the GPUs' worth that typical requests could not use (Weng et al., USENIX ATC 2023).
     `starvation`: growth of the part of the agent's GPUs for which it has no cpu left in proportion.
@@ -81,7 +81,7 @@ PACK = PlacementPolicy("pack", left_over=1.0)
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Upper bounds by what they count: `sessions`, `kernels`, or a slot; what is not named is not limited."""
+    """The upper bounds by what they count: `sessions`, `kernels`, or a slot; others are not limited."""
 
     running: Mapping[str, int] = field(default_factory=dict)
     pending: Mapping[str, int] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits by user, project and resource group; `EACH` stands for all that are not named, each by themselves."""
+    """The limits by user, project and resource group; `EACH` stands for all that are not named, each by themselves."""
 
     users: Mapping[str, Limit] = field(default_factory=dict)
     projects: Mapping[str, Limit] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
-    """How one resource group's queue is worked.
+    """The rules of one resource group's queue.
 
     A session that does not fit lets smaller ones pass until it was first in `reserve_after_passes` passes. After that
     they may pass only where time limits show that they cannot delay it.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Agents set aside from `begins_at` to `ends_at` (seconds since the epoch).
+    """A reservation of agents from `begins_at` to `ends_at` (seconds since the epoch).
 
     They take only the named users' and projects' sessions; with neither named it is a maintenance window. Without named
     agents it holds for all of the resource group.

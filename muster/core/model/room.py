@@ -10,7 +10,7 @@ from muster.core.values.slots import Slots
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Free cpu and memory of an agent, and the free amount of each of its GPUs in thousandths of a unit."""
+    """The free cpu and memory of an agent, and the free amount of each of its GPUs in thousandths of a unit."""
 
     agent: Agent
     cpu: int

@@ -15,7 +15,7 @@ _PULLING = LaunchStep.PULLING
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Agents, the sessions that have not ended, and the time. `now` is in seconds since the epoch.
+    """The agents, the sessions that have not ended, and the time. `now` is in seconds since the epoch.
 
     `slow` holds ids of agents whose visit under way has lasted too long to count on them. `ended` holds, by id, those
     ended sessions that a pending one depends on; `usage` what each owner has used (`QueueView.usage`).

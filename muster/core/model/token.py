@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """What a token permits: ADMIN all, USER to see and change their own, READ to see their own."""
+    """The rights of a token: ADMIN all, USER to see and change their own, READ to see their own."""
 
     ADMIN = "admin"
     USER = "user"

@@ -7,7 +7,7 @@ from muster.core.values.slots import Slots
 
 
 class Allocated(Mapping[str, Slots]):
-    """What each owner has. Orders that do not look at it, such as first in, first out, cost nothing for it."""
+    """The slots that each owner has. Orders without use for it, such as first in, first out, cost nothing."""
 
     def __init__(self, placed: Sequence[Session]) -> None:
         self._to_count: list[tuple[str, Slots]] = []

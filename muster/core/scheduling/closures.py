@@ -24,7 +24,7 @@ _Key = tuple[str, frozenset[str], int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """Why each agent is closed, by its id; and the windows among the reasons."""
+    """The reasons for closed agents, by agent id; and the windows among the reasons."""
 
     agents: frozenset[str]
     causes: Mapping[str, str]

@@ -50,7 +50,7 @@ class _Head:
 
 @dataclass(slots=True)
 class _Alike:
-    """Sessions with the same request: what was found out for one holds for all.
+    """A kind of sessions with the same request: what was found out for one holds for all.
 
     `request` is the gang where overlay networks are available. `full` once it does not fit: capacity only shrinks in a
     pass.

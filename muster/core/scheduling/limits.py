@@ -13,7 +13,7 @@ COUNTED = ("sessions", "kernels", *SLOT_NAMES)
 
 @dataclass(slots=True)
 class _Scope:
-    """What counts against one limit: `bounds` holds places in COUNTED with their limits; nothing else is counted."""
+    """The amounts that count against one limit. `bounds` holds places in COUNTED with their limits."""
 
     kind: LimitKind
     who: str
@@ -71,7 +71,7 @@ class _Counts:
 
 
 class RunningLimits:
-    """What is placed, counted against the limits of what may run at a time."""
+    """A count of what is placed, against the limits of what may run at a time."""
 
     def __init__(self, limits: Limits, placed: Iterable[Session]) -> None:
         self._counts = _Counts(limits, lambda limit: limit.running)

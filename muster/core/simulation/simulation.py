@@ -46,7 +46,7 @@ class Cluster:
 
 
 class Fate(StrEnum):
-    """How a session stands at the end. PREEMPTED: it was ended for another and not queued again."""
+    """The state of a session at the end. PREEMPTED: it was ended for another and not queued again."""
 
     ENDED = "ended"
     TIMED_OUT = "timed-out"

@@ -11,7 +11,7 @@ from muster.core.values.slots import Slots
 
 @dataclass(frozen=True, slots=True)
 class ClusterUsage:
-    """Usage from `at` until the next one: what is taken, as parts of all agents' (0 to 1).
+    """The usage from `at` until the next one: what is taken, as parts of all agents' (0 to 1).
 
     `gpu` counts whole GPUs and shares alike. `fragmented` is the part of all GPUs that is free, but not for the
     requests that this workload typically makes. It is F of Weng et al., USENIX ATC 2023, over the requests for GPUs.

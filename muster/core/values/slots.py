@@ -12,7 +12,7 @@ _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Amounts: `cpu` in milli-cores, `mem` in bytes, `fgpu` in thousandths of a unit, `gpu` in whole devices."""
+    """The amounts: `cpu` in milli-cores, `mem` in bytes, `fgpu` in thousandths of a unit, `gpu` in whole devices."""
 
     cpu: int = 0
     mem: int = 0

@@ -36,7 +36,7 @@ _PASSING = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Where a session would start now, or why it would not and what would let it."""
+    """A forecast: where a session would start now, or why it would not and what would let it."""
 
     session: Session
     placement: Placement | None

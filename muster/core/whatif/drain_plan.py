@@ -21,7 +21,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """What a drain does. `empty_at` holds, by agent id, when nothing is left there; None where unknown.
+    """The effects of a drain. `empty_at` holds, by agent id, when nothing is left there; None where unknown.
 
     `delayed` holds pending sessions.
     """

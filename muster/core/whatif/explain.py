@@ -17,7 +17,7 @@ _MOST_NAMES = 5
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a reader needs beside the wait: the time, how they write times, and other sessions' names by id."""
+    """The facts for a reader beside the wait: the time, how they write times, and other sessions' names by id."""
 
     now: float
     clock_text: Callable[[float], str]
