@@ -3,7 +3,7 @@
     .venv/bin/python bench/fgpu.py [--rounds 7] [--batches 300] [--json]
 
 Everything is built into a temporary folder. In each round the uncapped driver, the cap without a lease, and the cap
-with a lease that nobody else wants take turns, each in a process of its own; a process gives the median of its batches
+with an uncontended lease take turns, each in a process of its own; a process gives the median of its batches
 of 1,000 calls. Printed are medians over the rounds, and of what was added the median of the rounds' differences. The
 fake driver does no work: what is added is the libraries' own, and the ratios say little about a GPU.
 """
@@ -42,7 +42,7 @@ def make(source: str, **variables: Path) -> None:
 
 
 def build(folder: Path) -> Build:
-    """The fake driver, the libraries in front of it, the client; and the files that a kernel's container would hold."""
+    """Build the fake driver, the libraries in front of it, the client, and the files of a kernel's container."""
     made = Build(folder / "driver", folder / "proxies", folder / "limits", folder / "client")
     make("tests/fake_driver", OUT=made.driver, STATE=folder / "devices", VISIBLE=folder / "visible")
     make("native", OUT=made.proxies, LIMITS=made.limits, STATE=folder / "fgpu", DRIVER_DIR=made.driver)
@@ -73,7 +73,7 @@ def write_limits(made: Build, mode: str) -> None:
 
 
 def measure(made: Build, libraries: Path, batches: int) -> dict[str, float]:
-    """Nanoseconds of each call, by the libraries of one directory."""
+    """Return nanoseconds of each call, by the libraries of one directory."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(libraries)}
     command = [str(made.client), str(batches)]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
@@ -81,14 +81,14 @@ def measure(made: Build, libraries: Path, batches: int) -> dict[str, float]:
 
 
 def measured_rounds(made: Build, rounds: int, batches: int) -> list[dict[str, dict[str, float]]]:
-    told = []
+    results = []
     for _ in range(rounds):
         this = {"uncapped": measure(made, made.driver, batches)}
         for mode in MODES:
             write_limits(made, mode)
             this[mode] = measure(made, made.proxies / "lib", batches)
-        told.append(this)
-    return told
+        results.append(this)
+    return results
 
 
 def figures(rounds: Sequence[dict[str, dict[str, float]]]) -> list[dict[str, object]]:
@@ -130,12 +130,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    if min(asked.rounds, asked.batches) < 1:
+    options = parser.parse_args()
+    if min(options.rounds, options.batches) < 1:
         sys.exit("fgpu.py: --rounds and --batches take 1 or more")
     with tempfile.TemporaryDirectory(prefix="bench-fgpu-") as folder:
-        rows = figures(measured_rounds(build(Path(folder)), asked.rounds, asked.batches))
-    if asked.json:
+        rows = figures(measured_rounds(build(Path(folder)), options.rounds, options.batches))
+    if options.json:
         print(json.dumps({"machine": platform.processor() or platform.machine(), "cpus": os.cpu_count(), "rows": rows}))
     else:
         show(rows)

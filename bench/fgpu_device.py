@@ -66,7 +66,7 @@ class Machine:
         return int(self.total * share) // GRAIN * GRAIN
 
     def container(self, share: float, compute: str = "fair") -> Path:
-        """The libraries of a container with this share: its own limits and usage, the GPU's one lease."""
+        """Create the libraries of a container with this share: its own limits and usage, the GPU's one lease."""
         name = f"{share}-{compute}"
         if name not in self.containers:
             home = self.folder / name
@@ -105,10 +105,10 @@ class Machine:
         return process
 
     def run(self, libraries: Path | None, *words: str, **more: str) -> dict[str, Any]:
-        return told(self.start(libraries, *words, **more))
+        return result_of(self.start(libraries, *words, **more))
 
 
-def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"a workload ended with {process.returncode}; its error stands above")
@@ -135,9 +135,9 @@ def check_view(machine: Machine) -> Outcome:
         figures["nvidia_smi_mib"] = int(done.stdout)
         good.append(int(done.stdout) == cap // MIB)
     if importlib.util.find_spec("pynvml"):
-        seen = machine.run(libraries, "nvml", machine.uuid)
-        figures |= seen
-        good += [seen["v1"] == cap, seen["v2"] == cap]
+        result = machine.run(libraries, "nvml", machine.uuid)
+        figures |= result
+        good += [result["v1"] == cap, result["v2"] == cap]
     if not good:
         raise SkippedError("neither nvidia-smi nor nvidia-ml-py is here")
     return all(good), figures
@@ -149,9 +149,9 @@ def check_torch(machine: Machine) -> Outcome:
     figures: dict[str, Any] = {"cap_mib": cap // MIB}
     good = []
     for name, configuration in ALLOCATORS.items():
-        seen = machine.run(libraries, "fill", "256", PYTORCH_CUDA_ALLOC_CONF=configuration)
-        figures[f"{name}_below_cap_mib"] = (cap - seen["used"]) // MIB
-        good.append(seen["refused"] and seen["total"] == cap and cap - 512 * MIB <= seen["used"] <= cap)
+        result = machine.run(libraries, "fill", "256", PYTORCH_CUDA_ALLOC_CONF=configuration)
+        figures[f"{name}_below_cap_mib"] = (cap - result["used"]) // MIB
+        good.append(result["refused"] and result["total"] == cap and cap - 512 * MIB <= result["used"] <= cap)
     return all(good), figures
 
 
@@ -179,7 +179,7 @@ def loops(machine: Machine, kind: str) -> Outcome:
     alone = machine.run(None, "matmul", str(time.monotonic() + 20), str(solo_s), kind)
     start = str(time.monotonic() + 30)
     both = [machine.start(libraries, "matmul", start, str(machine.seconds), kind) for libraries in containers]
-    results = [told(process) for process in both]
+    results = [result_of(process) for process in both]
     if any(result["late"] for result in (alone, *results)):
         raise RuntimeError("a loop was not ready in time; load PyTorch once, then run this again")
     rates = [result["products"] / machine.seconds for result in results]
@@ -212,7 +212,7 @@ def check_jax(machine: Machine) -> Outcome:
 
 @contextmanager
 def mps_daemon(machine: Machine) -> Iterator[dict[str, str]]:
-    """A control daemon of our own, which leaves the GPU's settings as they are."""
+    """Run a control daemon of our own, which leaves the GPU's settings as they are."""
     pipes = machine.folder / "mps"
     pipes.mkdir()
     environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(pipes)}
@@ -247,7 +247,7 @@ CHECKS: dict[str, Callable[[Machine], Outcome]] = {
 
 
 def real_library(name: str, directory: Path | None) -> Path:
-    """Where the loader finds the driver's library."""
+    """Return where the loader finds the driver's library."""
     if directory:
         return (directory / name).resolve()
     listed = subprocess.run(
@@ -264,7 +264,7 @@ def real_library(name: str, directory: Path | None) -> Path:
 
 
 def device_of(driver: Path, index: int) -> tuple[str, int]:
-    """UUID and memory in bytes, by the real NVML."""
+    """Return UUID and memory in bytes, by the real NVML."""
     library = ctypes.CDLL(str(driver / LIBRARIES[1]))
     device, uuid, memory = ctypes.c_void_p(), ctypes.create_string_buffer(96), (ctypes.c_ulonglong * 3)()
     steps = (
@@ -311,29 +311,29 @@ def main() -> None:
         "--driver-dir", type=Path, help="where the driver's libraries lie, if not where the loader looks"
     )
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    names = asked.only.split(",")
+    options = parser.parse_args()
+    names = options.only.split(",")
     unknown = sorted(set(names) - set(CHECKS))
     if unknown:
         sys.exit(f"fgpu_device.py: --only: no check {unknown[0]}; there are {', '.join(CHECKS)}")
-    if not 0 < asked.share <= 1:
+    if not 0 < options.share <= 1:
         sys.exit("fgpu_device.py: --share takes a number above 0, up to 1")
     results = []
     with tempfile.TemporaryDirectory(prefix="fgpu-device-") as folder:
         driver = Path(folder) / "driver"
         driver.mkdir()
         for library in LIBRARIES:
-            (driver / library).symlink_to(real_library(library, asked.driver_dir))
-        uuid, total = device_of(driver, asked.device)
-        machine = Machine(Path(folder), driver, uuid, total, asked.share, asked.seconds)
+            (driver / library).symlink_to(real_library(library, options.driver_dir))
+        uuid, total = device_of(driver, options.device)
+        machine = Machine(Path(folder), driver, uuid, total, options.share, options.seconds)
         for name in names:
             results.append(run_check(name, machine))
-            if not asked.json:
+            if not options.json:
                 figures = ", ".join(
                     f"{key} {value}" for key, value in results[-1].items() if key not in {"check", "result"}
                 )
                 print(f"{name}: {results[-1]['result']}: {figures}", flush=True)
-    if asked.json:
+    if options.json:
         print(json.dumps({"uuid": uuid, "mem_bytes": total, "results": results}))
     kinds = {result["result"] for result in results}
     sys.exit(1 if "fail" in kinds else 3 if kinds == {"skipped"} else 0)

@@ -14,23 +14,23 @@ MATRIX = 8192
 BATCH = 10
 
 
-def tell(**values: object) -> None:
+def report(**values: object) -> None:
     print(json.dumps(values), flush=True)
 
 
 def nvml(uuid: str) -> None:
-    """The device's total by both versions of NVML's structure."""
+    """Print the device's total by both versions of NVML's structure."""
     import pynvml  # noqa: PLC0415 - each workload needs one library of several
 
     pynvml.nvmlInit()
     device = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     first = pynvml.nvmlDeviceGetMemoryInfo(device)
     second = pynvml.nvmlDeviceGetMemoryInfo(device, version=pynvml.nvmlMemory_v2)
-    tell(v1=first.total, v2=second.total)
+    report(v1=first.total, v2=second.total)
 
 
 def fill(mib: str) -> None:
-    """Blocks until PyTorch says that memory is out; what the driver then calls used."""
+    """Allocate blocks until PyTorch reports that memory is out; print what the driver then calls used."""
     import torch  # noqa: PLC0415
 
     _, total = torch.cuda.mem_get_info()
@@ -42,11 +42,11 @@ def fill(mib: str) -> None:
         except torch.OutOfMemoryError:
             refused = True
     free, _ = torch.cuda.mem_get_info()
-    tell(total=total, used=total - free, blocks=len(blocks), refused=refused)
+    report(total=total, used=total - free, blocks=len(blocks), refused=refused)
 
 
 def hold(mib: str) -> None:
-    """Holds memory until standard input ends; the seconds that it took to be given it."""
+    """Hold memory until standard input ends; print the seconds until it was allocated."""
     import torch  # noqa: PLC0415
 
     torch.cuda.init()
@@ -57,12 +57,12 @@ def hold(mib: str) -> None:
             held = torch.empty(int(mib) * MIB, dtype=torch.uint8, device="cuda")
         except torch.OutOfMemoryError:
             time.sleep(0.02)
-    tell(held=held is not None, seconds=round(time.monotonic() - began, 3))
+    report(held=held is not None, seconds=round(time.monotonic() - began, 3))
     sys.stdin.read()
 
 
 def matmul(start: str, seconds: str, kind: str = "launches") -> None:
-    """Products of two large matrices between two instants of the monotonic clock: how many were complete by the end."""
+    """Multiply large matrices between two instants of the monotonic clock; print how many products were complete."""
     import torch  # noqa: PLC0415
 
     left, right = (torch.randn(MATRIX, MATRIX, dtype=torch.bfloat16, device="cuda") for _ in range(2))
@@ -96,19 +96,19 @@ def matmul(start: str, seconds: str, kind: str = "launches") -> None:
             queued.pop(0).synchronize()
             done += BATCH if time.monotonic() < end else 0
     torch.cuda.synchronize()
-    tell(products=done, late=late)
+    report(products=done, late=late)
 
 
 def jax() -> None:
     import jax as library  # noqa: PLC0415
 
-    tell(limit=library.devices()[0].memory_stats()["bytes_limit"])
+    report(limit=library.devices()[0].memory_stats()["bytes_limit"])
 
 
 def sms() -> None:
     import torch  # noqa: PLC0415
 
-    tell(sms=torch.cuda.get_device_properties(0).multi_processor_count)
+    report(sms=torch.cuda.get_device_properties(0).multi_processor_count)
 
 
 WORKLOADS: dict[str, Callable[..., None]] = {

@@ -51,7 +51,7 @@ def by_muster(node: ControlNode, kernels: int) -> dict[str, float]:
 
 
 def by_sdk(kernels: int) -> float:
-    """A network and the containers, created and started in parallel: what the engine itself takes."""
+    """Create and start a network and the containers in parallel: what the engine itself takes."""
     client = docker.from_env()
     name = f"bench-sdk-{secrets.token_hex(4)}"
     began = time.monotonic()
@@ -86,7 +86,7 @@ def by_sdk(kernels: int) -> float:
 
 
 def by_playbook(collections: Path, kernels: int) -> float:
-    """What a sysadmin would write with community.docker: a network, then a container after the other."""
+    """Do as a sysadmin would with community.docker: a network, then one container after the other."""
     name = f"bench-pb-{secrets.token_hex(4)}"
     container = {
         "name": f"{name}-{{{{ item }}}}",
@@ -135,15 +135,18 @@ def by_playbook(collections: Path, kernels: int) -> float:
 
 
 def community_docker(directory: Path) -> Path:
-    """The collection, out of the PyPI package `ansible`."""
+    """Return the collection, out of the PyPI package `ansible`."""
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", directory, "ansible>=12,<13"],
         check=True,
     )
     (wheel,) = directory.glob("ansible-*.whl")
-    wanted = ("ansible_collections/community/docker/", "ansible_collections/community/library_inventory_filtering_v1/")
+    prefixes = (
+        "ansible_collections/community/docker/",
+        "ansible_collections/community/library_inventory_filtering_v1/",
+    )
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(directory, [name for name in archive.namelist() if name.startswith(wanted)])
+        archive.extractall(directory, [name for name in archive.namelist() if name.startswith(prefixes)])
     return directory
 
 
@@ -167,12 +170,12 @@ def rounds(node: ControlNode, collections: Path, kernels: int, runs: int) -> lis
         lambda: {"docker_sdk": by_sdk(kernels)},
         lambda: {"playbook": by_playbook(collections, kernels)},
     ]
-    seen: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     for number in range(runs + 1):
         for way in ways:
             for name, seconds in way().items():
                 if number:  # the first round warms caches
-                    seen.setdefault(name, []).append(seconds)
+                    samples.setdefault(name, []).append(seconds)
         print(f"{kernels} kernels, round {number} of {runs}", file=sys.stderr)
     return [
         {
@@ -181,7 +184,7 @@ def rounds(node: ControlNode, collections: Path, kernels: int, runs: int) -> lis
             "median_s": round(statistics.median(times), 3),
             "runs_s": [round(t, 3) for t in times],
         }
-        for name, times in seen.items()
+        for name, times in samples.items()
     ]
 
 

@@ -7,8 +7,8 @@ DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_<workload>.csv` of 
 (github.com/alibaba/clusterdata) and, for the comparison, `published.csv`: the means that the paper's authors published.
 
 1,213 nodes, empty at first. Tasks arrive in an order drawn by the seed, then at random again until 130 % of all GPUs'
-worth has been asked for; each is tried once, and nothing ends. The figure at X is the allocated share of all GPUs, in
-percent, while what was asked for is X percent; the table has the mean over the seeds.
+worth has been requested; each is tried once, and nothing ends. The figure at X is the allocated share of all GPUs, in
+percent, while what was requested is X percent; the table has the mean over the seeds.
 
 - muster: the default policy, by the same `Rooms.place` as in production, with the workload's typical requests.
 - fgd: growth of fragmentation alone, in the steps of the paper's authors and with their typical requests. Here the
@@ -88,27 +88,27 @@ def task_of(row: Mapping[str, str]) -> Task:
 
 
 def in_random_order(nodes: Sequence[Agent]) -> list[Agent]:
-    """The same nodes, called after places that a fixed draw gives them."""
+    """Return the same nodes, renamed by the places of a fixed draw."""
     places = random.Random(0).sample(range(len(nodes)), len(nodes))
     return [replace(node, id=f"{place:04}") for place, node in zip(places, nodes, strict=True)]
 
 
 def arrivals(tasks: Sequence[Task], seed: int, capacity: int) -> Iterator[Task]:
-    """The tasks in a random order, then drawn with replacement, while less than `LAST` of the capacity is asked for."""
+    """Yield the tasks in a random order, then drawn with replacement, up to `LAST` of the capacity."""
     chance = random.Random(seed)
     shuffled = list(tasks)
     chance.shuffle(shuffled)
-    asked = 0
+    requested = 0
     for number in range(1 << 30):
         task = shuffled[number] if number < len(shuffled) else chance.choice(tasks)
-        asked += task.gpu_milli
-        if asked > LAST * capacity:
+        requested += task.gpu_milli
+        if requested > LAST * capacity:
             return
         yield task
 
 
 def typical_without_memory(tasks: Sequence[Task]) -> tuple[Typical, ...]:
-    """The typical requests as the paper has them."""
+    """Return the typical requests as the paper has them."""
     shapes = Counter(Gang((replace(task.gang.slots[0], mem=0),), constraint=task.gang.constraint) for task in tasks)
     return typical_requests(shapes, most=len(shapes))
 
@@ -116,17 +116,17 @@ def typical_without_memory(tasks: Sequence[Task]) -> tuple[Typical, ...]:
 def allocated(
     nodes: Sequence[Agent], tasks: Sequence[Task], seed: int, policy: PlacementPolicy, mix: Sequence[Typical]
 ) -> dict[int, float]:
-    """By percent arrived, the percent of the GPUs that is allocated."""
+    """Return, by percent arrived, the percent of the GPUs that is allocated."""
     capacity = sum(node.capacity.fgpu for node in nodes)
     rooms = Rooms.of(nodes, {}, policy, mix)
     arrived = placed = 0
-    seen: dict[int, list[int]] = {}
+    samples: dict[int, list[int]] = {}
     for task in arrivals(tasks, seed, capacity):
         arrived += task.gpu_milli
         if rooms.place(task.gang):
             placed += task.gpu_milli
-        seen.setdefault(round(100 * arrived / capacity), []).append(placed)
-    return {mark: 100 * fmean(seen[mark]) / capacity for mark in MARKS if mark in seen}
+        samples.setdefault(round(100 * arrived / capacity), []).append(placed)
+    return {mark: 100 * fmean(samples[mark]) / capacity for mark in MARKS if mark in samples}
 
 
 POLICIES = ("muster", "fgd", "bestfit")
@@ -147,7 +147,7 @@ def _read(data: Path, workload: str) -> tuple[list[Agent], list[Task]]:
 
 
 def published(data: Path) -> dict[tuple[str, str], dict[int, float]]:
-    """By workload and policy; nothing where the file is not there."""
+    """Return the figures by workload and policy; nothing where the file is missing."""
     path = data / "published.csv"
     if not path.is_file():
         return {}

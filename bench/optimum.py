@@ -29,13 +29,13 @@ _GIB = 1 << 30
 
 def gangs(random: Random, most: int, gpus: int) -> list[Session]:
     found: list[Session] = []
-    asked = 0
-    while len(found) < most and asked < gpus:
+    requested = 0
+    while len(found) < most and requested < gpus:
         gpu, size = random.choice((1, 1, 1, 2, 2, 3, 4, 8)), random.choice((1, 1, 2, 2, 3, 4, 5, 8))
         single = gpu * size <= 8 and random.random() < 0.6
         shape = {"cluster_size": size, "gpu": gpu, "cpu": gpu * random.choice((2, 4, 6, 10)), "mem": f"{gpu * 32}G"}
         found.append(session(len(found), {**shape, "cluster_mode": "single-node" if single else "multi-node"}))
-        asked += gpu * size
+        requested += gpu * size
     return found
 
 

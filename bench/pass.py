@@ -113,7 +113,7 @@ class Bench:
             self.store.apply([transitions.end_by_user(self.store.get([session.id])[session.id], "bench", time.time())])
 
     def work(self) -> None:
-        """Until nothing more follows."""
+        """Work until nothing more follows."""
         self.worker.decide()
         while not self.worker.is_idle:
             facts = [self.inbox.get(timeout=300)]
@@ -158,7 +158,7 @@ def bench_idle(directory: Path, idle: int) -> dict[str, float]:
 
 
 def rounds(kind: Callable[[Path, int], dict[str, float]], counts: list[int], runs: int) -> dict[int, dict[str, Any]]:
-    """The counts take turns, so that the machine's noise falls on all of them."""
+    """Run the counts in turns, so that the machine's noise falls on all of them."""
     figures: dict[int, dict[str, list[float]]] = {count: {} for count in counts}
     for number in range(runs):
         for count in counts:

@@ -23,7 +23,7 @@ def samples(agents: int, at: float) -> list[AgentSample]:
 
 
 def filled(store: Store, agents: int, now: float) -> None:
-    """A sample in every step of each span, as after a week."""
+    """Write a sample in every step of each span, as after a week."""
     for span in SPANS.values():
         for step in range(1, span.kept_s // span.step_s):
             store.samples.add(samples(agents, now - step * span.step_s))

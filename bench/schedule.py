@@ -78,15 +78,15 @@ def _shape(text: str) -> tuple[SessionSpec, tuple[Kernel, ...]]:
     return spec, kernels_of(spec, tuple(map(str, range(kernel_count(spec)))), spec.image)
 
 
-def session(number: int, asked: dict[str, Any], owner: str = "ada") -> Session:
-    """As the store gives it: no two sessions share a spec, a kernel or its slots."""
-    spec, kernels = _shape(json.dumps(asked, sort_keys=True))
+def session(number: int, request: dict[str, Any], owner: str = "ada") -> Session:
+    """Return a session as the store gives it: no two sessions share a spec, a kernel or its slots."""
+    spec, kernels = _shape(json.dumps(request, sort_keys=True))
     own = tuple(replace(k, id=f"{number:08x}-{k.rank:04x}", slots=replace(k.slots)) for k in kernels)
     return Session(own[0].id, f"s{number}", owner, spec.model_copy(), own, NOW - 3600 + number / 1000)
 
 
-def alike(count: int, asked: dict[str, Any]) -> list[Session]:
-    return [session(number, asked) for number in range(count)]
+def alike(count: int, request: dict[str, Any]) -> list[Session]:
+    return [session(number, request) for number in range(count)]
 
 
 def mixed(count: int) -> list[Session]:
@@ -101,7 +101,7 @@ def mixed(count: int) -> list[Session]:
 
 
 def policy() -> SchedulingPolicy:
-    """What a site has that has decided nothing."""
+    """Return the policy of a site that has configured none."""
     return SchedulingPolicy(GroupPolicy(placement=load_placement("fragmentation")))
 
 
@@ -110,7 +110,7 @@ def snapshot(known: Sequence[Agent], sessions: Sequence[Session]) -> Snapshot:
 
 
 def committed(before: Snapshot, plan: Plan) -> list[Session]:
-    """All sessions as the next pass finds them: what was placed runs, what waits knows why."""
+    """Return all sessions as the next pass finds them: what was placed runs, what waits knows why."""
     given = {placement.session_id: placement for placement in plan.placements}
     after = []
     for old in before.sessions:
@@ -128,7 +128,7 @@ def committed(before: Snapshot, plan: Plan) -> list[Session]:
 
 
 def _unchanged(memory: PassMemory) -> Snapshot:
-    """The pass before is made here, as a daemon makes one after the other with one memory."""
+    """Return an unchanged queue. The pass before is made here, with the same memory, as in a daemon."""
     first = snapshot(agents(5000, units=2), mixed(170_000))
     after = committed(first, schedule(first))
     running = [old for old in after if old.state in PLACED]
@@ -140,8 +140,8 @@ def _unchanged(memory: PassMemory) -> Snapshot:
     return replace(again, now=again.now + 1)
 
 
-def _filled(count: int, asked: dict[str, Any]) -> Snapshot:
-    return snapshot(agents(count, cpus=32, mem=128 * _GIB), alike(count * 2, asked))
+def _filled(count: int, request: dict[str, Any]) -> Snapshot:
+    return snapshot(agents(count, cpus=32, mem=128 * _GIB), alike(count * 2, request))
 
 
 CASES: dict[str, Callable[[PassMemory], Snapshot]] = {
@@ -197,13 +197,13 @@ def _grown(arguments: tuple[str, int]) -> dict[str, Any]:
 
 
 def apart(run: Callable[[Any], dict[str, Any]], argument: object) -> dict[str, Any]:
-    """In a fresh process: its peak of memory is its own, and no cache is warm but the compiled code's."""
+    """Run in a fresh process: its peak of memory is its own, and only the compiled code's cache is warm."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(run, (argument,))
 
 
 def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:
-    """The slope of the least-squares line through the logarithms."""
+    """Return the slope of the least-squares line through the logarithms."""
     return statistics.linear_regression([math.log(size) for size in sizes], [math.log(t) for t in times]).slope
 
 
@@ -228,16 +228,16 @@ def main() -> None:
     for name in options.case or (CASES if everything else ()):
         runs = sorted((apart(_case, name) for _ in range(options.runs)), key=lambda result: result["cpu_s"])
         results.append(runs[len(runs) // 2])
-        _tell(results[-1:], options)
+        _print(results[-1:], options)
     for name in options.growth or (GROWTH if everything else ()):
         grown = list(growth(name, options.runs))
         results += grown
-        _tell(grown, options)
+        _print(grown, options)
     if options.json:
         sys.stdout.write(json.dumps(results, indent=2) + "\n")
 
 
-def _tell(results: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+def _print(results: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
     for result in results if not options.json else ():
         print("  ".join(f"{key} {value}" for key, value in result.items()), flush=True)
 

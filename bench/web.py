@@ -90,7 +90,7 @@ class Served:
 
 
 def many_sessions(count: int, ended: int) -> Iterator[Session]:
-    """A fifth of them run with three kernels, the others wait; before them those that have ended."""
+    """Yield sessions: first those that have ended; of the others, a fifth run with three kernels and the rest wait."""
     began = time.time() - 10 * (count + ended)
     for number in range(count + ended):
         is_ended, runs = number < ended, number % 5 == 0
@@ -163,7 +163,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> 
 
 
 def _signed_in(port: int, secret: str) -> dict[str, str]:
-    """What a browser sends that has signed in."""
+    """Return what a browser sends that has signed in."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"http://127.0.0.1:{port}"}
     connection.request("POST", "/sign-in", urlencode({"token": secret}), form)
@@ -176,7 +176,7 @@ def _signed_in(port: int, secret: str) -> dict[str, str]:
 
 
 class Asker:
-    """Asks over one connection, which it keeps."""
+    """A client with one connection, which it keeps."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
@@ -224,7 +224,7 @@ def measured_live(
     sees: Callable[[int, str], bool],
     given: argparse.Namespace,
 ) -> dict[str, float]:
-    """One run. `sees`: whether a listener, by its place, should hear of an owner's sessions."""
+    """Measure one run. `sees`: whether a listener, by its place, should hear of an owner's sessions."""
     store = Store(server.database)
     pending = store.search(states=[SessionState.PENDING])[: int(given.rate * 2)]
     owners = {session.id: session.owner for session in pending}
@@ -298,7 +298,7 @@ def runs_of_live(server: Served, given: argparse.Namespace) -> dict[str, dict[st
 
 
 def _of_runs(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Medians; the worst of what is worst, and all that was told, lost or cut off."""
+    """Return medians; of worst values the worst, of counts the sum."""
     how = {"worst_ms": max, "told": sum, "lost": sum, "twice": sum, "cut_off": sum}
     return {name: how.get(name, statistics.median)([run[name] for run in figures]) for name in figures[0]}
 

@@ -19,7 +19,7 @@ _START_TOGETHER = 20
 
 @dataclass
 class Heard:
-    """What one listener was told: the time at which each change came, by the change's number."""
+    """The changes that one listener received: the time at which each came, by the change's number."""
 
     times: dict[int, float] = field(default_factory=dict)
     twice: int = 0
@@ -28,7 +28,7 @@ class Heard:
 
 
 def listen(url: str, path: str, headers: Sequence[Mapping[str, str]], control: Connection) -> None:
-    """A listener for each of the headers; says when all hear, and at the word to stop what they heard."""
+    """Listen once for each of the headers; report when all listen, and at the word to stop what they received."""
     asyncio.run(_listen(url, path, headers, control))
 
 
@@ -80,7 +80,7 @@ async def _one(
 
 
 def write(database: str, session_ids: Sequence[str], per_second: float, seconds: float) -> None:
-    """So many sessions' changes a second, each committed on its own, as passes and users do: forth, and back again."""
+    """Write so many sessions' changes a second, forth and back, each committed on its own, as passes and users do."""
     store = Store(database)
     there = list(store.get(session_ids).values())
     began = time.time()
@@ -91,6 +91,6 @@ def write(database: str, session_ids: Sequence[str], per_second: float, seconds:
         forth = session.state is SessionState.PENDING
         to, reason = (SessionState.SCHEDULED, "placed on a1") if forth else (SessionState.PENDING, "back in the queue")
         if not store.apply([transitions.transition(session, to, reason, time.time())]):
-            raise SystemExit(f"session {session.name} was changed by somebody else")
+            raise SystemExit(f"session {session.name} was changed by another writer")
         there[place] = replace(session, state=to)
     store.close()

@@ -14,7 +14,7 @@ from muster.core.images.committed import CommittedImage
 from muster.core.model.apps import App
 from muster.core.model.session import Session, StoryLine, kernel_named
 from muster.core.model.token import Token
-from muster.core.usage.report import use_report
+from muster.core.usage.report import usage_report
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.service.agents.agents import Agents, AgentUse
 from muster.service.agents.gpu_map import GpuUse, HeldShare, session_shares
@@ -290,7 +290,7 @@ class LocalBackend:
                 return Report(begins, ends, keys, [])
             users = [owner]
         runs = self._store.uses.runs(begins, ends, now, users, projects)
-        return Report(begins, ends, keys, use_report(runs, begins, ends, keys))
+        return Report(begins, ends, keys, usage_report(runs, begins, ends, keys))
 
     def looks(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[Sequence["KernelNow"]]:
         """Yield what running sessions use: the named ones, or all that the user may see. Raises as `looks.looks`."""

@@ -6,14 +6,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.usage.kernel import KernelUse
-from muster.core.usage.report import UsedRun
+from muster.core.usage.kernel import KernelUsage
+from muster.core.usage.report import RunUsage
 from muster.core.values.slots import Slots, total
 from muster.store.database.connection import reading, upsert, writing
 from muster.store.database.tables import kernel_uses, kernels, sessions
 
 _CHUNK = 500
-_FIELDS = tuple(field.name for field in fields(KernelUse))
+_FIELDS = tuple(field.name for field in fields(KernelUsage))
 
 
 class KernelUses:
@@ -22,7 +22,7 @@ class KernelUses:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def save(self, uses: Iterable[KernelUse]) -> None:
+    def save(self, uses: Iterable[KernelUsage]) -> None:
         """Those of sessions that were removed since are left out."""
         rows = sorted((asdict(use) for use in uses), key=lambda row: (row["kernel_id"], row["generation"]))
         for start in range(0, len(rows), _CHUNK):
@@ -32,9 +32,9 @@ class KernelUses:
                 there = set(connection.execute(sa.select(sessions.c.id).where(sessions.c.id.in_(ids))).scalars())
                 upsert(connection, kernel_uses, [row for row in some if row["session_id"] in there])
 
-    def of_sessions(self, session_ids: Sequence[str]) -> list[KernelUse]:
+    def of_sessions(self, session_ids: Sequence[str]) -> list[KernelUsage]:
         """Of all their launches, oldest first."""
-        found: list[KernelUse] = []
+        found: list[KernelUsage] = []
         with reading(self._engine) as connection:
             for start in range(0, len(session_ids), _CHUNK):
                 found += _uses(connection, session_ids[start : start + _CHUNK])
@@ -42,7 +42,7 @@ class KernelUses:
 
     def runs(
         self, since: float, until: float, now: float, users: Sequence[str] = (), projects: Sequence[str] = ()
-    ) -> Iterator[UsedRun]:
+    ) -> Iterator[RunUsage]:
         """What had agents in that time, session after session; what still has them is counted until `now`.
 
         They are read in pieces, so that a long time needs no more memory than a short one.
@@ -67,10 +67,10 @@ class KernelUses:
             last = ids[-1]
 
 
-def _uses(connection: sa.Connection, session_ids: Sequence[str]) -> list[KernelUse]:
+def _uses(connection: sa.Connection, session_ids: Sequence[str]) -> list[KernelUsage]:
     query = sa.select(kernel_uses).where(kernel_uses.c.session_id.in_(session_ids))
     ordered = query.order_by(kernel_uses.c.generation, kernel_uses.c.kernel_id)
-    return [KernelUse(**{name: row[name] for name in _FIELDS}) for row in connection.execute(ordered).mappings()]
+    return [KernelUsage(**{name: row[name] for name in _FIELDS}) for row in connection.execute(ordered).mappings()]
 
 
 def _slots(connection: sa.Connection, session_ids: Sequence[str]) -> dict[str, list[Slots]]:
@@ -82,16 +82,16 @@ def _slots(connection: sa.Connection, session_ids: Sequence[str]) -> dict[str, l
     return found
 
 
-def _by_session(uses: Iterable[KernelUse]) -> dict[str, list[KernelUse]]:
-    found: dict[str, list[KernelUse]] = {}
+def _by_session(uses: Iterable[KernelUsage]) -> dict[str, list[KernelUsage]]:
+    found: dict[str, list[KernelUsage]] = {}
     for use in uses:
         found.setdefault(use.session_id, []).append(use)
     return found
 
 
-def _runs_of(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUse], now: float) -> Iterator[UsedRun]:
+def _runs_of(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUsage], now: float) -> Iterator[RunUsage]:
     """Earlier launches as far as they were seen, then the last one as the session itself tells."""
-    by_generation: dict[int, list[KernelUse]] = {}
+    by_generation: dict[int, list[KernelUsage]] = {}
     for use in uses:
         by_generation.setdefault(use.generation, []).append(use)
     lasting = by_generation.pop(row["generation"], [])
@@ -109,12 +109,12 @@ def _runs_of(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUse], now:
     yield from (replace(run, is_first=number == 0) for number, run in enumerate(runs))
 
 
-def _run(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUse], began: float, ended: float) -> UsedRun:
+def _run(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUsage], began: float, ended: float) -> RunUsage:
     def summed(name: str) -> Any:  # noqa: ANN401 - the field's own type
         known = [amount for use in uses if (amount := getattr(use, name)) is not None]
         return sum(known) if known else None
 
-    return UsedRun(
+    return RunUsage(
         session_id=row["id"],
         session_name=row["name"],
         user=row["owner"],

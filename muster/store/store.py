@@ -11,7 +11,7 @@ from muster.core.model.agent import Agent
 from muster.core.model.session import PullProgress, Session, SessionState, StoryLine
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
-from muster.core.usage.by_owner import Run
+from muster.core.usage.by_owner import SessionRun
 from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.store.agent_samples import AgentSamples
 from muster.store.database.connection import open_engine, reading, upsert, writing
@@ -238,7 +238,7 @@ class Store:
         self._waits = waits
         return Snapshot(known, active, now, ended=ended, reservations=reserved)
 
-    def ended_runs(self, after: float) -> dict[str, Run]:
+    def ended_runs(self, after: float) -> dict[str, SessionRun]:
         """By session id, what those that ended later than that had of their agents."""
         with reading(self._engine) as connection:
             return ended_runs(connection, after)

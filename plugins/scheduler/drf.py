@@ -1,4 +1,4 @@
-"""Dominant resource fairness: next is always the owner who holds the least of what he holds most of.
+"""Dominant resource fairness: next is always the owner with the smallest dominant share.
 
 Weighted by the owners' shares. Ghodsi, Zaharia, Hindman, Konwinski, Shenker, Stoica: Dominant Resource Fairness: Fair
 Allocation of Multiple Resource Types, NSDI 2011, algorithm 1 and section 4.3.

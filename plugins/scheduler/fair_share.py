@@ -1,8 +1,7 @@
-"""Fair over time: next is always the owner who has had the least of what he is entitled to.
+"""Fair over time: next is always the owner who has used the least in proportion to their share weight.
 
-What he has had is the dominant share that he held on average of late (older times count for less), plus the one that
-he holds now; his shares say what he is entitled to. An owner who was away for long goes first when he comes back, until
-he holds so much that it is somebody else's turn.
+An owner's usage is the mean dominant share that they recently held, older times counting for less, plus their present
+one. An owner who returns after a long time goes first, until their usage exceeds that of others.
 """
 
 from collections.abc import Iterable, Sequence

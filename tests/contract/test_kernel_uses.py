@@ -7,7 +7,7 @@ import pytest
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.launch_usage import LaunchUsage, samples_in
 from muster.core.model.session import SessionState
-from muster.core.usage.kernel import KernelUse
+from muster.core.usage.kernel import KernelUsage
 from muster.core.values.slots import Slots
 from muster.service.queue.worker import with_recorded_usage
 from tests.strategies import NOW, make_session, placed_on
@@ -17,7 +17,7 @@ RULES = IdleRules(timeout_s=100, grace_s=0, warn_before_s=20, gap_s=60)
 
 def use_of(session, generation=7, rank=0, **values):
     kernel = session.kernels[rank]
-    return KernelUse(kernel.id, generation, session.id, NOW, NOW + 10, NOW + 10, **values)
+    return KernelUsage(kernel.id, generation, session.id, NOW, NOW + 10, NOW + 10, **values)
 
 
 def running(number, **values):

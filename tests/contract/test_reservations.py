@@ -6,7 +6,7 @@ import pytest
 
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Result, Session, SessionState
-from muster.core.usage.by_owner import Run
+from muster.core.usage.by_owner import SessionRun
 from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.core.values.slots import Slots
 from tests.strategies import NOW, make_session, placed_on
@@ -72,5 +72,5 @@ def test_what_ended_lately_is_told_with_its_owner_group_slots_and_times(store):
             runs,
         ]
     )
-    assert store.ended_runs(NOW + 5) == {gang.id: Run("ada", "gpu", Slots(cpu=6000, mem=3 * G), NOW, NOW + 10)}
+    assert store.ended_runs(NOW + 5) == {gang.id: SessionRun("ada", "gpu", Slots(cpu=6000, mem=3 * G), NOW, NOW + 10)}
     assert set(store.ended_runs(NOW)) == {gang.id, before.id}

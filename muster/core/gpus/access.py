@@ -1,4 +1,4 @@
-"""What a kernel's container gets of the host's GPUs: decided here and nowhere else."""
+"""What a kernel's container gets of the host's GPUs: this module alone decides it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from muster.core.model.session import GpuShare, Kernel
 
 @dataclass(frozen=True, slots=True)
 class KernelGpu:
-    """What a kernel has of one GPU: a part, or with `mem_bytes` and `compute` None the whole device."""
+    """A kernel's part of one GPU; with `mem_bytes` and `compute` None the whole device."""
 
     uuid: str
     mem_bytes: int | None
@@ -48,7 +48,7 @@ def gpu_access(agent: Agent, kernel: Kernel) -> GpuAccess:
 
 
 def kernel_gpus(agent: Agent, kernel: Kernel) -> tuple[KernelGpu, ...]:
-    """What its allocation means on this agent, as its GPUs are cut now."""
+    """Return the kernel's parts of this agent's GPUs, as these are cut now, by its allocation."""
     shares = kernel.allocation.gpus if kernel.allocation else ()
     return tuple(_kernel_gpu(agent, share) for share in shares)
 

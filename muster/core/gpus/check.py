@@ -1,4 +1,4 @@
-"""Whether containers keep to what they were promised of GPUs: what the host's NVML says of their processes."""
+"""Check that containers keep to their GPU shares, by what the host's NVML says of their processes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +15,17 @@ Report = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GpuFinding:
-    """What is wrong with a kernel's use of GPUs, for its user; whether its session is to end for that."""
+    """A problem with a kernel's use of GPUs, for its user; `ends` says whether its session is to end for that."""
 
     problem: str
     ends: bool = False
 
 
 def gpu_findings(session: Session, reports: Mapping[str, Report]) -> dict[str, GpuFinding | None]:
-    """By kernel id; None where all is well. Kernels of which these reports, by agent id, cannot tell are left out."""
+    """Return the findings by kernel id; None where all is well.
+
+    `reports` are by agent id. Kernels that they do not cover are left out.
+    """
     entries = {
         entry["kernel_id"]: (entry, reports[agent_id])
         for agent_id in session.agents
@@ -43,7 +46,10 @@ def gpu_findings(session: Session, reports: Mapping[str, Report]) -> dict[str, G
 
 
 def _other_gpus(kernel: Kernel, gpus: list[Mapping[str, Any]]) -> GpuFinding | None:
-    """A container keeps the GPUs that it was made with, whatever is recorded of it."""
+    """Return a finding where the container has other GPUs than its allocation.
+
+    A container keeps the GPUs that it was made with, whatever is recorded of it.
+    """
     promised = {share.uuid for share in kernel.allocation.gpus} if kernel.allocation else set()
     held = {gpu["uuid"] for gpu in gpus}
     if held == promised:

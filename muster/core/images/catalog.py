@@ -1,4 +1,4 @@
-"""The image catalog as values: entries with versions, and what each asks of a session."""
+"""The image catalog as values: entries with versions, and what each requires of a session."""
 
 import re
 from collections import Counter
@@ -23,7 +23,7 @@ def _architecture(value: object) -> object:
 
 
 def _aliases(value: object) -> object:
-    """A list stands for the default version; a mapping names a version for each alias."""
+    """Return a version for each alias. A list stands for the default version; a mapping names a version for each."""
     if isinstance(value, list | tuple):
         return {str(alias): None for alias in value}
     if not isinstance(value, Mapping):
@@ -36,7 +36,7 @@ def _version(value: object) -> object:
 
 
 def _versions(value: object) -> object:
-    """YAML makes numbers of versions such as 1.7."""
+    """Return the versions with texts as names. YAML makes numbers of versions such as 1.7."""
     return {str(version): reference for version, reference in value.items()} if isinstance(value, Mapping) else value
 
 
@@ -56,9 +56,9 @@ class Least(BaseModel):
 
 
 class CatalogImage(BaseModel):
-    """One entry: a name, and a reference or several versions of one.
+    """An entry of the catalog: a name, and a reference or several versions of one.
 
-    The roles that make an image have keys of their own in an entry; they are nothing to us.
+    The Ansible roles that make an image have keys of their own in an entry; the catalog ignores them.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -96,7 +96,7 @@ class CatalogImage(BaseModel):
 
 
 class ImageVersion(BaseModel):
-    """One image that a session may pick. `words` are all that it may be called by, the plainest first.
+    """An image that a session may pick. `words` are all its names, the plainest first.
 
     `users` and `projects` may use it; everyone where both are empty.
     """
@@ -118,8 +118,12 @@ class ImageVersion(BaseModel):
     def may_be_used_by(self, user: str, project: str) -> bool:
         return not (self.users or self.projects) or user in self.users or project in self.projects
 
-    def may_be_seen_by(self, user: str) -> bool:
-        """Whoever is in no project of it learns so when he uses it: which projects a user has, nobody knows."""
+    def visible_to(self, user: str) -> bool:
+        """Return whether the user may see the version.
+
+        No list of a user's projects exists. An image of a project is therefore shown to all, and refused when it is
+        used.
+        """
         return not self.users or bool(self.projects) or user in self.users
 
     @property
@@ -129,7 +133,7 @@ class ImageVersion(BaseModel):
 
 
 def versions_of(entry: CatalogImage) -> tuple[ImageVersion, ...]:
-    """In the order of the catalog. The first version is the default one where none is named."""
+    """Return the entry's versions in the order of the catalog. The first one is the default where none is named."""
     references = entry.versions or {UNVERSIONED: entry.reference}
     default = entry.default or next(iter(references))
     return tuple(
@@ -158,7 +162,7 @@ def _words(entry: CatalogImage, version: str, *, is_default: bool) -> list[str]:
 
 
 class Catalog(BaseModel):
-    """What the catalog's file holds: `images`, a list of entries."""
+    """The content of the catalog's file: `images`, a list of entries."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -177,12 +181,12 @@ class Catalog(BaseModel):
         return tuple(version for entry in self.images for version in versions_of(entry))
 
 
-def shortages(version: ImageVersion, asked: Slots) -> list[FieldError]:
-    """What a kernel of that image has too little of, by the spec's fields."""
+def shortages(version: ImageVersion, request: Slots) -> list[FieldError]:
+    """Return the slots of which a kernel of that image has too little, by the spec's fields."""
     errors = []
     for field in ("cpu", "mem", "gpu", "fgpu"):
-        least, has = getattr(version.least, field), getattr(asked, field)
-        if has >= least or (field == "fgpu" and asked.gpu):
+        least, has = getattr(version.least, field), getattr(request, field)
+        if has >= least or (field == "fgpu" and request.gpu):
             continue
         errors.append(_shortage(version, field, least, has))
     return errors
@@ -195,7 +199,7 @@ def _shortage(version: ImageVersion, field: str, least: int, has: int) -> FieldE
 
 
 def as_shown(version: ImageVersion) -> dict[str, Any]:
-    """The version as JSON: amounts as plain numbers, each in its own unit."""
+    """Return the version as JSON: amounts as plain numbers, each in its own unit."""
     least = version.least
     return {
         "name": version.name,

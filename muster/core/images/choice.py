@@ -1,4 +1,4 @@
-"""Which image a word stands for: a catalog's entry by name, alias or reference, or else a reference of a registry's."""
+"""Resolve what users write for an image: an entry by name, alias or reference, or else a registry's reference."""
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,10 @@ _NEAR = 0.75
 
 
 class Choosing:
-    """By one user for one project. `held` are the tags that agents hold: what is one of these is no slip of the pen."""
+    """The images that one user may choose for one project.
+
+    `held` are the tags that agents hold: a name among these is taken to be meant as it is written.
+    """
 
     def __init__(self, versions: Sequence[ImageVersion], user: str, project: str, held: Collection[str] = ()) -> None:
         self._user, self._project = user, project
@@ -23,7 +26,7 @@ class Choosing:
         self._by_reference = {familiar(version.reference): version for version in reversed(versions)}
 
     def version(self, word: str) -> ImageVersion | None:
-        """The catalog's, or None for another reference. Raises SpecError where there is none that the user may use."""
+        """Return the catalog's version, None for another reference. Raises SpecError where the user may use neither."""
         found = self._by_word.get(word) or self._by_reference.get(familiar(word))
         if found is not None and found.may_be_used_by(self._user, self._project):
             return found
@@ -51,14 +54,15 @@ class Choosing:
 
 
 def _is_elsewhere(word: str) -> bool:
-    """Whether a reference says by itself that it is in a registry, or is an image's id or digest."""
+    """Return whether a reference by itself names a registry, an image's id or a digest."""
     return "/" in word or "@" in word or word.startswith("sha256:")
 
 
 def with_images(spec: SessionSpec, choosing: Choosing, default_image: str) -> SessionSpec:
-    """The spec with references for the catalog's words, kept to agents of the images' architecture.
+    """Return the spec with references for image names, restricted to agents of the images' architecture.
 
-    Raises SpecError with every image that cannot be had, and everything of which a role has too little for its image.
+    Raises SpecError with every image that is not available, and with each slot that a role has too little of for its
+    image.
     """
     errors: list[FieldError] = []
     chosen: dict[str, ImageVersion | None] = {}

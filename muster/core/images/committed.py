@@ -12,10 +12,10 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class CommittedImage:
-    """`name:tag` is both its word in the catalog and its tag on the agents.
+    """An image made of a running session. `name:tag` is both its word in the catalog and its tag on the agents.
 
-    `parent` is the image that the kernel ran, `agent_id` where it was made. `created_at` is in seconds since the
-    epoch. Until it is made, `image_id` is empty and `size_bytes` 0.
+    `parent` is the image that the kernel ran, `agent_id` where it was made. `created_at` is in seconds since the epoch.
+    Until it is made, `image_id` is empty and `size_bytes` 0.
     """
 
     name: str
@@ -44,7 +44,7 @@ class CommittedImage:
 
     @property
     def version(self) -> ImageVersion:
-        """As a part of the catalog: for its owner, or for everyone."""
+        """Return the image as a version of the catalog: for its owner, or for everyone."""
         return ImageVersion(
             name=self.name,
             version=self.tag,
@@ -58,7 +58,7 @@ class CommittedImage:
 
 
 def parse_name(text: str) -> tuple[str, str]:
-    """`NAME:TAG` as both. Raises ValueError, whose words say what is wrong and what to write."""
+    """Return the name and the tag of `NAME:TAG`. Raises ValueError; its message says what to write instead."""
     name, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         raise ValueError(f"{text!r} has no tag; write NAME:TAG such as train:2")

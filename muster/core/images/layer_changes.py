@@ -1,4 +1,4 @@
-"""Which paths of a container's own layer go into an image made of it, and which are ours or a secret."""
+"""Select the paths of a container's own layer that go into an image: without Muster's own and without secrets."""
 
 import posixpath
 from collections.abc import Collection, Iterable
@@ -29,7 +29,7 @@ _LINKS_INTO = "/run/muster"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One member of a layer's archive, by its name there. `target` is where a link leads, symbolic or hard."""
+    """A member of a layer's archive, by its name there. `target` is where a link leads, symbolic or hard."""
 
     name: str
     is_directory: bool = False
@@ -42,16 +42,16 @@ class Entry:
 
     @property
     def changes(self) -> str:
-        """The path of which it tells something: a whiteout's is what was removed."""
+        """Return the path that the entry changes: of a whiteout, the path that was removed."""
         directory, name = posixpath.split(self.path)
         return posixpath.join(directory, name.removeprefix(_WHITEOUT)) if name.startswith(_WHITEOUT) else self.path
 
 
 def kept(entries: Iterable[Entry], mount_targets: Collection[str], home: str) -> set[str]:
-    """The names of the members that belong in an image.
+    """Return the names of the members that belong in an image.
 
-    Left out is what lies at or below a mount's target, keys below the home directory, what is ours, links to any of
-    these, and directories that nothing but those changed.
+    These are left out: all at or below a mount's target, keys below the home directory, and Muster's own files. Links
+    to any of these are left out too, and directories that changed only because of them.
     """
     entries = list(entries)
     roots = {_absolute(path) for path in (*_OURS, *mount_targets, posixpath.join(home, ".ssh"))}
@@ -84,7 +84,7 @@ def _is_below(path: str, roots: Collection[str]) -> bool:
 
 
 def _parents(path: str) -> list[str]:
-    """All but the root itself."""
+    """Return all parent directories but the root."""
     parents = []
     while (path := posixpath.dirname(path)) != "/":
         parents.append(path)

@@ -1,4 +1,4 @@
-"""What one agent said in a visit: the one envelope in which answers travel."""
+"""An agent's answer in a visit: the one envelope in which answers travel."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the store makes of events, as a pure function: so a decision can go on from a value instead of another read."""
+"""Apply events to a snapshot as the store would: a decision can go on from that without another read."""
 
 from collections.abc import Iterable
 from dataclasses import replace

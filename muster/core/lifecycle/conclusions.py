@@ -1,4 +1,4 @@
-"""What follows for the sessions that are placed from what is recorded and remembered, without starting anything."""
+"""Derive the events of placed sessions from what is recorded and remembered, without starting anything."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ _ANSWERED_FOR = frozenset({SessionState.PREPARING, SessionState.TERMINATING})
 
 
 def conclude(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[tuple[Event, ...], Ledger]:
-    """Return all events that follow, and that follow from these again; and the ledger after that."""
+    """Return all events that follow, those that follow from them in turn, and the ledger after that."""
     snapshot = ledger.with_slow(snapshot, rules)
     concluded: list[Event] = []
     while True:
@@ -61,7 +61,7 @@ def _conclusion(
 def _cut_short(
     session: Session, ledger: Ledger, agents: Mapping[str, Agent], now: float
 ) -> tuple[Event | None, Ledger]:
-    """Find out what became of a launch of which some agent's answer does not come, or give the launch up."""
+    """Find out what became of a launch when an agent's answer will not come, or give the launch up."""
     launch = (session.id, session.generation)
     if launch in ledger.launches:
         answering = ledger.outcomes_of(session).keys() | ledger.visits.in_flight

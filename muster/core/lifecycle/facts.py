@@ -1,4 +1,4 @@
-"""What comes to the queue beside agents' answers: visits that are over, and news of image pulls."""
+"""Facts that reach the queue beside agents' answers: visits that are over, and news of image pulls."""
 
 from dataclasses import dataclass
 

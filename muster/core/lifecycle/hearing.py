@@ -1,4 +1,4 @@
-"""What facts mean where they come in: what is to be recorded of them, and what the ledger keeps."""
+"""Interpret facts where they come in: what is to be recorded of them, and what the ledger keeps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,14 +13,14 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent, agent_from_report
 from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.usage.kernel import KernelUse
+from muster.core.usage.kernel import KernelUsage
 
 _PAUSE_AFTER_FAILURE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLog:
-    """What an ended kernel wrote, gzipped and in base64."""
+    """The output of an ended kernel, gzipped and in base64."""
 
     session_id: str
     kernel_name: str
@@ -29,16 +29,16 @@ class KernelLog:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is to be recorded, in the order of these fields; the ledger counts from then on.
+    """The records that facts lead to, in the order of these fields; the ledger counts from then on.
 
-    Logs come before anything that says that a kernel has ended. `reporting` are the agents that gave a report; `silent`
-    those that did not, as they are now. `forgotten` holds ids of agents that the inventory names no longer, `progress`,
-    by session id, how far its pulls have come, and `problems`, by agent id, why it gave no report.
+    Logs come before anything that says that a kernel has ended. `reporting` are the agents that gave a report. `silent`
+    are those that did not, as they are now. `forgotten` holds ids of agents that left the inventory. `progress` says,
+    by session id, how far its pulls have come, `problems`, by agent id, why it gave no report.
     """
 
     ledger: Ledger
     logs: tuple[KernelLog, ...] = ()
-    usage: tuple[KernelUse, ...] = ()
+    usage: tuple[KernelUsage, ...] = ()
     reporting: tuple[Agent, ...] = ()
     silent: tuple[Agent, ...] = ()
     events: tuple[Event, ...] = ()
@@ -52,7 +52,7 @@ def hear(
 ) -> Heard:
     """Return what these facts mean, answers first. A fact that was heard before means nothing.
 
-    `gone` are sessions of the answers' last words that the snapshot does not hold any more.
+    `gone` are sessions of the answers' last words that are no longer in the snapshot.
     """
     heard = _hear_answers(snapshot, ledger, _new_answers(facts, ledger), rules, gone)
     for fact in facts:
@@ -108,7 +108,7 @@ def _logs(answers: Iterable[AgentAnswer]) -> Iterator[KernelLog]:
 
 def _usage(
     snapshot: Snapshot, ledger: Ledger, answers: Sequence[AgentAnswer], rules: TurnRules, gone: Iterable[Session]
-) -> dict[str, KernelUse]:
+) -> dict[str, KernelUsage]:
     """Return, by kernel id, the usage that is new: of last words, and then of reports."""
     sessions = {session.id: session for session in (*gone, *snapshot.sessions)}
     words = [
@@ -127,7 +127,7 @@ def _usage(
 def _outcomes(
     snapshot: Snapshot, ledger: Ledger, answers: Iterable[AgentAnswer]
 ) -> Iterator[tuple[tuple[str, str], str, Mapping[str, Any]]]:
-    """Yield what the agents made of the steps that their visit asked for."""
+    """Yield the agents' outcomes of the steps in their visit's manifests."""
     for answer in answers:
         visit = ledger.visits.find(answer.visit)
         steps = visit.steps if visit is not None else {}

@@ -1,7 +1,7 @@
-"""Sessions that nobody uses, and warnings before a session's end: a state machine over observations.
+"""Idle sessions, and warnings before a session's end: a state machine over observations.
 
 A kernel is idle between two observations when its CPU, its network and its GPUs all stayed below the site's bounds.
-Time in which nobody looked, such as while an agent was away, counts for nothing.
+Time without observations, such as while an agent was away, counts for nothing.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from muster.core.lifecycle.transitions import Event, terminate, transition
 from muster.core.model.session import Kernel, Result, Session, SessionState
-from muster.core.usage.kernel import KernelUse
+from muster.core.usage.kernel import KernelUsage
 from muster.core.values.duration import format_duration
 
 _S = SessionState
@@ -18,11 +18,11 @@ _S = SessionState
 
 @dataclass(frozen=True, slots=True)
 class IdleRules:
-    """What one resource group's sessions are held to.
+    """The idle limits of one resource group's sessions.
 
     `timeout_s` is None where sessions may be idle for ever. `cpu_percent` is of the kernel's cores, `gpu_percent` of
     each of its GPUs. Nothing is counted in the first `grace_s` of a session, nor between two observations that are
-    further apart than `gap_s`. Users are warned `warn_before_s` before the end, by whatever it comes.
+    further apart than `gap_s`. Users are warned `warn_before_s` before the end, whatever its cause.
     """
 
     timeout_s: float | None = None
@@ -34,14 +34,14 @@ class IdleRules:
     gap_s: float = 120.0
 
     def timeout_of(self, session: Session) -> float | None:
-        """What the session asked for, or the site's; whether it may ask was decided when it was submitted."""
+        """Return the session's own timeout, otherwise the site's. Whether it may differ was checked at submission."""
         if session.spec.no_idle_check:
             return None
         return self.timeout_s if session.spec.idle_timeout is None else session.spec.idle_timeout
 
 
-def judged(before: KernelUse | None, use: KernelUse, kernel: Kernel, rules: IdleRules) -> KernelUse:
-    """The use with since when the kernel is idle, None for one that is in use."""
+def judged(before: KernelUsage | None, use: KernelUsage, kernel: Kernel, rules: IdleRules) -> KernelUsage:
+    """Return the usage with the time since when the kernel is idle, None for one that is in use."""
     if before is None or use.seen_at == before.seen_at:
         return use
     if not _is_idle(use, kernel, rules):
@@ -53,8 +53,8 @@ def judged(before: KernelUse | None, use: KernelUse, kernel: Kernel, rules: Idle
     return replace(use, idle_since=since if since <= use.seen_at else None)
 
 
-def _is_idle(use: KernelUse, kernel: Kernel, rules: IdleRules) -> bool:
-    """What is not known may be use."""
+def _is_idle(use: KernelUsage, kernel: Kernel, rules: IdleRules) -> bool:
+    """Return whether the kernel was idle between the samples. An unknown amount counts as in use."""
     if use.cpu_cores is None or use.net_bytes_per_s is None:
         return False
     gpus = len(kernel.allocation.gpus) if kernel.allocation else 0
@@ -63,22 +63,25 @@ def _is_idle(use: KernelUse, kernel: Kernel, rules: IdleRules) -> bool:
     return cpu_percent(use, kernel) < rules.cpu_percent and use.net_bytes_per_s < rules.network_bytes_per_s
 
 
-def cpu_percent(use: KernelUse, kernel: Kernel) -> float:
-    """Of its cores, as of the last two observations."""
+def cpu_percent(use: KernelUsage, kernel: Kernel) -> float:
+    """Return CPU usage in percent of the kernel's cores, as of the last two observations."""
     return 100.0 * (use.cpu_cores or 0.0) * 1000 / kernel.slots.cpu
 
 
-def idle_for(session: Session, uses: Mapping[str, KernelUse]) -> float | None:
-    """Seconds in which all of its kernels were seen idle; None when one is in use, or was not seen. By kernel id."""
+def idle_for(session: Session, uses: Mapping[str, KernelUsage]) -> float | None:
+    """Return for how many seconds all kernels have been idle; `usage` is by kernel id.
+
+    None when one of them is in use, or was not observed.
+    """
     found = [uses.get(kernel.id) for kernel in session.kernels]
     spans = [(use.idle_since, use.seen_at) for use in found if use and use.idle_since is not None]
     if len(spans) < len(session.kernels):
         return None
-    return max(0.0, min(seen for _, seen in spans) - max(since for since, _ in spans))
+    return max(0.0, min(until for _, until in spans) - max(since for since, _ in spans))
 
 
-def ends(session: Session, uses: Mapping[str, KernelUse], rules: IdleRules, now: float) -> Event | None:
-    """What follows for a RUNNING session: a warning, that it is over, or its end."""
+def ends(session: Session, uses: Mapping[str, KernelUsage], rules: IdleRules, now: float) -> Event | None:
+    """Return what follows for a RUNNING session: a warning, its withdrawal, or the session's end."""
     timeout = rules.timeout_of(session)
     idle = None if timeout is None else idle_for(session, uses)
     early = 0.0 if timeout is None else min(rules.warn_before_s, timeout / 2)
@@ -99,9 +102,9 @@ def ends(session: Session, uses: Mapping[str, KernelUse], rules: IdleRules, now:
 
 
 def _idle(
-    session: Session, uses: Mapping[str, KernelUse], idle: float, timeout: float, early: float, now: float
+    session: Session, uses: Mapping[str, KernelUsage], idle: float, timeout: float, early: float, now: float
 ) -> Event | None:
-    """`early` is by how much the warning comes before the end."""
+    """Return the end of an idle session, or the warning that comes `early` seconds before it."""
     why = f"idle for {format_duration(idle)} ({_rates(session, uses)})"
     if session.warned_at is None:
         at = now + max(early, timeout - idle)
@@ -112,8 +115,8 @@ def _idle(
     return terminate(session, why, Result.FAILURE if session.spec.is_batch else Result.SUCCESS, now)
 
 
-def _rates(session: Session, uses: Mapping[str, KernelUse]) -> str:
-    """Of the busiest kernel each."""
+def _rates(session: Session, uses: Mapping[str, KernelUsage]) -> str:
+    """Return the rates of the busiest kernel, each by itself."""
     pairs = [(kernel, uses[kernel.id]) for kernel in session.kernels]
     parts = [
         f"cpu {max(cpu_percent(use, kernel) for kernel, use in pairs):.1f} %",

@@ -1,4 +1,4 @@
-"""What the queue's worker remembers from turn to turn; it only spares the worker from asking twice.
+"""What the queue's worker remembers from turn to turn; it only spares the worker repeated requests.
 
 Everything that must outlive the worker is in the store: one that begins with an empty ledger goes on from there.
 """
@@ -18,7 +18,7 @@ from muster.core.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class TurnRules:
-    """The site's settings that turns keep to: when an agent is slow, when it is lost, and when a session is idle."""
+    """The site's settings for turns: when an agent is slow, when it is lost, and when a session is idle."""
 
     lost_after_s: float
     slow_after_s: float
@@ -27,13 +27,13 @@ class TurnRules:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """A value; each method returns another one.
+    """The worker's memory as a value; each method returns another one.
 
-    `to_observe` holds agents that are to be observed once they are not in flight; with `to_observe_all` all that the
-    inventory names are. `outcomes` holds what agents made of a session's step, by session id and step, and agent id.
-    `launches` are those (session id, generation) whose answers are still to come. `unclear` holds launches that were
-    cut short, by session id, with the agents that are still to be asked what came of them. `leftovers_tried` holds, by
-    agent id, what a visit was to remove. Ansible is left alone until `paused_until`, in seconds since the epoch.
+    `to_observe` holds agents that are to be observed once they are not in flight; with `to_observe_all`, all of the
+    inventory. `outcomes` holds what agents made of a session's step, by session id and step, and agent id. `launches`
+    are those (session id, generation) whose answers are still to come. `unclear` holds launches that were cut short, by
+    session id, with the agents whose outcome is still to be found out. `leftovers_tried` holds, by agent id, what a
+    visit was to remove. No Ansible run begins before `paused_until`, in seconds since the epoch.
     """
 
     visits: OpenVisits = field(default_factory=OpenVisits)
@@ -49,19 +49,19 @@ class Ledger:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way, and nothing is to be observed."""
+        """Return whether nothing is under way, and nothing is to be observed."""
         return not (self.visits.visits or self.pulls.under_way or self.to_observe or self.to_observe_all)
 
     def outcomes_of(self, session: Session) -> Outcomes:
-        """Return, by agent id, what came of the session's present step."""
+        """Return, by agent id, the outcomes of the session's present step."""
         return self.outcomes.get((session.id, step_of(session)), {})
 
     def observing(self, agent_ids: Iterable[str]) -> "Ledger":
-        """Observe these agents as soon as they are not in flight."""
+        """Return the ledger with these agents to be observed as soon as they are not in flight."""
         return replace(self, to_observe=self.to_observe.union(agent_ids))
 
     def observing_all(self) -> "Ledger":
-        """Observe all agents, and try again what has failed or resisted."""
+        """Return the ledger with all agents to be observed, and with what has failed or resisted to be retried."""
         outcomes = {
             key: {agent_id: outcome for agent_id, outcome in of_step.items() if outcome["outcome"] != "failed"}
             for key, of_step in self.outcomes.items()
@@ -69,25 +69,25 @@ class Ledger:
         return replace(self, to_observe_all=True, outcomes=outcomes, leftovers_tried={})
 
     def with_outcomes(self, new: Iterable[tuple[tuple[str, str], str, Mapping[str, Any]]]) -> "Ledger":
-        """Note what agents made of steps: each as (session id, step), agent id and outcome."""
+        """Return the ledger with agents' outcomes of steps: each as (session id, step), agent id and outcome."""
         changed: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
         for key, agent_id, outcome in new:
             changed.setdefault(key, dict(self.outcomes.get(key, {})))[agent_id] = outcome
         return replace(self, outcomes={**self.outcomes, **changed}) if changed else self
 
     def with_reports_of(self, agent_ids: Collection[str]) -> "Ledger":
-        """Note that these agents have said what runs on them."""
+        """Return the ledger with these agents' reports counted as received."""
         unclear = {session_id: agents.difference(agent_ids) for session_id, agents in self.unclear.items()}
         return replace(self, unclear=unclear)
 
     def with_launches(self, session_ids: Iterable[str], generation: int) -> "Ledger":
-        """Note launches that are committed, and that no agent has heard of yet."""
+        """Return the ledger with launches that are committed, and that no agent has received yet."""
         launched = set(session_ids)
         unclear = {session_id: agents for session_id, agents in self.unclear.items() if session_id not in launched}
         return replace(self, launches=self.launches | {(key, generation) for key in launched}, unclear=unclear)
 
     def with_steps(self, visit: int, sessions: Iterable[Session]) -> "Ledger":
-        """Note what the visit's manifests ask for."""
+        """Return the ledger with the steps in the visit's manifests."""
         steps = {session.id: step_of(session) for session in sessions}
         return replace(self, visits=self.visits.with_steps(visit, steps))
 
@@ -97,7 +97,7 @@ class Ledger:
         return snapshot if slow == snapshot.slow else replace(snapshot, slow=slow)
 
     def only(self, snapshot: Snapshot) -> "Ledger":
-        """Forget what does not concern any session's present step."""
+        """Return the ledger without what does not concern any session's present step."""
         steps = {(session.id, step_of(session)) for session in snapshot.placed}
         starting = {s.id: s.generation for s in snapshot.placed if s.step is LaunchStep.STARTING}
         return replace(

@@ -16,8 +16,8 @@ def step_of(session: Session) -> str:
 class OpenVisit:
     """A visit that goes on since `since`, in seconds since the epoch.
 
-    `waiting` holds the agents that are to answer, `answered` those that have. A visit `everywhere` goes to all that the
-    inventory names: agents may answer that nobody waited for. `steps` says, by session id, what the manifests ask for.
+    `waiting` holds the agents that are to answer, `answered` those that have. A visit `everywhere` goes to the whole
+    inventory: agents that were not waited for may answer too. `steps` says, by session id, what the manifests request.
     """
 
     number: int
@@ -37,7 +37,7 @@ class OpenVisits:
 
     @property
     def in_flight(self) -> frozenset[str]:
-        """The agents that a visit waits for."""
+        """Return the agents that a visit waits for."""
         return frozenset(agent_id for visit in self.visits for agent_id in visit.waiting)
 
     @property
@@ -46,7 +46,7 @@ class OpenVisits:
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether an observation of all that the inventory names goes on."""
+        """Return whether an observation of the whole inventory goes on."""
         return any(visit.everywhere for visit in self.visits)
 
     def slow(self, after_s: float, now: float) -> frozenset[str]:
@@ -75,7 +75,7 @@ class OpenVisits:
         return replace(self, visits=tuple(changed))
 
     def awaits(self, answer: AgentAnswer) -> bool:
-        """Whether the answer's visit goes on and the agent has not answered in it yet."""
+        """Return whether the answer's visit goes on and the agent has not answered in it yet."""
         visit = self.find(answer.visit)
         return visit is not None and answer.agent_id not in visit.answered
 

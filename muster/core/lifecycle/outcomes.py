@@ -1,4 +1,4 @@
-"""What the agents made of what they were told: outcomes of the manifests' sessions, by agent id."""
+"""The sessions' next changes from the agents' outcomes of manifests, by agent id."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ Outcomes = Mapping[str, Mapping[str, Any]]
 
 
 def record(session: Session, outcomes: Outcomes, reports: Mapping[str, Report], now: float) -> Event | None:
-    """The session's next change, once every agent has answered.
+    """Return the session's next change, once every agent has answered.
 
     `outcomes` are the answers to the session's present step; a LOST agent is not waited for when a session ends.
     """

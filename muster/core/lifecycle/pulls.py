@@ -25,7 +25,7 @@ class ImagePull:
 
 @dataclass(frozen=True, slots=True)
 class Pulls:
-    """All by agent id and image; `done` holds pulls that no report has shown yet."""
+    """The pulls, all by agent id and image; `done` holds pulls that no report has shown yet."""
 
     under_way: Mapping[_Key, PullProgress] = field(default_factory=dict)
     done: frozenset[_Key] = frozenset()
@@ -43,7 +43,7 @@ class Pulls:
         return missing
 
     def failure(self, missing: Mapping[str, Iterable[str]]) -> ImageError | None:
-        """Return why one of these did not come; a permanent failure before others."""
+        """Return why one of these pulls failed; a permanent failure before others."""
         failures = [self.failures[key] for key in _keys(missing) if key in self.failures]
         return next((f for f in failures if f.permanent), failures[0] if failures else None)
 
@@ -73,7 +73,7 @@ class Pulls:
         return replace(self, under_way=rest, done=self.done | {key})
 
     def shown_by(self, agents: Iterable[Agent]) -> "Pulls":
-        """Return these without what reports show: from then on the reports tell whether the agent holds an image."""
+        """Return these without what reports show: from then on, reports say whether the agent has an image."""
         by_id = {agent.id: agent for agent in agents}
         shown = {key for key in self.done if key[0] in by_id and _holds(by_id[key[0]], key[1])}
         return replace(self, done=self.done - shown) if shown else self

@@ -1,9 +1,8 @@
-"""Which agents a decision calls for: launches, words to pass on, and what no session accounts for."""
+"""The agents that a decision has to visit: for launches, notices, and what no session accounts for."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from muster.core.lifecycle.notices import undelivered
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -11,7 +10,7 @@ from muster.core.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Sessions to launch now, and ids of the agents to visit."""
+    """The sessions to launch now, and the ids of the agents to visit."""
 
     launches: tuple[Session, ...]
     agents: frozenset[str]
@@ -25,11 +24,12 @@ def touches(
     heard: Mapping[str, Collection[str]],
     resisting: Collection[str],
 ) -> Touched:
-    """`free` are the agents that may be visited, `launchable` ids of sessions that could be launched.
+    """Return the sessions to launch and the agents to visit.
 
-    `heard` holds, by session id, the agents that have done its present step; `resisting` agents whose leftovers were
-    tried in vain. A gang over several agents that finds one of them away keeps the others for itself, so that a
-    stream of smaller ones cannot keep it waiting.
+    `free` are the agents that may be visited, `launchable` ids of sessions that could be launched. `heard` holds, by
+    session id, the agents that have done its present step; `resisting` agents whose leftovers were tried in vain. A
+    gang over several agents that finds one of them away reserves the others, so that a stream of smaller gangs cannot
+    delay it.
     """
     available = set(free)
     launches: list[Session] = []
@@ -50,10 +50,10 @@ def touches(
 
 
 def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: Collection[str]) -> frozenset[str]:
-    """Agents that are not to be sent for now, since a gang that could be launched waits for others of its agents.
+    """Return the agents that are not to be observed now: a gang that could be launched waits for others of its agents.
 
-    Were they observed in the meantime, the gang would find another of its agents away each time. Who waits for an agent
-    that does not answer keeps none: there an observation must find out what is so.
+    Were they observed in the meantime, the gang would find another of its agents away each time. A gang that waits for
+    an agent that does not answer keeps none: there an observation must find out what is so.
     """
     alive = {agent.id for agent in snapshot.agents if agent.state is AgentState.ALIVE and agent.id not in snapshot.slow}
     gangs = (_needed(session, snapshot) for session in snapshot.placed if session.id in launchable)
@@ -62,8 +62,9 @@ def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: C
 
 
 def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
-    """What the agent's report shows and no session accounts for: container ids, network names, and notices that are not
-    as they should be.
+    """Return what the agent's report shows and no session accounts for.
+
+    Each is a container id, a network name, or a notice that is out of date.
     """
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
@@ -84,12 +85,24 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     return frozenset(found)
 
 
+def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
+    """Return the notices that the agent's running kernels lack, each with its kernel and its session's text."""
+    found = set()
+    for kernel in agent.report.get("kernels", ()):
+        session = snapshot.on_agents.get(kernel["session_id"])
+        if session is None or session.state is not SessionState.RUNNING or kernel["state"] != "running":
+            continue
+        if kernel["generation"] == session.generation and kernel.get("notice") != session.notice:
+            found.add(f"notice of {kernel['kernel_id']}: {session.notice}")
+    return frozenset(found)
+
+
 def _is_expected(session: Session | None, agent: Agent, generation: int) -> bool:
     return session is not None and agent.id in session.agents and generation == session.generation
 
 
 def _needed(session: Session, snapshot: Snapshot) -> set[str]:
-    """Its agents, and the keeper that makes this launch's overlay; empty when there is no keeper."""
+    """Return the session's agents, and the keeper of this launch's overlay; nothing when there is no keeper."""
     if not session.spans_agents:
         return set(session.agents)
     keeper = snapshot.overlay_keeper

@@ -1,7 +1,7 @@
-"""How a session changes: one transition table, events out, nothing done here.
+"""How a session changes: one transition table, events out, without side effects.
 
-States in, events out (after dask.distributed's worker state machine and kubernetes' observe-and-reconcile): the store
-applies the events, and drops one whose `from_state` no longer holds, since the next decision reads again what is true.
+States in, events out, after dask.distributed's worker state machine and kubernetes' observe-and-reconcile. The store
+applies the events, and drops one whose `from_state` no longer holds: the next decision reads the current state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -72,7 +72,7 @@ def transition(
     kernels: Mapping[str, Mapping[str, Any]] | None = None,
     **changes: object,
 ) -> Event:
-    """Raises IllegalTransitionError when the table does not allow it."""
+    """Return the event. Raises IllegalTransitionError when the table does not allow it."""
     if to not in TRANSITIONS[session.state]:
         raise IllegalTransitionError(
             f"session {session.name} ({session.id}) cannot go from {session.state} to {to}"
@@ -84,7 +84,7 @@ def transition(
 
 
 def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
-    """PENDING → SCHEDULED for every placement of the plan."""
+    """Return PENDING → SCHEDULED for every placement of the plan."""
     sessions = {session.id: session for session in snapshot.pending}
     return [
         transition(
@@ -103,9 +103,9 @@ def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
 
 
 def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
-    """RUNNING → TERMINATING for every preemption of the plan; what may be requeued goes back to the queue after that.
+    """Return RUNNING → TERMINATING for every preemption of the plan; a session that may be requeued is, after that.
 
-    What does not run any more has given its room already, or is about to.
+    A session that does not run any more has given its capacity already, or is about to.
     """
     running = {session.id: session for session in snapshot.placed if session.state is _S.RUNNING}
     return [
@@ -116,14 +116,14 @@ def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
 
 
 def hold(session: Session, by: str, now: float) -> Event:
-    """It stays PENDING until it is released. Raises IllegalTransitionError when it is not PENDING."""
+    """Hold a session: it stays PENDING until it is released. Raises IllegalTransitionError when it is not PENDING."""
     _must_be_pending(session, "held")
     event = transition(session, _S.PENDING, f"held by {by}", now, held_by=by, wait=None)
     return replace(event, expects={"held_by": None})
 
 
 def release(session: Session, by: str, now: float) -> Event:
-    """It waits for its turn again. Raises IllegalTransitionError when it is not PENDING."""
+    """Release a session into the queue again. Raises IllegalTransitionError when it is not PENDING."""
     _must_be_pending(session, "released")
     event = transition(session, _S.PENDING, f"released by {by}", now, held_by=None, wait=None)
     return replace(event, expects={"held_by": session.held_by})
@@ -135,7 +135,7 @@ def _must_be_pending(session: Session, what: str) -> None:
 
 
 def take_back(snapshot: Snapshot) -> list[Event]:
-    """→ PENDING for sessions that have no container yet and an agent that will not take them now."""
+    """Return → PENDING for sessions that have no container yet and an agent that cannot take them now."""
     agents = {agent.id: agent for agent in snapshot.agents}
     events = []
     for session in snapshot.placed:
@@ -160,7 +160,7 @@ def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Sn
 
 
 def _has_the_gpus(session: Session, agent: Agent) -> bool:
-    """A part of a GPU that nothing could cap would be all of it."""
+    """Return whether the agent can give these shares: without a cap, a part of a GPU would be all of it."""
     there = {gpu.uuid: gpu.units > 0 for gpu in agent.gpus}
     allocations = [kernel.allocation for kernel in session.kernels if kernel.allocation]
     shares = [share for a in allocations if a.agent_id == agent.id for share in a.gpus]
@@ -168,19 +168,19 @@ def _has_the_gpus(session: Session, agent: Agent) -> bool:
 
 
 def back_to_the_queue(session: Session, reason: str, now: float) -> Event:
-    """PENDING again through no fault of the session's, at its old place in the queue."""
+    """Return → PENDING, at its old place in the queue: not the session's fault."""
     kernels = {kernel.id: {"allocation": None} for kernel in session.kernels}
     return transition(session, _S.PENDING, reason, now, **_NOT_PLACED, kernels=kernels)
 
 
 def pull(session: Session, missing: Mapping[str, Iterable[str]], now: float) -> Event:
-    """SCHEDULED → PREPARING while images come; `missing` holds, by image, the agents that lack it."""
+    """Return SCHEDULED → PREPARING while images come; `missing` holds, by image, the agents that lack it."""
     images = "; ".join(f"{image} on {', '.join(sorted(agents))}" for image, agents in sorted(missing.items()))
     return transition(session, _S.PREPARING, f"pulling {images}", now, step=LaunchStep.PULLING)
 
 
 def launch(session: Session, generation: int, public_key: str, now: float) -> Event:
-    """→ PREPARING; also from STARTING, when a launch was cut short and must be repeated with new keys."""
+    """Return → PREPARING; also from STARTING, when a launch was cut short and must be repeated with new keys."""
     again = session.step is LaunchStep.STARTING
     return transition(
         session,
@@ -195,7 +195,7 @@ def launch(session: Session, generation: int, public_key: str, now: float) -> Ev
 
 
 def all_started(session: Session, now: float) -> Event:
-    """Every kernel on every agent answers: their commands may begin."""
+    """Return the change after every kernel on every agent answers: their commands may begin."""
     return transition(session, _S.PREPARING, "all kernels answer", now, step=LaunchStep.RELEASING)
 
 
@@ -205,7 +205,7 @@ def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: flo
 
 
 def launch_failed(session: Session, error: str, now: float, *, permanent: bool) -> Event:
-    """→ PENDING with a delay that doubles each time; ERROR when trying again cannot help, or has not."""
+    """Return → PENDING with a delay that doubles each time; ERROR when trying again cannot help, or has not."""
     attempts = session.attempts + 1
     if permanent or attempts >= MAX_LAUNCHES:
         freed = {kernel.id: {"allocation": None} for kernel in session.kernels}
@@ -217,7 +217,7 @@ def launch_failed(session: Session, error: str, now: float, *, permanent: bool) 
 
 
 def terminate(session: Session, reason: str, result: Result, now: float, exit_code: int | None = None) -> Event:
-    """CANCELLED from PENDING, otherwise TERMINATING; a session that was to be queued or launched again is not."""
+    """Return CANCELLED from PENDING, otherwise TERMINATING, without a later launch or place in the queue."""
     if session.state is _S.PENDING:
         return transition(session, _S.CANCELLED, reason, now, wait=None)
     if session.ends_for_good:
@@ -227,15 +227,16 @@ def terminate(session: Session, reason: str, result: Result, now: float, exit_co
 
 
 def end_by_user(session: Session, owner: str, now: float) -> Event:
-    """What `muster terminate` asks for: a batch session that is ended early has failed, an interactive one has not."""
+    """Return the end by `muster terminate`: FAILURE of a batch session, SUCCESS of an interactive one."""
     result = Result.FAILURE if session.spec.is_batch else Result.SUCCESS
     return terminate(session, f"ended by {owner}", result, now)
 
 
 def lose(snapshot: Snapshot) -> list[Event]:
-    """Sessions on a LOST agent: a launch goes back to the queue; what runs ends, or is queued again if it may be.
+    """Return the changes of all sessions on LOST agents.
 
-    Of a gang that is being released some commands may have begun: it counts as running.
+    A launch goes back to the queue. A running session ends, or is queued again if it may be. Of a gang that is being
+    released some commands may have begun: it counts as running.
     """
     lost = {agent.id for agent in snapshot.agents if agent.state is AgentState.LOST}
     events = []
@@ -267,7 +268,10 @@ def _ends_or_is_requeued(session: Session, reason: str, now: float) -> Event:
 
 
 def restart(session: Session, by: str, now: float) -> Event:
-    """RUNNING → TERMINATING, to be launched again where it is. Raises IllegalTransitionError when it is not RUNNING."""
+    """Return RUNNING → TERMINATING, to be launched again where it is.
+
+    Raises IllegalTransitionError when it is not RUNNING.
+    """
     if session.state is not _S.RUNNING:
         raise IllegalTransitionError(f"session {session.name} is {session.state}; only a RUNNING one can be restarted")
     step = LaunchStep.RESTARTING
@@ -275,7 +279,7 @@ def restart(session: Session, by: str, now: float) -> Event:
 
 
 def _launched_again(session: Session, now: float) -> Event:
-    """TERMINATING → SCHEDULED on the same agents; what is wrong with one of these is seen before the launch."""
+    """Return TERMINATING → SCHEDULED on the same agents; their obstacles are found before the launch."""
     cleared = {name: value for name, value in _NO_CONTAINER.items() if name != "allocation"}
     event = transition(
         session,
@@ -293,9 +297,9 @@ def _launched_again(session: Session, now: float) -> Event:
 
 
 def ended(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
-    """TERMINATING → TERMINATED when nothing of it runs any more, or → PENDING if it is to be queued again.
+    """Return TERMINATING → TERMINATED when nothing of it runs any more, or → PENDING if it is to be queued again.
 
-    One that is restarted goes → SCHEDULED at the place that it has.
+    A session that is restarted goes → SCHEDULED at the place that it has.
     """
     if session.step is LaunchStep.RESTARTING:
         return _launched_again(session, now)
@@ -308,11 +312,11 @@ def ended(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float
     return replace(event, expects={"requeue_after_end": True})
 
 
-def changed_facts(kernels: Iterable[Kernel], seen: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By kernel id, those of the seen facts that differ from the recorded ones."""
+def changed_facts(kernels: Iterable[Kernel], reported: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return, by kernel id, those of the reported facts that differ from the recorded ones."""
     changes = {}
     for kernel in kernels:
-        new = {name: value for name, value in seen.get(kernel.id, {}).items() if getattr(kernel, name) != value}
+        new = {name: value for name, value in reported.get(kernel.id, {}).items() if getattr(kernel, name) != value}
         if new:
             changes[kernel.id] = new
     return changes

@@ -16,7 +16,7 @@ from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 
 PROMPT_S = 3.0
-# So that a busy cluster's visits are few and large. One that hangs is not counted for long: it delays nobody.
+# So that a busy cluster's visits are few and large. One that hangs is soon not counted: it delays no others.
 _MOST_PROMPT_VISITS = 4
 
 Schedule = Callable[[Snapshot], Plan | None]
@@ -49,11 +49,11 @@ Visit = Observation | Convergence
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a turn says. Visits and pulls begin once all events are committed; the ledger counts from then on.
+    """The result of a turn. Visits and pulls begin once all events are committed; the ledger counts from then on.
 
     Where the store refuses an event, the world has changed: the turn is thrown away, and another one taken. With
-    `again` another one follows in any case. `snapshot` is as it will be once the events are committed. `waits` says
-    why sessions are PENDING; None: as before.
+    `again` another one follows in any case. `snapshot` is as it will be once the events are committed. `waits` says why
+    sessions are PENDING; None: as before.
     """
 
     events: tuple[Event, ...]
@@ -68,10 +68,10 @@ class Turn:
 def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRules) -> Turn:
     """Return what is to be committed and begun now.
 
-    `schedule` is the scheduler with the site's plugins, whose order of sessions depends on what the store holds of
-    earlier usage; None from it means that it cannot decide. Conclusions are therefore committed first, in a turn that
-    goes no further. What the scheduler keeps between turns is a cache: it changes nothing of what it decides, and
-    belongs to the caller.
+    `schedule` is the scheduler with the site's plugins, whose order of sessions depends on the store's record of
+    earlier usage. It returns None when it cannot decide. Conclusions are therefore committed first, in a turn that goes
+    no further. What the scheduler keeps between turns is a cache: it belongs to the caller and does not change
+    decisions.
     """
     snapshot = ledger.with_slow(snapshot, rules)
     events, ledger = conclude(snapshot, ledger, rules)

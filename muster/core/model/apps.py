@@ -1,6 +1,6 @@
 """Apps: what main1 runs for a browser beside the session's command, and how each of them fares.
 
-An app listens on main1's loopback, where nobody gets but by the session's own ssh. Those that its other kernels need as
+An app listens on main1's loopback, which is reached only by the session's own ssh. Those that its other kernels need as
 well listen on its network, which is the session's alone.
 """
 
@@ -25,7 +25,7 @@ _NO_PROGRAM = frozenset({126, 127})
 
 @dataclass(frozen=True, slots=True)
 class AppKind:
-    """How apps of one name start. `command` is for a shell, which finds MUSTER_APP_NAME, _PORT and _TOKEN."""
+    """The way apps of one name start. `command` is for a shell, which has MUSTER_APP_NAME, _PORT and _TOKEN."""
 
     command: str
     port: int
@@ -67,7 +67,7 @@ KINDS: Mapping[str, AppKind] = {
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """One app of a session; without a command it is a port that the user's own program serves."""
+    """An app of a session; without a command it is a port that the user's own program serves."""
 
     name: str
     port: int
@@ -77,7 +77,7 @@ class App:
     token: bool = False
 
     def address(self, local_port: int, token: str) -> str:
-        """The URL behind a tunnel to `local_port` of the machine that it is opened on."""
+        """Return the URL behind a tunnel to `local_port` of the machine that it is opened on."""
         url = self.url.replace("{port}", str(local_port)).replace("{token}", token)
         return f"http://127.0.0.1:{local_port}{url}" if url.startswith("/") else url
 
@@ -99,7 +99,7 @@ class AppView:
 
 
 def with_kinds(spec: SessionSpec, kinds: Mapping[str, AppKind], sshd_port: int) -> SessionSpec:
-    """The spec with nothing left to fill in about its apps. Raises SpecError with every error of them."""
+    """Return the spec with its apps completed from `kinds`. Raises SpecError with every error of them."""
     errors: list[FieldError] = []
     apps = []
     for index, app in enumerate(spec.apps):
@@ -155,7 +155,7 @@ def _port_errors(spec: SessionSpec, sshd_port: int) -> Iterator[FieldError]:
 
 
 def apps_of(spec: SessionSpec) -> tuple[App, ...]:
-    """The apps of a session that was queued."""
+    """Return the apps of a session that was queued."""
     return tuple(_app(entry) for _, entry in served(spec))
 
 
@@ -166,12 +166,12 @@ def _app(entry: AppSpec | PublishedPort) -> App:
 
 
 def app_token(private_key: str, app_name: str) -> str:
-    """An app's token, as random as the session's private key and as short-lived: a key is one launch's alone."""
+    """Return an app's token, as random as the session's private key and, like that, of one launch only."""
     return hmac.new(private_key.encode(), f"app {app_name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LENGTH]
 
 
 def app_views(session: Session, facts: Mapping[str, Mapping[str, Any]], now: float) -> list[AppView]:
-    """How each app fares by what the newest report says of main1's, by name."""
+    """Return how each app fares by the newest report of main1's apps, by name."""
     return [_view(session, app, facts.get(app.name), now) for app in apps_of(session.spec)]
 
 

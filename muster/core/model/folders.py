@@ -21,7 +21,7 @@ _FIRST_NUMBER = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`grantee` is a user, or `@` and a project."""
+    """A folder share; `grantee` is a user, or `@` and a project."""
 
     grantee: str
     read_only: bool
@@ -45,12 +45,15 @@ class Folder:
 
     @property
     def path(self) -> str:
-        """Below the folders' root. A folder made again under the same name never finds what another one left."""
+        """Return the path below the folders' root.
+
+        A folder made again under the same name never finds the data of an earlier one.
+        """
         return f"{AREA}/folders/{self.owner}/{self.name}-{self.id[:8]}"
 
     @property
     def number(self) -> int:
-        """Of its group and of its project quota."""
+        """Return the number of the folder's group and of its project quota."""
         return _FIRST_NUMBER | int(self.id[:8], 16) >> 2
 
     @property
@@ -58,7 +61,7 @@ class Folder:
         return self.name.startswith(".")
 
     def read_only_for(self, user: str, project: str) -> bool | None:
-        """Whether a session of this user in this project gets it read-only; None: not at all."""
+        """Return whether a session of this user in this project gets it read-only; None: not at all."""
         if user == self.owner:
             return False
         grants = [s.read_only for s in self.shares if s.grantee in {user, f"{PROJECT_MARK}{project}"}]
@@ -66,7 +69,7 @@ class Folder:
 
 
 class FolderUser(NamedTuple):
-    """A session that mounts a folder, by its name, and whose it is."""
+    """A session that mounts a folder, with its name and its owner."""
 
     session: str
     owner: str
@@ -87,7 +90,7 @@ class MountedFolder:
 
 
 def check_name(name: str) -> None:
-    """Raises BadInputError for what cannot be a folder's name."""
+    """Check a folder's name. Raises BadInputError where it cannot be one."""
     if not _NAME.fullmatch(name):
         raise BadInputError(
             f"NAME: {name!r} is not a folder's name; use letters, digits, dots, dashes and underscores, 62 at most"
@@ -95,7 +98,7 @@ def check_name(name: str) -> None:
 
 
 def check_owner(owner: str) -> None:
-    """Raises BadInputError for who cannot own a folder: the owner's name becomes a directory's."""
+    """Check a folder's owner, whose name becomes a directory's. Raises BadInputError where it cannot."""
     if not _OWNER.fullmatch(owner):
         raise BadInputError(
             f"--owner: {owner!r} cannot own folders; use letters, digits, dots, dashes and underscores, 64 at most"
@@ -103,7 +106,7 @@ def check_owner(owner: str) -> None:
 
 
 def check_grantee(grantee: str, owner: str) -> None:
-    """Raises BadInputError for what is neither another user nor `@PROJECT`."""
+    """Check a grantee. Raises BadInputError for what is neither another user nor `@PROJECT`."""
     if grantee == owner:
         raise BadInputError(f"WHOM: {owner} owns the folder; name another user, or @PROJECT")
     if not grantee.removeprefix(PROJECT_MARK).strip() or len(grantee) > 255:
@@ -111,7 +114,7 @@ def check_grantee(grantee: str, owner: str) -> None:
 
 
 def check_quota(quota_bytes: int) -> None:
-    """Raises BadInputError for less than a folder is of use with."""
+    """Check a quota. Raises BadInputError for less than a useful folder's."""
     if quota_bytes < _LEAST_QUOTA:
         raise BadInputError(f"--quota: {quota_bytes} bytes are too few; write 1M or more, such as 500M or 2T")
 
@@ -121,16 +124,16 @@ def no_such_folder(owner: str, name: str) -> NotFoundError:
 
 
 def qualified(reference: str) -> tuple[str, str] | None:
-    """`OWNER/NAME` as a pair, and None for any other text."""
+    """Return the pair of `OWNER/NAME`, and None for any other text."""
     owner, slash, name = reference.partition("/")
     return (owner, name) if slash and name and "/" not in name else None
 
 
 def mounted_folders(spec: SessionSpec, user: str, known: Sequence[Folder]) -> tuple[MountedFolder, ...]:
-    """The folders with an owner that a session of this spec and user mounts; its other mounts are plain directories.
+    """Return the folders with an owner that a session of this spec and user mounts. Other mounts are plain directories.
 
     `known` holds the user's own folders, those shared with the user or the spec's project, and those that the spec
-    names as OWNER/NAME, whoever may mount them. Raises SpecError with every mount that is refused.
+    names as OWNER/NAME, whatever their shares. Raises SpecError with every mount that is refused.
     """
     errors: list[FieldError] = []
     found: list[MountedFolder] = []
@@ -148,14 +151,14 @@ def mounted_folders(spec: SessionSpec, user: str, known: Sequence[Folder]) -> tu
 
 
 def in_use(folder: Folder, sessions: Sequence[FolderUser]) -> str:
-    """One line that says why a folder cannot be removed; empty when no session that has not ended mounts it."""
+    """Return one line that says why a folder cannot be removed; empty when no session that has not ended mounts it."""
     if not sessions:
         return ""
     return f"folder {folder.name} is in use by {named(sessions)}; end them first"
 
 
 def named(sessions: Sequence[FolderUser]) -> str:
-    """A few of them, and how many there are beside."""
+    """Return the names of a few of them, and the number of the others."""
     names = sorted(user.session for user in sessions)
     more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
     return f"{', '.join(names[:_MOST_NAMES])}{more}"
@@ -182,14 +185,14 @@ def _mounted(mount: MountSpec, user: str, project: str, known: Sequence[Folder])
         raise _RefusedError(
             f"folder {title} is not shared with {user}", f"ask {folder.owner} to `muster folder share {folder.name}`"
         )
-    asked = mount.read_only if "read_only" in mount.model_fields_set else read_only
-    if read_only and not asked:
+    mounted_read_only = mount.read_only if "read_only" in mount.model_fields_set else read_only
+    if read_only and not mounted_read_only:
         raise _RefusedError(f"folder {title} is shared with {user} read-only", f"mount it with :ro: {title}:ro")
-    return _as_mounted(folder, mount.target, read_only=asked)
+    return _as_mounted(folder, mount.target, read_only=mounted_read_only)
 
 
 def _meant(reference: str, user: str, project: str, known: Sequence[Folder]) -> Folder | None:
-    """The user's own folder of the name, else one that is shared; None where the reference is a plain directory."""
+    """Return the user's own folder of the name, else a shared one; None where the reference is a plain directory."""
     pair = qualified(reference)
     if pair:
         return next((folder for folder in known if (folder.owner, folder.name) == pair), None)

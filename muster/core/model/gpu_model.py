@@ -7,13 +7,13 @@ _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
 def is_of_model(model: str, name: str) -> bool:
-    """Whether a GPU that its driver calls `model` is a `name`: the name's words stand in the model, in one piece.
+    """Return whether `name` names a GPU that its driver calls `model`: the name's words stand in it in one piece.
 
     `A100` is an `NVIDIA A100-SXM4-80GB`, whatever the case; `A10` is none.
     """
-    words, wanted = _words(model), _words(name)
-    last = len(words) - len(wanted)
-    return bool(wanted) and any(words[at : at + len(wanted)] == wanted for at in range(last + 1))
+    model_words, name_words = _words(model), _words(name)
+    last = len(model_words) - len(name_words)
+    return bool(name_words) and any(model_words[at : at + len(name_words)] == name_words for at in range(last + 1))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""By what means kernels get shares of GPUs: what each needs of a host, and what it adds to a container.
+"""The means by which kernels get GPU shares: what each needs of a host, and what it adds to a container.
 
 All take plain facts of a report and give plain values; `muster/core/gpus/access.py` makes a manifest's entries of them.
 """
@@ -34,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What one kernel shares with others: one part or more; whether it has whole GPUs beside them."""
+    """A kernel's parts of shared GPUs, one or more, and whether it has whole GPUs beside them."""
 
     kernel_id: str
     parts: tuple[Part, ...]
@@ -43,7 +43,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A path of the host that a container is given."""
+    """A path of the host that is mounted in a container."""
 
     source: str
     target: str
@@ -52,8 +52,10 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a container gets beside its devices: `libraries` are bound over the driver's of these names, `files` lie in
-    its key directory, `leases` name the GPUs whose compute it shares by taking turns.
+    """The additions to a container beside its devices.
+
+    `libraries` are bound over the driver's of these names, `files` lie in its key directory. `leases` name the GPUs
+    whose compute it shares by taking turns.
     """
 
     libraries: Mapping[str, str] = field(default_factory=dict)
@@ -65,22 +67,24 @@ class Delta:
 
 
 class Provider(Protocol):
-    """One means."""
+    """A means of sharing GPUs."""
 
     def obstacle(self, report: Report) -> str:
-        """Why GPUs of this host are not cut although the site wants it; empty where all is well."""
+        """Return why GPUs of this host are not cut although the site wants it; empty where all is well."""
 
     def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:
-        """Whether kernels may have fGPU of this GPU of the report."""
+        """Return whether kernels may have fGPU of this GPU of the report."""
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
-        """What the kernel's container needs for its parts. One that a site has promised before it chose a means that
-        makes no parts needs the libraries, and does not start without.
+        """Return what the kernel's container needs for its parts.
+
+        Parts may have been promised before the site chose a means without parts. Such a kernel needs the libraries, and
+        does not start without.
         """
 
 
 def quantise(mem_bytes: int, amount: int, capacity: int) -> tuple[int, int]:
-    """Memory and compute of a share: rounded down, so that all shares of a GPU never have more than the GPU.
+    """Return memory and compute of a share, rounded down, so that the shares of a GPU never exceed it.
 
     A share has some compute, however small it is.
     """
@@ -93,7 +97,7 @@ def is_instance(gpu: Mapping[str, Any]) -> bool:
 
 
 class Shim:
-    """Libraries before the driver's, which cap memory and take turns computing."""
+    """A means by libraries before the driver's, which cap memory and take turns computing."""
 
     def obstacle(self, report: Report) -> str:
         if not report.get("fgpu"):
@@ -114,7 +118,7 @@ class Shim:
 
 
 class Mps:
-    """NVIDIA's MPS shares the compute; the libraries cap the memory, for MPS caps each process for itself."""
+    """The means by NVIDIA's MPS, which shares the compute. Libraries cap the memory: MPS caps single processes."""
 
     def obstacle(self, report: Report) -> str:
         return SHIM.obstacle(report)
@@ -140,7 +144,7 @@ class Mps:
 
 
 class Mig:
-    """Instances that the card makes of itself: a device each, which needs nothing else."""
+    """The means by instances that the card makes of itself: a device each, which needs nothing else."""
 
     def obstacle(self, report: Report) -> str:
         instances = [gpu for gpu in report["gpus"] if is_instance(gpu)]
@@ -151,7 +155,7 @@ class Mig:
             return f"the driver does not say what part of its GPU {unsized[0]} is; a newer driver does"
         return ""
 
-    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - all are asked alike
+    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - providers share one signature
         return is_instance(gpu) and bool(gpu.get("fraction"))
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
@@ -159,12 +163,12 @@ class Mig:
 
 
 class Whole:
-    """No sharing."""
+    """The means without sharing."""
 
-    def obstacle(self, report: Report) -> str:  # noqa: ARG002 - all are asked alike
+    def obstacle(self, report: Report) -> str:  # noqa: ARG002 - providers share one signature
         return "fgpu_provider is whole, which cuts none; set units_per_gpu: 0, or another fgpu_provider"
 
-    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - all are asked alike
+    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - providers share one signature
         return False
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
@@ -172,7 +176,7 @@ class Whole:
 
 
 def capped(shared: Shared, attributes: AgentAttributes, compute: FgpuCompute) -> Delta:
-    """The libraries with a limits file."""
+    """Return the libraries with a limits file."""
     lines = [
         "version 1",
         f"kernel {shared.kernel_id}",

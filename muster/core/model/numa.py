@@ -8,7 +8,7 @@ _MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class NumaNode:
-    """`cpus` as the kernel lists them, such as `0-15,32-47`; empty for a node that has memory only. `mem` in bytes."""
+    """A NUMA node. `cpus` as Linux lists them, such as `0-15,32-47`; empty for memory alone. `mem` in bytes."""
 
     node: int
     cpus: str
@@ -16,13 +16,16 @@ class NumaNode:
 
     @property
     def cpu(self) -> int:
-        """In milli-cores."""
+        """Return the node's cores in milli-cores."""
         ranges = (part.partition("-") for part in self.cpus.split(",") if part)
         return sum(int(last or first) - int(first) + 1 for first, _, last in ranges) * _MILLI
 
 
 def promised_by_node(kernels: Iterable[tuple[Sequence[int], int]]) -> dict[int, int]:
-    """What kernels were promised on each node, from each one's nodes and milli-cores; on several in equal parts."""
+    """Return what kernels were promised on each node, from each one's nodes and milli-cores.
+
+    A kernel on several nodes counts on each in equal parts.
+    """
     promised: dict[int, int] = {}
     for numa_nodes, cpu in kernels:
         for node in numa_nodes:
@@ -33,11 +36,12 @@ def promised_by_node(kernels: Iterable[tuple[Sequence[int], int]]) -> dict[int, 
 def cpuset(
     nodes: Sequence[NumaNode], chosen: Collection[int], promised: Mapping[int, int], cpu_of_all: int
 ) -> str | None:
-    """The CPUs of the `chosen` nodes for one kernel; None where it may run on any.
+    """Return the CPUs of the `chosen` nodes for one kernel; None where it may run on any.
 
-    It may where the chosen nodes are all that there are, or where kernels, it among them, were promised more
-    milli-cores on one than that has: bound to it they would have less than they asked for, beside idle cores. An engine
-    that has other than the nodes' cores (`cpu_of_all`) is itself confined to some, and would refuse a set with others.
+    It may where the chosen nodes are all that there are. It also may where kernels, it among them, were promised more
+    milli-cores on one of these nodes than that has. Bound to it, they would have less than requested, beside idle
+    cores. An engine that has other than the nodes' cores (`cpu_of_all`) is itself confined to some, and would refuse a
+    set with others.
     """
     with_cores = [node for node in nodes if node.cpus]
     near = [node for node in with_cores if node.node in chosen]

@@ -7,15 +7,15 @@ from muster.core.model.session import Session
 from muster.core.values.slots import Slots
 
 EACH = "*"
-"""In a mapping of limits: whoever has no entry of his own."""
+"""The key, in a mapping of limits, of all that have no entry of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """What an order may look at. `allocated` is kept up to date while the pass places sessions.
+    """A resource group as an order may look at it. `allocated` is kept up to date while the pass places sessions.
 
-    `usage` holds, by owner, the dominant share that he held on average of late, older times counting for less
-    (`muster.core.usage.by_owner`); `shares` how much he is entitled to, 1 where he is not named.
+    `usage` holds, by owner, the mean dominant share that they recently held, older times counting for less
+    (`muster.core.usage.by_owner`). `shares` holds the owners' share weights, 1 for owners that are not named.
     """
 
     now: float
@@ -25,13 +25,13 @@ class QueueView:
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def dominant_share(self, owner: str) -> float:
-        """The largest part of any slot of the group that the owner holds now (Ghodsi et al., NSDI 2011)."""
+        """Return the largest part of any slot of the group that the owner has now (Ghodsi et al., NSDI 2011)."""
         held = self.allocated.get(owner)
         return 0.0 if held is None else dominant_share(held, self.capacity)
 
 
 def dominant_share(held: Slots, capacity: Slots) -> float:
-    """The largest part of any slot of `capacity`."""
+    """Return the largest part of any slot of `capacity`."""
     return max(
         held.cpu / capacity.cpu if capacity.cpu else 0.0,
         held.mem / capacity.mem if capacity.mem else 0.0,
@@ -48,14 +48,14 @@ It may be a generator that reads the view again after each session that it gave.
 
 
 def by_arrival(sessions: Sequence[Session], view: QueueView) -> Iterable[Session]:
-    """First in, first out; sessions submitted together by their names' numbers (`array_index`), then by id."""
+    """Return the sessions first in, first out; those submitted together by `array_index`, then by id."""
     del view
     return sorted(sessions, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementPolicy:
-    """Weights of the terms of a placement's cost; the possible place with the least cost is taken.
+    """The weights of the terms of a placement's cost; the possible place with the least cost is taken.
 
     `fragmentation`: growth of the GPUs' worth that typical requests could not use (Weng et al., USENIX ATC 2023).
     `starvation`: growth of the part of the agent's GPUs for which it has no cpu left in proportion.
@@ -81,7 +81,7 @@ PACK = PlacementPolicy("pack", left_over=1.0)
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Upper bounds by what they count: `sessions`, `kernels`, or a slot; what is not named is not limited."""
+    """The upper bounds by what they count: `sessions`, `kernels`, or a slot; others are not limited."""
 
     running: Mapping[str, int] = field(default_factory=dict)
     pending: Mapping[str, int] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """By user, project and resource group; `EACH` stands for all that are not named, each by himself."""
+    """The limits by user, project and resource group; `EACH` stands for all that are not named, each by themselves."""
 
     users: Mapping[str, Limit] = field(default_factory=dict)
     projects: Mapping[str, Limit] = field(default_factory=dict)
@@ -98,10 +98,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
-    """How one resource group's queue is worked.
+    """The rules of one resource group's queue.
 
-    A session that does not fit lets smaller ones pass until it was first in `reserve_after_passes` passes, or for as
-    long as they cannot delay it, where time limits tell.
+    A session that does not fit lets smaller ones pass until it was first in `reserve_after_passes` passes. After that
+    they may pass only where time limits show that they cannot delay it.
     """
 
     order: Order = by_arrival
@@ -113,10 +113,10 @@ class GroupPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
-    """`groups` names the resource groups that differ from `default`.
+    """A site's policies; `groups` names the resource groups that differ from `default`.
 
-    `shares` says, by owner, how much he is entitled to. `hold_repaired_s` is for how long after an agent fell silent
-    the others of a gang that it took down are kept for that gang.
+    `shares` holds the owners' share weights. After an agent fell silent, the other agents of a gang that it took down
+    are kept for that gang for `hold_repaired_s`.
     """
 
     default: GroupPolicy = field(default_factory=GroupPolicy)

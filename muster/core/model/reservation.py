@@ -1,12 +1,14 @@
-"""Agents set aside for a time: for some users, or for nobody (maintenance)."""
+"""Agents set aside for a time: for some users, or for none of them (maintenance)."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """From `begins_at` to `ends_at` (seconds since the epoch) the agents take only the named users' and projects'
-    sessions; with neither named it is a maintenance window. No agents named: all of the resource group.
+    """A reservation of agents from `begins_at` to `ends_at` (seconds since the epoch).
+
+    They take only the named users' and projects' sessions; with neither named it is a maintenance window. Without named
+    agents it holds for all of the resource group.
     """
 
     name: str

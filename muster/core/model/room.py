@@ -10,7 +10,7 @@ from muster.core.values.slots import Slots
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Free cpu and memory of an agent, and the free amount of each of its GPUs in thousandths of a unit."""
+    """The free cpu and memory of an agent, and the free amount of each of its GPUs in thousandths of a unit."""
 
     agent: Agent
     cpu: int
@@ -19,12 +19,12 @@ class Room:
 
     @classmethod
     def of(cls, agent: Agent) -> "Room":
-        """The agent with nothing on it."""
+        """Return the agent's capacity with nothing on it."""
         return cls(agent, agent.capacity.cpu, agent.capacity.mem, tuple(gpu.capacity for gpu in agent.gpus))
 
     @property
     def free(self) -> Slots:
-        """In total: a request of fewer fGPU than this may still find no single GPU that holds it."""
+        """Return the free slots in total: a request of fewer fGPU may still find no single GPU that holds it."""
         pairs = list(zip(self.agent.gpus, self.gpu_free, strict=True))
         return Slots(
             cpu=self.cpu,
@@ -34,7 +34,7 @@ class Room:
         )
 
     def without(self, kernels: Iterable[Kernel]) -> "Room":
-        """The room less what committed kernels use, even where that is more than the agent has now."""
+        """Return this less what committed kernels use, even where that is more than the agent has now."""
         room = self
         for kernel in kernels:
             shares = {share.uuid: share for share in kernel.allocation.gpus} if kernel.allocation else {}
@@ -52,5 +52,5 @@ class Room:
 
 
 def _taken(share: GpuShare, gpu: Gpu) -> int:
-    """A whole GPU stays whole where the site has since cut its GPUs into other units."""
+    """Return what a share takes of the GPU: all of it for a whole GPU, even if the site has since cut it otherwise."""
     return gpu.capacity if share.whole or gpu.exclusive else share.amount

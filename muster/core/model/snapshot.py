@@ -15,7 +15,7 @@ _PULLING = LaunchStep.PULLING
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Agents, the sessions that have not ended, and the time. `now` is in seconds since the epoch.
+    """The agents, the sessions that have not ended, and the time. `now` is in seconds since the epoch.
 
     `slow` holds ids of agents whose visit under way has lasted too long to count on them. `ended` holds, by id, those
     ended sessions that a pending one depends on; `usage` what each owner has used (`QueueView.usage`).
@@ -40,18 +40,18 @@ class Snapshot:
 
     @cached_property
     def on_agents(self) -> dict[str, Session]:
-        """By id, the sessions that have something on their agents, or may have."""
+        """Return, by id, the sessions that have something on their agents, or may have."""
         return {s.id: s for s in self.placed if s.state is not SessionState.SCHEDULED and s.step is not _PULLING}
 
     @cached_property
     def overlay_keeper(self) -> Agent | None:
-        """The agent that makes and removes overlay networks: the first swarm manager that answers."""
+        """Return the agent that makes and removes overlay networks: the first swarm manager that answers."""
         managers = (a for a in self.agents if a.manages_overlays and a.state is AgentState.ALIVE)
         return next((agent for agent in managers if agent.id not in self.slow), None)
 
     @cached_property
     def rooms(self) -> tuple[Room, ...]:
-        """What is free on each agent, in the agents' order."""
+        """Return the free capacity of each agent, in the agents' order."""
         kernels: dict[str, list[Kernel]] = {}
         for session in self.placed:
             for kernel in session.kernels:

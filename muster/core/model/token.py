@@ -1,11 +1,11 @@
-"""Who calls the API: a token's user, and what its scope lets him see and do."""
+"""Callers of the API: a token's user, and what its scope lets them see and do."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """ADMIN sees and changes everything, USER what is his, READ sees what is his and changes nothing."""
+    """The rights of a token: ADMIN all, USER to see and change their own, READ to see their own."""
 
     ADMIN = "admin"
     USER = "user"
@@ -36,5 +36,5 @@ class Token:
 
     @property
     def owner_filter(self) -> str | None:
-        """The owner whose sessions it sees; None for everybody's."""
+        """Return the owner whose sessions the token may see; None for everybody's."""
         return None if self.sees_all else self.user

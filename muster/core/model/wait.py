@@ -71,7 +71,7 @@ class Wait:
     """Why a session is PENDING.
 
     `exhausted` counts, for each slot, the agents that have too little of it free; `filtered` counts, for each cause,
-    the agents that were not asked. `waits_for` holds ids of sessions: dependencies, the session that is ahead, or those
+    the agents that were skipped. `waits_for` holds ids of sessions: dependencies, the session that is ahead, or those
     that are being preempted. `until` is a known end of the wait, `estimated_start` a computed one (seconds since the
     epoch). `passes` counts the passes in which it was the first that did not fit.
     """

@@ -1,4 +1,4 @@
-"""Where callbacks may be posted to: whoever submits names the URL, and it is the control node that posts."""
+"""Which hosts callbacks may be posted to: a user names the URL, and the control node posts to it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from muster.core.values.errors import FieldError, SpecError
 
 Address = IPv4Address | IPv6Address
 _NAME = pattern(r"[a-z0-9*?_.-]+")
-# Where clouds tell a machine its own secrets, beside 169.254.169.254, which is link-local.
+# Where clouds serve a machine its own secrets, beside 169.254.169.254, which is link-local.
 _METADATA = (ip_address("fd00:ec2::254"), ip_address("100.100.100.200"))
 
 
 @dataclass(frozen=True, slots=True)
 class CallbackHosts:
-    """Hosts by patterns of their names, and by networks of their addresses; without any of both, all hosts.
+    """A site's allowed hosts, by patterns of names and networks of addresses; without either, all hosts.
 
-    Addresses of the control node itself (loopback), of its link, and those of a cloud's metadata are allowed by a
-    network only, since a name may come to mean any address.
+    Addresses of the control node (loopback), of its link and of a cloud's metadata are allowed by a network only.
+    A name may come to mean any address.
     """
 
     names: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class CallbackHosts:
 
     @classmethod
     def of(cls, entries: Iterable[str]) -> "CallbackHosts":
-        """Raises ValueError for what is neither."""
+        """Return the allowed hosts of these texts. Raises ValueError for one that is no pattern and no network."""
         names: list[str] = []
         networks: list[IPv4Network | IPv6Network] = []
         for entry in entries:
@@ -42,7 +42,7 @@ class CallbackHosts:
         return cls(tuple(names), tuple(networks))
 
     def allow(self, host: str, address: Address) -> bool:
-        """Whether a URL's host may be posted to at this address."""
+        """Return whether callbacks to a URL's host may be posted to this address."""
         address = _unmapped(address)
         if any(address in network for network in self.networks):
             return True
@@ -51,7 +51,7 @@ class CallbackHosts:
         return not (self.names or self.networks) or self._name(host)
 
     def refuse(self, host: str) -> bool:
-        """Whether it is certain without asking for its addresses that a URL's host is not allowed."""
+        """Return whether a URL's host is certainly refused, before its addresses are resolved."""
         try:
             return not self.allow(host, ip_address(host))
         except ValueError:
@@ -65,7 +65,10 @@ class CallbackHosts:
 
 
 def check_callback(spec: SessionSpec, allowed: CallbackHosts) -> None:
-    """Raises SpecError where it could never be posted. What its host's name means is seen when it is posted."""
+    """Check a callback's URL. Raises SpecError where it could never be posted.
+
+    Its host's name is resolved only when it is posted.
+    """
     host = None if spec.callback is None else urlsplit(spec.callback).hostname
     if host is not None and allowed.refuse(host):
         remedy = "name another host, or ask for it to be added to callback_hosts in muster.yml"

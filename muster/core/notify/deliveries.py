@@ -1,4 +1,4 @@
-"""Who is told of a session's changes, in which words, and how often it is tried."""
+"""Which changes of sessions are sent to callbacks and hooks, in which words, and how often each is tried."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ MAX_ATTEMPTS = 35
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One change that one target is still to be told of. `at` is in seconds since the epoch.
+    """A change that is still to be sent to one target. `at` is in seconds since the epoch.
 
     `target` is `callback`, which is sent to `url`, or the name of a hook.
     """
@@ -32,7 +32,7 @@ class Delivery:
 
     @property
     def queue(self) -> tuple[str, str]:
-        """What is delivered one after the other, in the order of the changes."""
+        """Return the key of the queue in which changes are sent one after the other, in their order."""
         return self.session_id, self.target
 
     @property
@@ -40,7 +40,7 @@ class Delivery:
         return self.target.removeprefix(_HOOK) if self.target.startswith(_HOOK) else None
 
     def message(self) -> dict[str, Any]:
-        """What is sent. `number` rises with each change: who hears of one twice knows it by that."""
+        """Return the message to send. `number` rises with each change; by it receivers recognise repetitions."""
         return {
             "number": self.event_id,
             "session": self.session_name,
@@ -58,7 +58,7 @@ def hook_target(name: str) -> str:
 
 
 def retry_at(attempts: int, now: float) -> float | None:
-    """When to try again what failed that many times; None: not any more."""
+    """Return when to retry what failed that many times; None: not any more."""
     if attempts >= MAX_ATTEMPTS:
         return None
     return now + min(_LONGEST_WAIT_S, 2.0 ** min(attempts - 1, 20))

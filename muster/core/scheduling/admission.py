@@ -1,7 +1,8 @@
-"""Which pending sessions may be tried now: holds, begin, dependencies, arrays, limits; and on which agents.
+"""Decide which pending sessions may be tried now, and on which agents.
 
-What keeps a session out here keeps out no session behind it. A whole queue goes through this in each pass: what several
-sessions have in common is worked out once, and they share one `Wait`.
+Holds, begins, dependencies, arrays and limits decide. A session that is refused here delays no session behind it. A
+whole queue goes through this in each pass: what several sessions have in common is worked out once, and they share one
+`Wait`.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ _Dependencies = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
 class Admission:
-    """One pass's, for all resource groups: a user's limits hold across them."""
+    """The admission of one pass, for all resource groups: a user's limits hold across them."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -37,7 +38,10 @@ class Admission:
         self._of_dependencies: dict[_Dependencies, Wait | None] = {}
 
     def refusal(self, session: Session) -> Wait | None:
-        """Why the session may not be tried now. To be asked in queue order, with `admit` for each that is placed."""
+        """Return why the session may not be tried now.
+
+        Call it in queue order, with `admit` for each session that is placed.
+        """
         spec = session.spec
         if session.held_by is not None:
             return self._held(session.held_by)
@@ -56,18 +60,18 @@ class Admission:
         return self._limits.refusal(session) if self._limits is not None else None
 
     def admit(self, session: Session) -> None:
-        """It was placed in this pass."""
+        """Count a session that was placed in this pass."""
         if self._limits is not None:
             self._limits.add(session)
         if session.array_id is not None:
             self._placed_of_arrays[session.array_id] += 1
 
     def closed_agents(self, session: Session) -> frozenset[str]:
-        """Agents that take no such session now, for a reservation or for a gang whose room was repaired."""
+        """Return the agents that take no such session now, for a reservation or for a gang that lost an agent."""
         return self._closures.agents(session)
 
     def window(self, session: Session) -> Wait:
-        """Why it waits, where it would start if no agent were closed to it."""
+        """Return why a session waits that would start if no agent were closed to it."""
         return self._closures.wait(session)
 
     def _held(self, by: str) -> Wait:
@@ -111,7 +115,7 @@ class Admission:
         return self._of_dependencies[key]
 
     def _impossible(self, dependencies: _Dependencies) -> Wait | None:
-        """A dependency that can never come true."""
+        """Return the wait for a dependency that can never come true."""
         _, after_ok, _ = dependencies
         unknown = [session_id for ids in dependencies for session_id in ids if session_id not in self._by_id]
         if unknown:
@@ -143,7 +147,7 @@ class Admission:
 
 
 def moments(snapshot: Snapshot) -> Iterator[float]:
-    """Later times at which the clock alone admits what is not admitted now, or no longer admits it."""
+    """Yield later times at which the clock alone changes which sessions are admitted."""
     times = [
         *(session.retry_at for session in snapshot.pending),
         *(session.spec.begin for session in snapshot.pending),

@@ -1,4 +1,4 @@
-"""What each owner holds, kept up to date while a pass places sessions, and added up only for who asks."""
+"""What each owner has, kept up to date while a pass places sessions, and added up only on request."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,7 +7,7 @@ from muster.core.values.slots import Slots
 
 
 class Allocated(Mapping[str, Slots]):
-    """By owner. Orders that do not look at it, such as first in, first out, cost nothing for it."""
+    """The slots that each owner has. Orders without use for it, such as first in, first out, cost nothing."""
 
     def __init__(self, placed: Sequence[Session]) -> None:
         self._to_count: list[tuple[str, Slots]] = []
@@ -15,7 +15,7 @@ class Allocated(Mapping[str, Slots]):
         self._counted: dict[str, Slots] | None = None
 
     def add(self, owner: str, slots: Slots) -> None:
-        """The owner gets this too."""
+        """Add to what the owner has."""
         self._to_count.append((owner, slots))
 
     def __getitem__(self, owner: str) -> Slots:

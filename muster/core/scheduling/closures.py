@@ -1,7 +1,7 @@
 """Agents that are closed to some sessions: by a reservation, or for a gang that lost one of its agents.
 
-Such a gang is queued again. Where its agents answer, their room is kept for it: while it waits for the others, but no
-longer than `hold_repaired_s` after those fell silent; and when all are back and have room for it.
+Such a gang is queued again. The capacity of its agents that answer is kept for it while it waits for the others. That
+ends `hold_repaired_s` after those fell silent, or once all are back and have capacity for it.
 """
 
 from bisect import bisect_left
@@ -24,7 +24,7 @@ _Key = tuple[str, frozenset[str], int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """By agent id, why; and the windows among the reasons."""
+    """The reasons for closed agents, by agent id; and the windows among the reasons."""
 
     agents: frozenset[str]
     causes: Mapping[str, str]
@@ -32,7 +32,7 @@ class _Closed:
 
 
 class Closures:
-    """One pass's. `may_start` says of a session whether it may be tried at all."""
+    """The closures of one pass. `may_start` says of a session whether it may be tried at all."""
 
     def __init__(self, snapshot: Snapshot, may_start: Callable[[Session], bool]) -> None:
         self._snapshot = snapshot
@@ -43,13 +43,13 @@ class Closures:
         self._known: dict[_Key, _Closed] = {}
 
     def agents(self, session: Session) -> frozenset[str]:
-        """Ids of the agents that take no such session now; one object for all sessions of a kind."""
+        """Return the ids of the agents that take no such session now; one object for all sessions of a kind."""
         if not self._windows and not self._held:
             return _NO_AGENTS
         return self._closed(session).agents
 
     def wait(self, session: Session) -> Wait:
-        """Why it waits, where it would start if no agent were closed to it."""
+        """Return why a session waits that would start if no agent were closed to it."""
         closed = self._closed(session)
         filtered = Counter(closed.causes.values())
         message = "agents are closed to it: " + ", ".join(f"{n} for {cause}" for cause, n in sorted(filtered.items()))
@@ -96,7 +96,7 @@ class Closures:
 
     @cached_property
     def _held(self) -> Mapping[str, frozenset[str]]:
-        """By the id of a session that lost an agent, the agents that are kept for it."""
+        """Return, by the id of a session that lost an agent, the agents that are kept for it."""
         return {
             session.id: held
             for session in self._snapshot.pending

@@ -8,7 +8,7 @@ from muster.core.model.session import Session
 
 
 def least_first(sessions: Sequence[Session], view: QueueView, measure: Callable[[str], float]) -> Iterator[Session]:
-    """Each time the oldest session of the owner who has the least by `measure`, as it is then.
+    """Yield each time the oldest session of the owner who has the least by `measure`, as it is then.
 
     `measure` may grow with `view.allocated`, and change with nothing else. Of owners that have the same, the one whose
     oldest session was first in the queue is first. O(log owners) for each session.

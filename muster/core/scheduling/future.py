@@ -1,8 +1,8 @@
-"""What time limits tell of a group's room in time to come.
+"""When capacity of a group becomes free, as far as time limits say.
 
 The earliest start of the session at the head of the queue is found as EASY does it (Lifka, The ANL/IBM SP Scheduling
 System, JSSPP 1995): the running sessions are let go in the order in which they end until it fits. Sessions without a
-time limit end last, those that have run longest first, at a time that nobody knows.
+time limit end last, those that have run longest first, at an unknown time.
 """
 
 import heapq
@@ -17,7 +17,7 @@ from muster.core.scheduling.placement import Gang, Rooms
 
 
 class Holder(NamedTuple):
-    """A session that has room, until `end` (`math.inf`: nobody knows). Times are seconds since the epoch."""
+    """A session that has capacity until `end` (`math.inf`: unknown). Times are seconds since the epoch."""
 
     end: float
     since: float
@@ -26,7 +26,7 @@ class Holder(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A session, what it asks for, and the agents that are closed to it."""
+    """A waiting session, its request, and the agents that are closed to it."""
 
     session: Session
     gang: Gang
@@ -35,14 +35,14 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """When a gang can start (`math.inf`: nobody knows), and what is free then beside it."""
+    """The time at which a gang can start (`math.inf`: unknown), and what is free then beside it."""
 
     at: float
     beside: Rooms
 
 
 def end_of(session: Session, now: float) -> float:
-    """When a placed or a starting session ends at the latest; `math.inf` where it has no time limit."""
+    """Return when a placed or a starting session ends at the latest; `math.inf` where it has no time limit."""
     restarting = session.step is LaunchStep.RESTARTING
     if session.state is SessionState.TERMINATING and not restarting:
         return now
@@ -57,17 +57,17 @@ def holder(session: Session, now: float) -> Holder:
 
 
 def starter(session: Session, allocations: Sequence[Allocation], now: float) -> Holder:
-    """A session that starts now."""
+    """Return the holder for a session that starts now."""
     return Holder(end_of(session, now), now, session.id, held(session, allocations))
 
 
 def held(session: Session, allocations: Sequence[Allocation]) -> tuple[Held, ...]:
-    """What its kernels have when they get these allocations, in rank order."""
+    """Return what the session's kernels have with these allocations, in rank order."""
     return tuple(map(Held, (kernel.slots for kernel in session.kernels), allocations))
 
 
 class Future:
-    """What happens to the room of one group when nothing new starts there."""
+    """The future capacity of one group when nothing new starts there."""
 
     def __init__(self, rooms: Rooms, holders: Iterable[Holder], now: float) -> None:
         self._rooms = rooms
@@ -75,7 +75,10 @@ class Future:
         self._now = now
 
     def start(self, gang: Gang, closed: frozenset[str]) -> Start | None:
-        """The earliest, when room is let go in the order of ends; None when even all of it would not do."""
+        """Return the earliest start, with holders let go in the order of their ends.
+
+        None when even all of their capacity would not do.
+        """
         rooms, gone = self._rooms.copy(), 0
         if rooms.fits(gang, closed):
             return self._start(gang, closed, rooms, 0, 0)
@@ -96,9 +99,9 @@ class Future:
         return self._start(gang, closed, rooms, gone, low)
 
     def estimates(self, waiting: Iterable[Waiting], most: int) -> dict[str, float]:
-        """By session id, when each would start if they started strictly in this order; of at most so many.
+        """Return, by session id, the starts of at most `most` sessions if they started strictly in this order.
 
-        It ends at the first whose start hangs on a session without a time limit.
+        It ends at the first whose start depends on a session without a time limit.
         """
         starts: dict[str, float] = {}
         rooms = self._rooms.copy()
@@ -116,7 +119,10 @@ class Future:
         return starts
 
     def _start(self, gang: Gang, closed: frozenset[str], rooms: Rooms, gone: int, count: int) -> Start:
-        """With the first `count` holders let go, and all that end with the last of them; `gone` are so already."""
+        """Return the start with the first `count` holders let go, and all that end with the last of them.
+
+        `gone` are let go already.
+        """
         at = self._holders[count - 1].end if count else self._now
         while count < len(self._holders) and self._holders[count].end <= at < math.inf:
             count += 1

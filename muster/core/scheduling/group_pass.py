@@ -1,7 +1,7 @@
-"""One resource group's queue, worked from its head to its end.
+"""Work one resource group's queue from its head to its end.
 
-In the order that the policy gives. The first session that does not fit has its room reserved for the earliest time at
-which it can start; those behind it may start now if that cannot delay it (EASY backfill: Lifka, JSSPP 1995; Mu'alem and
+In the order that the policy gives. The first session that does not fit has capacity reserved for the earliest time at
+which it can start. Those behind it may start now if that cannot delay it (EASY backfill: Lifka, JSSPP 1995; Mu'alem and
 Feitelson, IEEE TPDS 2001).
 """
 
@@ -39,8 +39,8 @@ _TOLD_LATER = Wait(WaitCode.BUSY, "")
 class _Head:
     """The first session that does not fit.
 
-    `start` is when it will (`math.inf`: nobody knows), `room` what others may use beyond that time; None where its room
-    is not reserved.
+    `start` is when it will (`math.inf`: unknown), `room` what others may use beyond that time; None where nothing is
+    reserved for it.
     """
 
     session: Session
@@ -50,13 +50,14 @@ class _Head:
 
 @dataclass(slots=True)
 class _Alike:
-    """Sessions that ask for the same: what was found out for one holds for all.
+    """A kind of sessions with the same request: what was found out for one holds for all.
 
-    `wanted` is the gang where overlay networks can be had. `full` once it does not fit: room only shrinks in a pass.
+    `request` is the gang where overlay networks are available. `full` once it does not fit: capacity only shrinks in a
+    pass.
     """
 
     gang: Gang
-    wanted: Gang
+    request: Gang
     closed: frozenset[str]
     total: Slots
     full: bool = False
@@ -65,7 +66,7 @@ class _Alike:
 
 
 class GroupPass:
-    """What a pass decides for one resource group."""
+    """A pass over one resource group."""
 
     def __init__(
         self,
@@ -138,13 +139,16 @@ class GroupPass:
 
     @cached_property
     def _mix(self) -> tuple[Typical, ...]:
-        """What sessions of this group typically ask for: what it runs and what waits are its latest history."""
+        """Return the typical requests of this group's sessions: those that run and wait are its latest history."""
         sessions = [*self._placed, *self._pending]
         step = max(1, len(sessions) // _SAMPLED)
         return typical_requests([gang_of(session, overlay=True) for session in sessions[::step]])
 
     def _tried(self, session: Session) -> Wait | None:
-        """Starts it where that is possible; otherwise why not, or that the end of the pass will tell."""
+        """Start the session where that is possible; otherwise return why not.
+
+        None also means that the reason follows at the end of the pass.
+        """
         refusal = self._admission.refusal(session)
         if refusal is not None:
             return refusal
@@ -156,7 +160,7 @@ class GroupPass:
                 return None
             alike.full = not self._rooms.fits(alike.gang, alike.closed)
         if not alike.waiting:
-            alike.impossible = self._impossible(alike.wanted)
+            alike.impossible = self._impossible(alike.request)
         if alike.impossible is not None:
             return alike.impossible
         alike.waiting.append(session)
@@ -167,12 +171,12 @@ class GroupPass:
         return _TOLD_LATER
 
     def _like(self, session: Session) -> _Alike:
-        wanted = gang_of(session, overlay=True)
+        request = gang_of(session, overlay=True)
         closed = self._admission.closed_agents(session)
-        alike = self._alike.get((wanted, closed))
+        alike = self._alike.get((request, closed))
         if alike is None:
-            gang = wanted if self._overlay else on_one_agent(wanted)
-            alike = self._alike[wanted, closed] = _Alike(gang, wanted, closed, total(wanted.slots))
+            gang = request if self._overlay else on_one_agent(request)
+            alike = self._alike[request, closed] = _Alike(gang, request, closed, total(request.slots))
         return alike
 
     def _place(self, session: Session, alike: _Alike) -> tuple[Allocation, ...] | None:
@@ -195,11 +199,11 @@ class GroupPass:
         self._allocated.add(session.owner, alike.total)
 
     def _lead(self, session: Session, alike: _Alike) -> Wait | None:
-        """The reason of the first session that does not fit: its room is reserved, or made.
+        """Return the wait of the first session that does not fit, with capacity reserved or made for it.
 
-        None when it waits for agents rather than for room: then it holds back nobody.
+        None when it waits for agents rather than for capacity: then it delays no other session.
         """
-        # What was so for one that asked for the same, earlier in this pass, is so for this one.
+        # An earlier session of this pass with the same request has the same result.
         if len(alike.waiting) > 1:
             return None
         now = self._snapshot.now
@@ -227,30 +231,30 @@ class GroupPass:
 
     @property
     def _future(self) -> Future:
-        """With what this pass starts, and with what it preempts gone at once."""
+        """Return the future with what this pass starts, and with what it preempts gone at once."""
         now = self._snapshot.now
         stays = [holder(session, now) for session in self._placed if session.id not in self._leaving]
         leaves = [holder(s, now)._replace(end=now) for s in self._placed if s.id in self._leaving]
         starts = [starter(session, given, now) for session, given in self._started]
         return Future(self._rooms, [*stays, *leaves, *starts], now)
 
-    def _impossible(self, wanted: Gang) -> Wait | None:
+    def _impossible(self, request: Gang) -> Wait | None:
         known = self._memory.impossible(self._group)
-        if wanted not in known:
-            known[wanted] = None if self._empty_rooms.fits(wanted) else self._never_fits(wanted)
-        return known[wanted]
+        if request not in known:
+            known[request] = None if self._empty_rooms.fits(request) else self._never_fits(request)
+        return known[request]
 
-    def _never_fits(self, wanted: Gang) -> Wait:
+    def _never_fits(self, request: Gang) -> Wait:
         joined = any(agent.on_overlay for agent in self._agents.values())
-        measured = wanted if joined else on_one_agent(wanted)
-        return never_fits(self._group, wanted, self._empty_rooms.misses(measured), self._agents)
+        measured = request if joined else on_one_agent(request)
+        return never_fits(self._group, request, self._empty_rooms.misses(measured), self._agents)
 
     def _busy(self, alike: _Alike) -> Wait:
         misses = self._rooms.misses(alike.gang, alike.closed)
-        return busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.wanted)
+        return busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.request)
 
     def _explain(self) -> None:
-        """What could not be said before the end of the pass: who asks for the same waits for the same reason."""
+        """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
         for alike in self._alike.values():
             if not alike.waiting:
                 continue

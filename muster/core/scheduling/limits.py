@@ -1,4 +1,4 @@
-"""How many sessions, kernels and slots a user, a project and a resource group may have, and what that refuses."""
+"""Limits of sessions, kernels and slots for users, projects and resource groups, and what they refuse."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ COUNTED = ("sessions", "kernels", *SLOT_NAMES)
 
 @dataclass(slots=True)
 class _Scope:
-    """What is counted against one limit: `bounds`, places in COUNTED with their limits, and nothing else."""
+    """The amounts that count against one limit. `bounds` holds places in COUNTED with their limits."""
 
     kind: LimitKind
     who: str
@@ -41,7 +41,7 @@ class _Counts:
         self._of: dict[tuple[str, str, str], tuple[_Scope, ...]] = {}
 
     def scopes(self, session: Session) -> tuple[_Scope, ...]:
-        """Those that the session counts against."""
+        """Return the scopes that the session counts against."""
         spec = session.spec
         key = session.owner, spec.project, spec.resource_group
         found = self._of.get(key)
@@ -71,7 +71,7 @@ class _Counts:
 
 
 class RunningLimits:
-    """What is placed, counted against the limits of what may run at a time."""
+    """A count of what is placed, against the limits of what may run at a time."""
 
     def __init__(self, limits: Limits, placed: Iterable[Session]) -> None:
         self._counts = _Counts(limits, lambda limit: limit.running)
@@ -79,7 +79,7 @@ class RunningLimits:
             self._counts.add(session)
 
     def add(self, session: Session) -> None:
-        """Another session was placed."""
+        """Count another session that was placed."""
         self._counts.add(session)
 
     def refusal(self, session: Session) -> Wait | None:
@@ -98,7 +98,7 @@ class RunningLimits:
 
 
 def pending_refusal(limits: Limits, pending: Iterable[Session], new: Sequence[Session]) -> str | None:
-    """Why these new sessions may not be queued beside those that are pending; None when they may."""
+    """Return why these new sessions may not be queued beside those that are pending; None when they may."""
     counts = _Counts(limits, lambda limit: limit.pending)
     if not any(counts.scopes(session) for session in new):
         return None
@@ -109,42 +109,41 @@ def pending_refusal(limits: Limits, pending: Iterable[Session], new: Sequence[Se
         counts.add(session)
     for scope in {scope.name: scope for session in new for scope in counts.scopes(session)}.values():
         for place, bound in scope.bounds:
-            asked = scope.used[place] - before[scope.name][place]
-            if asked and scope.used[place] > bound:
+            request = scope.used[place] - before[scope.name][place]
+            if request and scope.used[place] > bound:
                 name = COUNTED[place]
                 return (
                     f"limit: {scope.name} may have {_text(name, bound)} pending,"
-                    f" has {_amount(name, before[scope.name][place])}, this asks for {_amount(name, asked)} more;"
+                    f" has {_amount(name, before[scope.name][place])}, this asks for {_amount(name, request)} more;"
                     " wait until some have started, or end some"
                 )
     return None
 
 
-def _refusal(scope: _Scope, place: int, asked: int) -> Wait:
-    key = place, asked
+def _refusal(scope: _Scope, place: int, request: int) -> Wait:
+    key = place, request
     known = scope.refusals.get(key)
     if known is None:
-        known = scope.refusals[key] = _wait(scope, place, asked)
+        known = scope.refusals[key] = _wait(scope, place, request)
     return known
 
 
-def _wait(scope: _Scope, place: int, asked: int) -> Wait:
+def _wait(scope: _Scope, place: int, request: int) -> Wait:
     name, value = COUNTED[place], dict(scope.bounds)[place]
-    hit = LimitHit(scope.kind, scope.who, name, value, scope.used[place], asked)
-    if asked > value:
-        message = (
-            f"never runs: it asks for {_text(name, asked)}, more than {scope.name} may ever run: {_amount(name, value)}"
-        )
+    hit = LimitHit(scope.kind, scope.who, name, value, scope.used[place], request)
+    if request > value:
+        most = _amount(name, value)
+        message = f"never runs: it asks for {_text(name, request)}, more than {scope.name} may ever run: {most}"
         return Wait(WaitCode.NEVER_RUNS, message, limit=hit)
     message = (
         f"limit: {scope.name} may run {_text(name, value)}, uses {_amount(name, hit.used)},"
-        f" this asks for {_amount(name, asked)} more"
+        f" this asks for {_amount(name, request)} more"
     )
     return Wait(WaitCode.LIMIT, message, limit=hit)
 
 
 def _amounts(session: Session) -> tuple[int, ...]:
-    """In the order of COUNTED."""
+    """Return the session's amounts in the order of COUNTED."""
     cpu = mem = fgpu = gpu = 0
     for kernel in session.kernels:
         slots = kernel.slots

@@ -35,7 +35,7 @@ class _Decided:
 
 
 class PassMemory:
-    """It changes nothing of what a pass decides, only what that costs.
+    """A cache between passes. It changes only what decisions cost, not the decisions.
 
     Sessions and agents are the same when they are the same objects: the store gives what has not changed again.
     """
@@ -45,19 +45,19 @@ class PassMemory:
         self._decided: _Decided | None = None
 
     def plan(self, snapshot: Snapshot) -> Plan | None:
-        """That of the pass before, where nothing is different but the time, and that changes nothing yet."""
+        """Return the last pass's plan where only the time differs, and does not matter yet."""
         before = self._decided
         if before is None or not before.snapshot.now <= snapshot.now < before.until:
             return None
         return before.plan if _is_the_same(before.snapshot, snapshot) else None
 
     def decided(self, snapshot: Snapshot, plan: Plan) -> None:
-        """To be told of each pass."""
+        """Record a pass's plan. Call it after each pass."""
         idle = not plan.placements and not plan.preemptions
         self._decided = _Decided(snapshot, plan, _next_change(snapshot)) if idle else None
 
     def impossible(self, group: str) -> dict[Gang, Wait | None]:
-        """What is known of gangs that could never start, or could, on the agents that `rooms` was asked for."""
+        """Return what is known of gangs that could never start, or could, on the agents of the last `rooms` call."""
         return self._known[group].impossible
 
     def rooms(
@@ -69,7 +69,7 @@ class PassMemory:
         mix: Sequence[Typical],
         closed: Mapping[str, str],
     ) -> Rooms:
-        """As `Rooms.of` would make them; the caller's own."""
+        """Return what `Rooms.of` would make; the caller may change it."""
         kernels = {session.id: session.kernels for session in placed}
         known = self._known.get(group)
         impossible: dict[Gang, Wait | None] = {}
@@ -107,7 +107,7 @@ def _is_the_same(one: Snapshot, other: Snapshot) -> bool:
 
 
 def _next_change(snapshot: Snapshot) -> float:
-    """When time alone makes a difference; `now` where it always does."""
+    """Return when time alone makes a difference; `now` where it always does."""
     if any(session.spec.time_limit is not None and session.started_at is None for session in snapshot.placed):
         return snapshot.now
     ends = (end for session in snapshot.placed if (end := end_of(session, snapshot.now)) > snapshot.now)

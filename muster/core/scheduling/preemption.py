@@ -1,4 +1,4 @@
-"""Which running sessions give their room to one of higher priority: those whose end loses least."""
+"""Choose the running sessions that give their capacity to one of higher priority: those whose end loses least."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,10 @@ from muster.core.values.slots import SLOT_NAMES, Slots
 
 
 def loss(session: Session, capacity: Slots, now: float) -> float:
-    """Work that its end throws away, in seconds of the whole group: run time by its largest part of any slot."""
+    """Return the work that a session's end throws away, in seconds of the whole group.
+
+    That is its run time by its largest part of any slot.
+    """
     slots = session.slots
     parts = [getattr(slots, name) / whole for name in SLOT_NAMES if (whole := getattr(capacity, name))]
     return max(parts, default=0.0) * (now - (session.started_at or now))
@@ -23,9 +26,9 @@ def victims(
     capacity: Slots,
     now: float,
 ) -> list[Session]:
-    """Empty where no preemptible sessions of lower priority would make room.
+    """Return the sessions to preempt; none where no preemptible ones of lower priority would make room.
 
-    They are taken by priority and then by loss until the gang fits; those that turn out not to be in its way are
+    They are taken by priority and then by loss until the gang fits. Those that turn out not to be in its way are
     spared, the dearest first.
     """
     candidates = sorted(

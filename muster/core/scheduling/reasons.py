@@ -1,4 +1,4 @@
-"""Why a session waits, in words and counts: what the scheduler says of those that it does not place."""
+"""The scheduler's reasons for sessions that it does not place, in words and counts."""
 
 from collections.abc import Collection, Mapping
 
@@ -11,7 +11,7 @@ from muster.core.values.slots import format_slot
 
 
 def obstacle(agent: Agent, snapshot: Snapshot) -> str:
-    """In one word why an agent gets no new sessions; empty when it may get some."""
+    """Return in one word why an agent gets no new sessions; empty when it may get some."""
     if agent.state is not AgentState.ALIVE:
         return agent.state.lower()
     if agent.drain_reason is not None:
@@ -26,10 +26,10 @@ def no_agents(group: str) -> Wait:
 
 
 def never_fits(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> Wait:
-    """It would not fit if everything else were gone and every agent were back; `misses` are those of empty agents."""
+    """Return the wait of a gang that would not fit on empty agents, all back; `misses` are those of empty agents."""
     if not misses.considered:
-        asked = _causes(misses.filtered)
-        message = f"never fits: no agent of group {group} is of the kind that it asks for ({asked})"
+        causes = _causes(misses.filtered)
+        message = f"never fits: no agent of group {group} is of the kind that it asks for ({causes})"
         return Wait(WaitCode.NEVER_FITS, message, filtered=misses.filtered)
     joined = any(agent.on_overlay for agent in agents.values())
     if gang.spread and not joined:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def schedule(snapshot: Snapshot, memory: PassMemory | None = None) -> Plan:
-    """Places what may and can start now; says of every other pending session why it waits.
+    """Place what may and can start now; return it with the wait of every other pending session.
 
     With the `memory` of the pass before, what has not changed since is not worked out again.
     """
@@ -43,7 +43,7 @@ def schedule(snapshot: Snapshot, memory: PassMemory | None = None) -> Plan:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A pass makes no cycles, and hardly any garbage: to search all that it makes for some would double its cost."""
+    """Suspend garbage collection. A pass makes hardly any garbage and no cycles: a search would double its cost."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

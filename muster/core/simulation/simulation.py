@@ -1,4 +1,4 @@
-"""A workload on an imagined cluster: `schedule` at every arrival and end, and what came of it.
+"""A workload on an imagined cluster: `schedule` at every arrival and end, and the result.
 
 Nothing runs and no clock is read: time is what the events say. Equal input gives equal results.
 """
@@ -17,8 +17,8 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.placement import gang_of, typical_requests
 from muster.core.scheduling.schedule import schedule
-from muster.core.simulation.usage_by_owner import UsageMeter
-from muster.core.simulation.usage_of_cluster import Use, UseMeter
+from muster.core.simulation.usage_by_owner import OwnerUsageMeter
+from muster.core.simulation.usage_of_cluster import ClusterUsage, ClusterUsageMeter
 from muster.core.whatif.explain import HOPELESS
 
 
@@ -32,7 +32,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a workload is tried. `launch_s` passes between placing a session and its running.
+    """The cluster on which a workload is tried. `launch_s` passes between placing a session and its running.
 
     Decisions are `interval_s` apart at the least: what happens between is decided together. `half_life_s` is that of
     the owners' usage.
@@ -46,7 +46,7 @@ class Cluster:
 
 
 class Fate(StrEnum):
-    """How a session stands at the end. PREEMPTED: it was ended for another and not queued again."""
+    """The state of a session at the end. PREEMPTED: it was ended for another and not queued again."""
 
     ENDED = "ended"
     TIMED_OUT = "timed-out"
@@ -58,7 +58,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One session's. `started_at` is that of its last start; `starts` counts those after being preempted too."""
+    """The life of one session. `started_at` is that of its last start; `starts` counts those after preemptions too."""
 
     session: Session
     fate: Fate = Fate.WAITING
@@ -76,10 +76,10 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """`lives` in order of arrival; `use` from `began_at`, the first arrival, to `ended_at`."""
+    """The result: `lives` in order of arrival; `use` from `began_at`, the first arrival, to `ended_at`."""
 
     lives: tuple[Life, ...]
-    use: tuple[Use, ...]
+    use: tuple[ClusterUsage, ...]
     began_at: float
     ended_at: float
     decisions: int
@@ -97,7 +97,7 @@ class Progress:
 
 
 class _What(StrEnum):
-    """Things that happen; at one time in this order."""
+    """The kinds of events, in their order at equal times."""
 
     END = "1-end"
     ARRIVAL = "2-arrival"
@@ -110,7 +110,7 @@ def simulate(
     until: float | None = None,
     progressed: Callable[[Progress], None] = lambda _progress: None,
 ) -> Simulated:
-    """Plays the workload until the last session has ended, or until then. Times are seconds on the jobs' own clock."""
+    """Play the workload to the end of its last session, or until then. Times are seconds on the jobs' own clock."""
     run = _Run(sorted(jobs, key=lambda job: (job.session.submitted_at, job.session.id)), cluster, until)
     run.play(progressed)
     return run.result()
@@ -130,9 +130,9 @@ class _Run:
         self._arrived = self._preemptions = self._decisions = 0
         self._changed = False
         self._began_at = self._now = jobs[0].session.submitted_at if jobs else 0.0
-        asked = Counter(gang_of(job.session, overlay=True) for job in jobs)
-        self._use = UseMeter(cluster.agents, typical_requests(asked), self._began_at)
-        self._usage = UsageMeter(cluster.agents, cluster.half_life_s, self._began_at)
+        requests = Counter(gang_of(job.session, overlay=True) for job in jobs)
+        self._use = ClusterUsageMeter(cluster.agents, typical_requests(requests), self._began_at)
+        self._usage = OwnerUsageMeter(cluster.agents, cluster.half_life_s, self._began_at)
         self._events: list[tuple[float, _What, str, int]] = [
             (job.session.submitted_at, _What.ARRIVAL, job.session.id, 0) for job in jobs
         ]
@@ -183,7 +183,7 @@ class _Run:
         return self._lives[session_id].session.spec.time_limit
 
     def _decide(self) -> None:
-        """Until nothing is preempted any more: what gave up its room has left it in the next decision."""
+        """Decide until nothing is preempted any more: capacity that a session gave up is free in the next decision."""
         while True:
             self._decisions += 1
             plan = schedule(self._snapshot(), self._memory)
@@ -243,7 +243,7 @@ class _Run:
         self._over_with(session_id, session, Result.SUCCESS if fate is Fate.ENDED else Result.FAILURE)
 
     def _preempt(self, preemption: Preemption) -> None:
-        """It begins again from nothing where it may be queued again, at its old place."""
+        """End the session for another. It begins again from nothing, at its old place, where it may be queued again."""
         self._preemptions += 1
         session = self._running[preemption.session_id]
         if not session.spec.requeue:

@@ -1,4 +1,4 @@
-"""What a simulation comes to, in figures."""
+"""The figures of a simulation."""
 
 import math
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muster.core.simulation.simulation import Fate, Simulated
-from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, Use
+from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, ClusterUsage
 
 INTERVALS = 48
 _ENDED = frozenset({Fate.ENDED, Fate.TIMED_OUT, Fate.PREEMPTED})
@@ -14,7 +14,7 @@ _ENDED = frozenset({Fate.ENDED, Fate.TIMED_OUT, Fate.PREEMPTED})
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of some seconds; of none, all are 0."""
+    """The distribution of some seconds; of none, all are 0."""
 
     mean: float
     median: float
@@ -24,8 +24,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`use` holds, for each of SLOTS_IN_USE, the mean over time (0 to 1); `over_time` the means of equal intervals.
+    """The figures of a whole simulation.
 
+    `use` holds, for each of SLOTS_IN_USE, the mean over time (0 to 1); `over_time` the means of equal intervals.
     `waits` are those of the sessions that started, until they ran. `ended` counts those at their time limit too.
     """
 
@@ -72,12 +73,12 @@ def spread(seconds: Sequence[float]) -> Spread:
 
 
 def _rank(ordered: Sequence[float], part: float) -> float:
-    """The nearest-rank percentile."""
+    """Return the nearest-rank percentile."""
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
 
-def mean_over(uses: Sequence[Use], name: str, began: float, ended: float, intervals: int) -> tuple[float, ...]:
-    """The time-weighted means of equal intervals; a step function holds from each use to the next."""
+def mean_over(uses: Sequence[ClusterUsage], name: str, began: float, ended: float, intervals: int) -> tuple[float, ...]:
+    """Return the time-weighted means of equal intervals; a step function holds from each use to the next."""
     width = (ended - began) / intervals
     if width <= 0 or not uses:
         return (0.0,) * intervals

@@ -1,16 +1,16 @@
-"""What each owner has used in a simulation, for the orders that ask."""
+"""What each owner has used in a simulation, for orders that depend on it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session
-from muster.core.usage.by_owner import Run, decay, decayed_usage
+from muster.core.usage.by_owner import SessionRun, decay, decayed_usage
 from muster.core.values.slots import total
 
 
-class UsageMeter:
-    """`muster.core.usage.by_owner`, kept up to date run by run."""
+class OwnerUsageMeter:
+    """The owners' usage by `muster.core.usage.by_owner`, kept up to date run by run."""
 
     def __init__(self, agents: Iterable[Agent], half_life_s: float, began_at: float) -> None:
         agents = tuple(agents)
@@ -21,7 +21,7 @@ class UsageMeter:
         self._of_ended: dict[str, float] = {}
 
     def ended(self, session: Session, at: float) -> None:
-        """A session that ran has ended."""
+        """Count the run of a session that has ended."""
         self._of_ended = self._until(at)
         self._at = at
         for owner, used in decayed_usage([_run(session, at)], at, self.half_life_s, self.capacity).items():
@@ -36,9 +36,11 @@ class UsageMeter:
 
 
 class _Usage(Mapping[str, float]):
-    """Summed up when it is asked for: few orders ask."""
+    """The usage by owner, summed up on request: few orders need it."""
 
-    def __init__(self, of_ended: dict[str, float], running: tuple[Session, ...], now: float, meter: UsageMeter) -> None:
+    def __init__(
+        self, of_ended: dict[str, float], running: tuple[Session, ...], now: float, meter: OwnerUsageMeter
+    ) -> None:
         self._of_ended = of_ended
         self._running = running
         self._now = now
@@ -61,7 +63,7 @@ class _Usage(Mapping[str, float]):
         return len(self._sums)
 
 
-def _run(session: Session, until: float) -> Run:
-    """What is still being launched has used nothing yet."""
+def _run(session: Session, until: float) -> SessionRun:
+    """Return the session's run. What is still being launched has used nothing yet."""
     started_at = until if session.started_at is None else min(session.started_at, until)
-    return Run(session.owner, session.spec.resource_group, session.slots, started_at, until)
+    return SessionRun(session.owner, session.spec.resource_group, session.slots, started_at, until)

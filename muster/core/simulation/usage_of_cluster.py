@@ -1,4 +1,4 @@
-"""How much of a simulated cluster is in use, change by change, and how much of what is free is of use to nobody."""
+"""How full a simulated cluster is, change by change, and how much of its free capacity no request can use."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from muster.core.values.slots import Slots
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """From `at` until the next one: what is taken, as parts of all agents' (0 to 1).
+class ClusterUsage:
+    """The usage from `at` until the next one: what is taken, as parts of all agents' (0 to 1).
 
     `gpu` counts whole GPUs and shares alike. `fragmented` is the part of all GPUs that is free, but not for the
-    requests that this workload typically makes (F of Weng et al., USENIX ATC 2023, over the requests for GPUs).
+    requests that this workload typically makes. It is F of Weng et al., USENIX ATC 2023, over the requests for GPUs.
     """
 
     at: float
@@ -28,7 +28,7 @@ SLOTS_IN_USE = ("cpu", "mem", "gpu", "fragmented")
 
 
 class _Free:
-    """What is free on one agent."""
+    """The free capacity of one agent."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -39,8 +39,8 @@ class _Free:
         self.fragmented = 0.0
 
 
-class UseMeter:
-    """Keeps books of what kernels take, apart from the scheduler's own."""
+class ClusterUsageMeter:
+    """A meter of what kernels take, independent of the scheduler's own counts."""
 
     def __init__(self, agents: Sequence[Agent], typical: Sequence[Typical], began_at: float) -> None:
         self._free = {agent.id: _Free(agent) for agent in agents}
@@ -57,7 +57,7 @@ class UseMeter:
         self._gpus = 0.0
         self._fragmented = 0.0
         self._stale = set(self._free)
-        self._uses: list[Use] = []
+        self._uses: list[ClusterUsage] = []
         self._at = began_at
 
     def take(self, kernels: Iterable[Kernel], at: float) -> None:
@@ -66,8 +66,8 @@ class UseMeter:
     def release(self, kernels: Iterable[Kernel], at: float) -> None:
         self._move(kernels, at, 1)
 
-    def until(self, ended_at: float) -> tuple[Use, ...]:
-        """All uses that began before `ended_at`."""
+    def until(self, ended_at: float) -> tuple[ClusterUsage, ...]:
+        """Return all uses that began before `ended_at`."""
         self._record()
         return tuple(use for use in self._uses if use.at < ended_at)
 
@@ -89,7 +89,7 @@ class UseMeter:
                 self._gpus -= sign * share.amount / self._capacity[share.uuid]
 
     def _record(self) -> None:
-        """What has held since the last change."""
+        """Record the use since the last change."""
         for agent_id in sorted(self._stale):
             free = self._free[agent_id]
             fragmented = self._fragmented_on(free)
@@ -98,7 +98,7 @@ class UseMeter:
         self._stale.clear()
         gpus = self._all.gpu or 1
         self._uses.append(
-            Use(
+            ClusterUsage(
                 self._at,
                 cpu=self._cpu / (self._all.cpu or 1),
                 mem=self._mem / (self._all.mem or 1),
@@ -108,7 +108,7 @@ class UseMeter:
         )
 
     def _fragmented_on(self, free: _Free) -> float:
-        """The GPUs' worth of free capacity that a typical request is expected not to be able to use."""
+        """Return the GPUs' worth of free capacity that a typical request is expected not to be able to use."""
         if not self._weights or not free.gpus:
             return 0.0
         worth, usable = self._usable_on(free)
@@ -120,9 +120,9 @@ class UseMeter:
         return worth - used
 
     def _usable_on(self, free: _Free) -> tuple[float, tuple[float, ...]]:
-        """The worth of its free GPUs, and what of it each request could use, by its weight, were there cpu and memory.
+        """Return the worth of the agent's free GPUs, and what of it each request could use.
 
-        Agents are often in a state in which one was before.
+        That is by the request's weight, were there cpu and memory. Agents are often in a state in which one was before.
         """
         key = (free.kind, *free.gpus.values())
         known = self._usable.get(key)
@@ -134,7 +134,7 @@ class UseMeter:
 
 
 def _usable(gpus: Sequence[tuple[Gpu, int]], request: Typical) -> float:
-    """Of the free GPUs' worth, what lies on those that the request could use; nothing where there are too few."""
+    """Return the worth of the free GPUs that the request could use; nothing where there are too few."""
     slots, takes = request.slots, Constraint(gpu_models=request.gpu_models).takes_model
     of_model = [(gpu, amount) for gpu, amount in gpus if takes(gpu.model)]
     if slots.gpu:

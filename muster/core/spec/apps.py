@@ -110,7 +110,7 @@ class AppFields(SpecModel):
 
 
 def served(spec: AppFields) -> list[tuple[str, AppSpec | PublishedPort]]:
-    """The apps and published ports, each with the name of its field."""
+    """Return the apps and published ports, each with the name of its field."""
     return [
         *((f"apps[{index}]", app) for index, app in enumerate(spec.apps)),
         *((f"publish[{index}]", port) for index, port in enumerate(spec.publish)),

@@ -19,5 +19,5 @@ class SpecModel(BaseModel):
 
 
 def flag(*names: str, metavar: str | None = None, multiple: bool = False, reads_file: bool = False) -> dict[str, Any]:
-    """The command line's face of a field, for its `json_schema_extra`; `reads_file`: there it is a path to the text."""
+    """Return a field's `json_schema_extra` for the command line; `reads_file`: there it is a path to the text."""
     return {"flags": list(names), "metavar": metavar, "multiple": multiple, "reads_file": reads_file}

@@ -12,19 +12,19 @@ FILE = "session.yml"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`unflagged` names the fields that only a session file can hold: the words then name FILE."""
+    """A command line; `unflagged` names the fields that only a session file can hold: the words then name FILE."""
 
     words: tuple[str, ...]
     unflagged: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """For a shell."""
+        """Return the command line for a shell."""
         return shlex.join(self.words)
 
 
 def submit_command(values: Mapping[str, Any], count: int = 1) -> Command:
-    """For a spec's fields as `written` gives them."""
+    """Return the command that submits a spec's fields, as `written` returns them."""
     words: list[str] = []
     unflagged = []
     for name in SessionSpec.model_fields:
@@ -39,7 +39,7 @@ def submit_command(values: Mapping[str, Any], count: int = 1) -> Command:
 
 
 def _words(name: str, value: Any) -> list[str] | None:  # noqa: ANN401 - plain data
-    """None where no flag takes such a value."""
+    """Return the flag and its values; None where no flag takes such a value."""
     extra: Any = SessionSpec.model_fields[name].json_schema_extra
     if extra is None or extra["reads_file"]:
         return None

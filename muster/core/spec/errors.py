@@ -37,7 +37,7 @@ _KINDS: Mapping[str, tuple[str, str]] = {
 
 
 def validated(model: type[_Model], values: Mapping[str, Any], now: datetime | None = None) -> _Model:
-    """`values` as `model`; `now` is what times such as 08:00 and now+1h are seen from.
+    """Return `values` as `model`; times such as 08:00 and now+1h are relative to `now`.
 
     Raises SpecError with every error that they have.
     """

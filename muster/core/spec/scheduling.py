@@ -109,7 +109,7 @@ class SchedulingFields(SpecModel):
 
     @property
     def dependencies(self) -> tuple[str, ...]:
-        """What it waits for, as it was named; ids of sessions once it was submitted."""
+        """Return the session's dependencies: names as written, ids of sessions once it was submitted."""
         return self.after + self.after_ok + self.after_any
 
     @property
@@ -118,7 +118,7 @@ class SchedulingFields(SpecModel):
 
     @property
     def array_most(self) -> int | None:
-        """How many sessions of its array may be placed at once; None for any number."""
+        """Return how many sessions of its array may be placed at once; None for any number."""
         return array_most(self.array) if self.array else None
 
     def _constraint_errors(self) -> Iterator[FieldError]:

@@ -14,7 +14,6 @@ from pydantic_core import PydanticCustomError
 
 from muster.core.spec.apps import AppFields
 from muster.core.spec.base import SpecModel, flag
-from muster.core.spec.folders import FolderFields
 from muster.core.spec.idle import IdleFields
 from muster.core.spec.scheduling import SchedulingFields
 from muster.core.spec.startup import StartupFields
@@ -72,6 +71,14 @@ class MountSpec(SpecModel):
             raise invalid(f"target {target!r} would hide what a kernel needs", "choose another path, such as /data")
         object.__setattr__(self, "target", path)
         return self
+
+
+class FolderFields(SpecModel):
+    dot_folders: bool = Field(
+        default=True,
+        description="mount my folders whose names start with a dot, such as .local, in the home directory",
+        json_schema_extra=flag("--dot-folders/--no-dot-folders"),
+    )
 
 
 class RoleSpec(SpecModel):
@@ -307,7 +314,7 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         return self.type == "batch" or (self.type is None and (self.command is not None or self.script is not None))
 
     def kernel_roles(self) -> "tuple[KernelRole, ...]":
-        """The roles in rank order: main, then as listed, then `sub` for what cluster_size leaves."""
+        """Return the roles in rank order: main, then as listed, then `sub` for what cluster_size leaves."""
         listed = {role.name: role for role in self.roles}
         main = listed.pop("main", RoleSpec(name="main"))
         roles = [main, *listed.values()]

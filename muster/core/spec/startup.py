@@ -1,4 +1,4 @@
-"""The part of the session spec that says how kernels begin, which secrets they get, and who is told of changes."""
+"""The part of the session spec about how kernels start, which secrets they get, and where changes are sent."""
 
 import posixpath
 import re
@@ -132,7 +132,7 @@ class StartupFields(SpecModel):
         return value
 
     def _startup_errors(self) -> Iterator[FieldError]:
-        """Of fields that do not agree; `env` and what makes a batch session are the whole spec's."""
+        """Yield errors of fields that do not agree; `env` and the rules of a batch session are the whole spec's."""
         env = getattr(self, "env", {})
         for secret in self.secrets:
             if secret.env in env:

@@ -47,7 +47,7 @@ def _seconds(value: object) -> int:
 
 
 def _moment(value: object, info: ValidationInfo) -> float | None:
-    """Text is understood where the validation's context tells the time (`validated`)."""
+    """Return the moment. A text is understood relative to the validation context's `now` (`validated`)."""
     if value is None or (isinstance(value, float) and not info.context):
         return value
     if not info.context:
@@ -81,7 +81,7 @@ def _names(value: object) -> object:
 
 
 def assignments(value: object, check: Callable[[str, object], None]) -> object:
-    """A mapping, or a list of NAME=VALUE, as names with texts; `check` refuses a pair that is wrong."""
+    """Return a mapping, or a list of NAME=VALUE, as names with texts; `check` refuses a pair that is wrong."""
     if isinstance(value, list | tuple):
         value = dict(_assignment(item) for item in value)
     if not isinstance(value, Mapping):

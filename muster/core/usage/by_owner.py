@@ -1,4 +1,4 @@
-"""What each owner used of late, for orders that are fair over time."""
+"""What each owner used recently, for orders that are fair over time."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from muster.core.values.slots import Slots, total
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SessionRun:
     """A session's time on its agents, from `started_at` to `ended_at` (seconds since the epoch)."""
 
     owner: str
@@ -20,23 +20,23 @@ class Run:
     ended_at: float
 
 
-def runs_so_far(snapshot: Snapshot) -> list[Run]:
-    """Of the sessions that hold agents now."""
+def runs_so_far(snapshot: Snapshot) -> list[SessionRun]:
+    """Return the runs, up to now, of the sessions that have agents."""
     return [
-        Run(session.owner, session.spec.resource_group, session.slots, session.started_at, snapshot.now)
+        SessionRun(session.owner, session.spec.resource_group, session.slots, session.started_at, snapshot.now)
         for session in snapshot.placed
         if session.started_at is not None
     ]
 
 
 def decayed_usage(
-    runs: Iterable[Run], now: float, half_life_s: float, capacity: Mapping[str, Slots]
+    runs: Iterable[SessionRun], now: float, half_life_s: float, capacity: Mapping[str, Slots]
 ) -> dict[str, float]:
-    """By owner, the dominant share of his resource groups that he held on average; time counts half for each half-life.
+    """Return, by owner, the mean dominant share of their resource groups; time counts half for each half-life.
 
-    Who has held half of his group for ever comes to 0.5. `capacity` is by resource group; a group without agents counts
-    for nothing. The sum over parts of the runs is the sum of their results, and what is known at one time decays by
-    `decay` until a later one.
+    An owner who has always had half of their group comes to 0.5. `capacity` is by resource group; a group without
+    agents counts for nothing. The sum over parts of the runs is the sum of their results. A result decays until a later
+    time by `decay`.
     """
     usage: dict[str, float] = {}
     for run in runs:
@@ -50,11 +50,11 @@ def decayed_usage(
 
 
 def decay(elapsed_s: float, half_life_s: float) -> float:
-    """What is left of 1 after that time."""
+    """Return the part of 1 that is left after that time."""
     return math.exp2(-elapsed_s / half_life_s)
 
 
 def group_capacity(snapshot: Snapshot) -> dict[str, Slots]:
-    """By resource group, what all of its agents have together."""
+    """Return, by resource group, the sum of its agents' capacities."""
     groups = {agent.resource_group for agent in snapshot.agents}
     return {group: total(a.capacity for a in snapshot.agents if a.resource_group == group) for group in groups}

@@ -1,4 +1,4 @@
-"""What a kernel has used in one launch: an agent's counters, and what they say from one observation to the next."""
+"""A kernel's usage in one launch: an agent's counters, and what follows from them between observations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
-class KernelUse:
-    """A kernel's counters since its launch, of generation `generation`; None where its agent cannot tell.
+class KernelUsage:
+    """A kernel's counters since its launch, of generation `generation`; None where its agent cannot measure them.
 
     `began_at` and `seen_at` are by the control node's clock, `at` by the agent's, all in seconds since the epoch. The
-    last three of the amounts are rates as of the last two observations: `cpu_cores` is a number of cores, `gpu_percent`
+    last three of the amounts are rates as of the last two observations. `cpu_cores` is a number of cores, `gpu_percent`
     the sum over its GPUs. `gpu_seconds` is made of samples: each stands for the time since the one before.
     """
 
@@ -42,16 +42,16 @@ class KernelUse:
         return self.net_rx_bytes + self.net_tx_bytes
 
 
-def first_use(
+def first_usage(
     kernel_id: str, generation: int, session_id: str, began_at: float, sample: Mapping[str, Any], now: float
-) -> KernelUse:
-    """`sample` is the `use` of a kernel in a report (docs/agent-contract.md)."""
-    use = KernelUse(kernel_id, generation, session_id, began_at, now, float(sample["at"]))
+) -> KernelUsage:
+    """Return the usage of a kernel's first sample, the `use` of a report (docs/agent-contract.md)."""
+    use = KernelUsage(kernel_id, generation, session_id, began_at, now, float(sample["at"]))
     return _with_counters(use, sample)
 
 
-def next_use(before: KernelUse, sample: Mapping[str, Any], now: float, *, is_last: bool = False) -> KernelUse:
-    """The use after another observation; `before` itself where that came too soon after the last.
+def next_usage(before: KernelUsage, sample: Mapping[str, Any], now: float, *, is_last: bool = False) -> KernelUsage:
+    """Return the usage after another sample; `before` itself where that came too soon after the last.
 
     `is_last` is of a kernel that has ended: its counters are taken however soon.
     """
@@ -73,8 +73,8 @@ def next_use(before: KernelUse, sample: Mapping[str, Any], now: float, *, is_las
     )
 
 
-def _with_counters(use: KernelUse, sample: Mapping[str, Any]) -> KernelUse:
-    """Counters only grow: what is no longer known, as of a container that is gone, stays as it was."""
+def _with_counters(use: KernelUsage, sample: Mapping[str, Any]) -> KernelUsage:
+    """Return the usage with the sample's counters. They only grow: one that is no longer known keeps its last value."""
     peaks = (use.mem_peak_bytes, sample.get("mem_peak_bytes"), sample.get("mem_bytes"))
     return replace(
         use,

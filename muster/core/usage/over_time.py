@@ -1,4 +1,4 @@
-"""Use over a time: points at even distances, gaps where nothing was observed, and what they say in short."""
+"""Usage over time: points at even distances, gaps where nothing was observed, and their summary."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from muster.core.values.errors import BadInputError
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The last `length_s`, in points of `step_s` each; rows of that step are kept for `kept_s`."""
+    """A plot's length: the last `length_s`, in points of `step_s` each. Rows of that step are kept for `kept_s`."""
 
     name: str
     length_s: int
@@ -33,8 +33,8 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class UseOverTime:
-    """From `since` to `until`, in seconds since the epoch."""
+class UsageOverTime:
+    """A plot's points from `since` to `until`, in seconds since the epoch."""
 
     span: Span
     since: float
@@ -46,20 +46,20 @@ class UseOverTime:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Those of which there was any."""
-        seen = [point.amounts for point in self.points if point.amounts]
-        return tuple(measure for measure in MEASURES if any(amounts[measure].capacity for amounts in seen))
+        """Return the measures that have any capacity in these points."""
+        observed = [point.amounts for point in self.points if point.amounts]
+        return tuple(measure for measure in MEASURES if any(amounts[measure].capacity for amounts in observed))
 
 
 def span_named(name: str) -> Span:
-    """Raises BadInputError."""
+    """Return the span of that name. Raises BadInputError where there is none."""
     if name not in SPANS:
         raise BadInputError(f"span: {name!r} is none; write {', '.join(SPANS)}")
     return SPANS[name]
 
 
 def added(parts: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
-    """What several have together; of what is used, as much as is known."""
+    """Return the sum of what several have; of usage, the sum of what is known."""
     summed = {}
     for measure in MEASURES:
         amounts = [part[measure] for part in parts]
@@ -69,10 +69,13 @@ def added(parts: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
     return summed
 
 
-def use_over_time(span: Span, rows: Mapping[int, Mapping[str, Amount]], now: float) -> UseOverTime:
-    """`rows` by the time at which they begin. The last point is of the step that has not ended yet, if it is known."""
+def usage_over_time(span: Span, rows: Mapping[int, Mapping[str, Amount]], now: float) -> UsageOverTime:
+    """Return the points of `rows`, which are keyed by the time at which they begin.
+
+    The last point is of the step that has not ended yet, if it is known.
+    """
     last = int(now // span.step_s) * span.step_s
     count = span.length_s // span.step_s
     begin = last - (count - 1 if last in rows else count) * span.step_s
     times = [begin + number * span.step_s for number in range(count)]
-    return UseOverTime(span, begin, begin + span.length_s, tuple(Point(at, rows.get(at)) for at in times))
+    return UsageOverTime(span, begin, begin + span.length_s, tuple(Point(at, rows.get(at)) for at in times))

@@ -1,7 +1,7 @@
-"""What was used over a time, added up: of runs, each by its part that lies in that time.
+"""Add up usage over a time: of each run, the part that lies in that time.
 
-Sums are exact in the sense that those of parts of a time add up to those of the whole. Where a run lies in several
-parts, what it used is spread evenly over it: agents tell how much it was, not when.
+Sums are additive: those of the parts of a time add up to those of the whole. Where a run lies in several parts, its
+usage is spread evenly over it, since agents report how much it was, not when.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,11 +16,11 @@ _GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class UsedRun:
-    """A session's time on its agents in one launch. Times are in seconds since the epoch, amounts its kernels' sums.
+class RunUsage:
+    """A session's run with the sums of its kernels' amounts. Times are in seconds since the epoch.
 
-    `cpu_seconds` and `gpu_seconds` are None where no agent told. `is_first` is of the session's first run: by that ends
-    its wait.
+    `cpu_seconds` and `gpu_seconds` are None where no agent reported them. `is_first` marks the session's first run,
+    which ends its wait.
     """
 
     session_id: str
@@ -40,7 +40,7 @@ class UsedRun:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums of one line; hours are of one core, one GiB, one GPU, one fGPU unit. Waits are those that ended."""
+    """The sums of one line; hours are of one core, one GiB, one GPU, one fGPU unit. Waits are those that ended."""
 
     sessions: int = 0
     kernels: int = 0
@@ -55,8 +55,8 @@ class Totals:
     wait_s: float = 0.0
     longest_wait_s: float = 0.0
 
-    def add(self, run: UsedRun, part: float, hours: float) -> None:
-        """`part` of the run, which is so many hours long."""
+    def add(self, run: RunUsage, part: float, hours: float) -> None:
+        """Add `part` of the run, which is that many hours long."""
         self.cpu_hours_allocated += run.slots.cpu / 1000 * hours
         self.cpu_hours_used += (run.cpu_seconds or 0.0) / _HOUR * part
         self.mem_gib_hours_allocated += run.slots.mem / _GIB * hours
@@ -73,16 +73,16 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The totals of one combination of keys, in the order in which they were asked for."""
+    """The totals of one combination of keys, in the order in which the keys were named."""
 
     keys: tuple[str, ...]
     totals: Totals
 
 
-def use_report(runs: Iterable[UsedRun], since: float, until: float, by: Sequence[str]) -> list[Line]:
-    """`by` names KEYS; none: one line for all. A session's runs must come one after the other.
+def usage_report(runs: Iterable[RunUsage], since: float, until: float, by: Sequence[str]) -> list[Line]:
+    """Return the lines by the KEYS that `by` names; without any, one line for all.
 
-    Memory is needed for the lines only, not for the runs.
+    A session's runs must come one after the other. Memory grows with the lines, not with the runs.
     """
     lines: dict[tuple[str, ...], Totals] = {}
     last: dict[tuple[str, ...], str] = {}
@@ -101,16 +101,16 @@ def use_report(runs: Iterable[UsedRun], since: float, until: float, by: Sequence
     return [Line(keys, lines[keys]) for keys in sorted(lines)]
 
 
-def _keys(run: UsedRun, by: Sequence[str], day: str) -> tuple[str, ...]:
+def _keys(run: RunUsage, by: Sequence[str], day: str) -> tuple[str, ...]:
     session = f"{run.session_name} {run.session_id[:8]}"
     values = {"user": run.user, "project": run.project, "day": day, "session": session}
     return tuple(values[key] for key in by)
 
 
-def _parts(run: UsedRun, since: float, until: float, *, by_day: bool) -> Iterator[tuple[float, float, str]]:
-    """The run's part within the time, cut at midnights (UTC) with `by_day`.
+def _parts(run: RunUsage, since: float, until: float, *, by_day: bool) -> Iterator[tuple[float, float, str]]:
+    """Yield the run's parts within the time, cut at midnights (UTC) with `by_day`.
 
-    A run without length counts where it began: a part holds its begin, and not its end.
+    A run without length counts where it began: a part includes its begin, and excludes its end.
     """
     begin, end = max(run.started_at, since), min(run.ended_at, until)
     is_moment = run.started_at >= run.ended_at and since <= run.started_at < until

@@ -9,10 +9,10 @@ _KERNEL_NAMES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def architecture_of(name: str) -> str:
-    """One name for each architecture: the kernel's."""
+    """Return the Linux kernel's name of the architecture, the same one for each of its names."""
     return _KERNEL_NAMES.get(name, name)
 
 
 def labels_of(reported: object) -> dict[str, str]:
-    """What an agent that reports this architecture is chosen by; nothing where it reports none."""
+    """Return the labels by which an agent of this architecture is chosen; nothing where it reports none."""
     return {LABEL: architecture_of(reported)} if isinstance(reported, str) and reported else {}

@@ -11,7 +11,7 @@ _SHOWN = 4
 
 
 def array_indexes(text: str) -> tuple[int, ...]:
-    """The indexes, each once, from the smallest. Raises ValueError for what is no array."""
+    """Return the indexes, each once, from the smallest. Raises ValueError for a text that is no array."""
     listed, percent, most = text.partition("%")
     if percent and not _MOST.fullmatch(most):
         raise ValueError(f"{most!r} is no number of sessions that may run at once")
@@ -22,13 +22,13 @@ def array_indexes(text: str) -> tuple[int, ...]:
 
 
 def array_most(text: str) -> int | None:
-    """How many of a valid array's sessions may be placed at once; None for any number."""
+    """Return how many of a valid array's sessions may be placed at once; None for any number."""
     _, percent, most = text.partition("%")
     return int(most) if percent else None
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """Sorted indexes for people: `0-9,11`, and no more than a few ranges of them."""
+    """Return sorted indexes for people: `0-9,11`, with a few ranges of them at most."""
     ranges: list[list[int]] = []
     ordered = sorted(indexes)
     for before, index in pairwise([ordered[0] - 2, *ordered]):

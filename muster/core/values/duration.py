@@ -8,7 +8,7 @@ _CLOCK = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,9}(?::\d{1,9}){0,2})
 
 
 def parse_duration(value: object) -> int:
-    """Seconds.
+    """Return the span in seconds.
 
     `90s`, `30m`, `1h30m`, `2d`; or as Slurm's --time: `minutes`, `minutes:seconds`, `hours:minutes:seconds`,
     `days-hours`, `days-hours:minutes`, `days-hours:minutes:seconds`. Raises ValueError for anything else and for zero.
@@ -33,7 +33,7 @@ def parse_duration(value: object) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """Two units at the most: `45s`, `3m20s`, `2h5m`, `4d2h`."""
+    """Return the span in at most two units: `45s`, `3m20s`, `2h5m`, `4d2h`."""
     rest = int(seconds)
     parts = []
     for unit in ("d", "h", "m", "s"):

@@ -11,11 +11,11 @@ _FIRST, _LAST = datetime(2001, 1, 1, tzinfo=UTC).timestamp(), datetime(9000, 1, 
 
 
 def parse_moment(value: object, now: datetime) -> float:
-    """Seconds since the epoch.
+    """Return the moment in seconds since the epoch.
 
     An ISO date or date-time (`2026-11-22T08:00`, `2026-11-22 08:00:00+01:00`); `08:00`, the next such time; `now`,
-    `now+1h` or `+90m`; or seconds since the epoch, as a number. What names no zone is in that of `now`; a `now` without
-    one stands for the machine's local time. Raises ValueError for anything else.
+    `now+1h` or `+90m`; or seconds since the epoch, as a number. A moment without a zone is in that of `now`; a `now`
+    without one stands for the machine's local time. Raises ValueError for anything else.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not _FIRST <= value <= _LAST:

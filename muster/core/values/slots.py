@@ -12,7 +12,7 @@ _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """`cpu` in milli-cores, `mem` in bytes, `fgpu` in thousandths of a unit, `gpu` in whole devices."""
+    """The amounts: `cpu` in milli-cores, `mem` in bytes, `fgpu` in thousandths of a unit, `gpu` in whole devices."""
 
     cpu: int = 0
     mem: int = 0
@@ -29,7 +29,7 @@ class Slots:
         return self.cpu <= room.cpu and self.mem <= room.mem and self.fgpu <= room.fgpu and self.gpu <= room.gpu
 
     def beyond(self, room: "Slots") -> dict[str, int]:
-        """How much of each slot is missing in `room`; only what is missing."""
+        """Return how much of each slot is missing in `room`; only the slots that are short."""
         missing = {name: getattr(self, name) - getattr(room, name) for name in SLOT_NAMES}
         return {name: amount for name, amount in missing.items() if amount > 0}
 
@@ -42,7 +42,7 @@ def total(slots: Iterable[Slots]) -> Slots:
 
 
 def parse_milli(value: object) -> int:
-    """`2`, `0.5`, `"1.25"` or `"500m"` as thousandths.
+    """Return `2`, `0.5`, `"1.25"` or `"500m"` in thousandths.
 
     Raises ValueError for anything else, for a negative amount and for a fraction finer than a thousandth.
     """
@@ -61,9 +61,9 @@ def parse_milli(value: object) -> int:
 
 
 def parse_bytes(value: object) -> int:
-    """`1073741824`, `"1G"`, `"1GiB"`, `"512m"` as bytes; K, M, G and T are powers of 1024, as for Docker and Slurm.
+    """Return `1073741824`, `"1G"`, `"1GiB"` or `"512m"` in bytes; K, M, G and T are powers of 1024.
 
-    Raises ValueError for anything else and for a negative amount.
+    Docker and Slurm read them the same way. Raises ValueError for anything else and for a negative amount.
     """
     text = str(value).strip()
     number = text.upper().removesuffix("B").removesuffix("I")
@@ -97,6 +97,6 @@ def format_slot(name: str, amount: int) -> str:
 
 
 def format_slots(slots: Slots) -> str:
-    """For people: `cpu 2, mem 4G, gpu 1`; slots of which there are none are left out."""
+    """Return the slots for people: `cpu 2, mem 4G, gpu 1`; empty ones are left out."""
     parts = [f"{name} {format_slot(name, getattr(slots, name))}" for name in SLOT_NAMES if getattr(slots, name)]
     return ", ".join(parts) or "nothing"

@@ -1,6 +1,6 @@
 """Ways to let a session start, each tried by replay: less of something, somewhere else, or others out of the way.
 
-Each function gives the suggestions of its kind that hold; none of them knows how sessions are placed.
+Each function yields the suggestions of its kind that hold; none of them knows how sessions are placed.
 """
 
 import math
@@ -32,12 +32,12 @@ def _with(name: str, value: object) -> SpecChange:
 
 
 def share(new: float, old: float) -> float:
-    """The part of `old` that is given up."""
+    """Return the part of `old` that is given up."""
     return 1 - new / old if old else 0.0
 
 
 def _last(replays: Replays, candidates: Sequence[_T], change: Callable[[_T], Change]) -> _T | None:
-    """The last candidate, of those that give up ever less, with which it starts.
+    """Return the last candidate with which the session starts; candidates give up ever less.
 
     The first is tried first, since mostly that fails already; then a bisection finds the last.
     """
@@ -106,7 +106,7 @@ def less_of_one_slot(replays: Replays) -> Iterator[Suggestion]:
 
 
 def _a_part_of_a_gpu(replays: Replays) -> Iterator[Suggestion]:
-    """The largest share of one GPU that it gets, in quarters."""
+    """Yield the largest share of one GPU with which it starts, in quarters."""
     group = replays.session.spec.resource_group
     units = max((gpu.units for a in replays.snapshot.agents if a.resource_group == group for gpu in a.gpus), default=0)
     shares = [units * 1000 * quarters // 4 for quarters in (1, 2, 3)] if units else []
@@ -122,7 +122,7 @@ def _a_part_of_a_gpu(replays: Replays) -> Iterator[Suggestion]:
 
 
 def less_of_all_slots(replays: Replays) -> Iterator[Suggestion]:
-    """The largest of some fractions of everything that it asks for; where less of one slot does not do."""
+    """Yield the largest of some fractions of the whole request; for when less of one slot does not do."""
     spec = replays.session.spec
     names = [name for name in ("cpu", "mem", "fgpu", "gpu") if _smaller(replays.session, name)]
 
@@ -141,7 +141,7 @@ def _at_most(candidates: Sequence[int], amount: float) -> int:
 
 
 def _smaller(session: Session, name: str) -> list[int]:
-    """Round amounts below the one that the session asks for in each kernel, rising."""
+    """Return round amounts below the requested one of each kernel, rising."""
     amount = getattr(session.spec, name)
     if not amount or not _inherit(session, name):
         return []
@@ -162,7 +162,7 @@ def _smaller(session: Session, name: str) -> list[int]:
 
 
 def _inherit(session: Session, name: str) -> bool:
-    """Whether a kernel has its amount from the session's own field, and not from its role's."""
+    """Return whether a kernel has its amount from the session's own field, and not from its role's."""
     own = {role.name for role in session.spec.roles if getattr(role, name) is not None}
     return any(kernel.role not in own for kernel in session.kernels)
 
@@ -202,7 +202,7 @@ def a_shorter_time_limit(replays: Replays) -> Iterator[Suggestion]:
 
 
 def agents_back(replays: Replays) -> Iterator[Suggestion]:
-    """The one agent that would do, or as few of the largest as do together."""
+    """Yield the one agent that would do, or as few of the largest as do together."""
     group = replays.session.spec.resource_group
     away = [a for a in replays.snapshot.agents if a.resource_group == group and _is_away(a, replays.snapshot)]
     away.sort(key=lambda a: (-a.capacity.gpu, -a.capacity.cpu, -a.capacity.mem, a.id))
@@ -243,7 +243,7 @@ def a_higher_priority(replays: Replays) -> Iterator[Suggestion]:
 
 
 def others_end(replays: Replays) -> Iterator[Suggestion]:
-    """As few of the running sessions as make room in the order in which their time limits end; otherwise one alone."""
+    """Yield the end of the fewest running sessions, by the ends of their time limits; otherwise of one alone."""
     group = replays.session.spec.resource_group
     running = [s for s in replays.snapshot.placed if s.spec.resource_group == group]
     ends = sorted((_ends_at(s, replays.snapshot.now), s.id) for s in running if s.spec.time_limit is not None)

@@ -1,4 +1,4 @@
-"""What would let a session start: the least changes, found by replaying `schedule` with each of them made.
+"""Find the least changes that would let a session start, by replaying `schedule` with each of them.
 
 Each suggestion was tried: with it, `schedule` places the session.
 """
@@ -36,7 +36,7 @@ _PASSING = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Where a session would start now, or why it would not and what would let it."""
+    """A forecast: where a session would start now, or why it would not and what would let it."""
 
     session: Session
     placement: Placement | None
@@ -49,22 +49,25 @@ class Answer:
 
 
 def would_start(snapshot: Snapshot, new: Sequence[Session]) -> tuple[Answer, ...]:
-    """What the next decision would say of the new sessions; for the first that would wait, what would let it start."""
+    """Return the next decision about the new sessions; for the first that would wait, with what would let it start."""
     snapshot = replace(snapshot, sessions=(*snapshot.sessions, *new))
     plan = schedule(snapshot)
     placements = {placement.session_id: placement for placement in plan.placements}
     answers = []
-    asked = False
+    explained = False
     for session in new:
         wait = None if session.id in placements else plan.waits[session.id]
-        suggestions = what_would_help(snapshot, session) if wait and not asked else ()
-        asked = asked or wait is not None
+        suggestions = what_would_help(snapshot, session) if wait and not explained else ()
+        explained = explained or wait is not None
         answers.append(Answer(session, placements.get(session.id), wait, suggestions))
     return tuple(answers)
 
 
 def what_would_help(snapshot: Snapshot, session: Session, most: int = MOST_REPLAYS) -> tuple[Suggestion, ...]:
-    """Changes that each let a pending session of the snapshot start, the smallest first; none if it starts anyway."""
+    """Return changes that each let a pending session of the snapshot start, the smallest first.
+
+    None if it starts anyway.
+    """
     plan = schedule(snapshot)
     wait = plan.waits.get(session.id)
     if wait is None:
@@ -75,7 +78,7 @@ def what_would_help(snapshot: Snapshot, session: Session, most: int = MOST_REPLA
 
 
 def _suggestions(replays: Replays, wait: Wait) -> list[Suggestion]:
-    """What stands before the placement (a hold, a limit, …) is taken away step by step; then the rest is looked at."""
+    """Return suggestions. Refusals (a hold, a limit, …) are taken away step by step before placement is tried."""
     found: list[Suggestion] = []
     steps: list[Suggestion] = []
     for _ in range(_MOST_ROUNDS):
@@ -102,7 +105,7 @@ def _look_around(replays: Replays, wait: Wait) -> list[Suggestion]:
 
 
 def _step_past(wait: Wait, session: Session) -> Suggestion | None:
-    """What takes away an obstacle that the session meets before it is placed."""
+    """Return what takes away an obstacle that the session meets before it is placed."""
     spec = session.spec
     step: Suggestion | None = None
     match wait.code:

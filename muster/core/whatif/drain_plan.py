@@ -1,4 +1,4 @@
-"""What taking agents out of service would do: to what runs there, and to what waits."""
+"""Forecast what taking agents out of service would do: to what runs there, and to what waits."""
 
 import math
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from muster.core.scheduling.schedule import schedule
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A session on the agents. `ends_at` is None where nobody knows; `fits_elsewhere` if it were queued again now."""
+    """A session on the agents. `ends_at` is None where unknown; `fits_elsewhere` if it were queued again now."""
 
     session: Session
     ends_at: float | None
@@ -21,7 +21,10 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """`empty_at` holds, by agent id, when nothing is left there (None: nobody knows); `delayed` pending sessions."""
+    """The effects of a drain. `empty_at` holds, by agent id, when nothing is left there; None where unknown.
+
+    `delayed` holds pending sessions.
+    """
 
     hits: tuple[Hit, ...]
     empty_at: dict[str, float | None]
@@ -29,7 +32,7 @@ class DrainPlan:
 
 
 def drain_plan(snapshot: Snapshot, agent_ids: Collection[str]) -> DrainPlan:
-    """The sessions in the order in which they end; those of which nobody knows when last."""
+    """Return the plan, with the sessions in the order in which they end; those whose end is unknown come last."""
     on_them = [session for session in snapshot.placed if set(agent_ids).intersection(session.agents)]
     ends = {session.id: end_of(session, snapshot.now) for session in on_them}
     drained = _without(snapshot, agent_ids)
@@ -51,7 +54,7 @@ def _without(snapshot: Snapshot, agent_ids: Collection[str]) -> Snapshot:
 
 
 def _placed_elsewhere(drained: Snapshot, sessions: Collection[Session]) -> set[str]:
-    """Ids of those that would start at once, all together, if they were queued again before everything that waits."""
+    """Return the ids of sessions that would all start at once if they were queued before everything that waits."""
     again = {session.id: _queued_again(session) for session in sessions}
     others = [session for session in drained.placed if session.id not in again]
     plan = schedule(replace(drained, sessions=(*others, *again.values())))
@@ -69,7 +72,7 @@ def _delayed(snapshot: Snapshot, drained: Snapshot) -> tuple[Session, ...]:
 
 
 def _starts(snapshot: Snapshot) -> dict[str, float]:
-    """When each pending session starts, as far as it is known."""
+    """Return when each pending session starts, as far as it is known."""
     plan = schedule(snapshot)
     waits = {session_id: plan.waits.reason(session_id).estimated_start for session_id in plan.waits}
     starts = {session_id: math.inf if start is None else start for session_id, start in waits.items()}

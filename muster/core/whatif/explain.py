@@ -17,7 +17,7 @@ _MOST_NAMES = 5
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a reader needs beside the wait: the time, how he writes times, and other sessions' names by id."""
+    """The facts for a reader beside the wait: the time, how they write times, and other sessions' names by id."""
 
     now: float
     clock_text: Callable[[float], str]
@@ -25,7 +25,7 @@ class Surroundings:
 
 
 def explain(session: Session, wait: Wait, position: int, around: Surroundings, *, advice: bool = True) -> list[str]:
-    """A line for each thing that is known beside the wait's message, then what can be done."""
+    """Return a line for each thing that is known beside the wait's message, then what can be done."""
     lines = [
         *_place_in_the_queue(session, position),
         *_agents(wait),
@@ -39,18 +39,18 @@ def explain(session: Session, wait: Wait, position: int, around: Surroundings, *
 
 
 def moment_text(at: float, around: Surroundings) -> str:
-    """`2026-11-21 14:20 (in 20m)`."""
+    """Return the moment such as `2026-11-21 14:20 (in 20m)`."""
     away = at - around.now
     return f"{around.clock_text(at)} ({'in ' + format_duration(away) if away >= 1 else 'now'})"
 
 
 def code_text(wait: Wait | None) -> str:
-    """In a word, for a column; without a wait it starts in the next pass."""
+    """Return the wait in a word, for a column; without a wait it starts in the next pass."""
     return wait.code if wait else "starting"
 
 
 def start_text(wait: Wait | None, around: Surroundings) -> str:
-    """When it starts, as far as that is known, for a column."""
+    """Return when it starts, as far as that is known, for a column."""
     at = wait and (wait.estimated_start or wait.until)
     return "-" if not at else moment_text(at, around)
 
@@ -125,7 +125,7 @@ _ADVICE: Mapping[WaitCode, str] = {
 
 
 def placed_where(session: Session, allocations: Mapping[str, Any], gpu_indexes: Mapping[str, int]) -> Sequence[str]:
-    """One line for each agent: its kernels, and which of its GPUs they get."""
+    """Return one line for each agent: its kernels, and which of its GPUs they get."""
     by_agent: dict[str, list[str]] = {}
     for kernel in session.kernels:
         allocation = allocations[kernel.id]

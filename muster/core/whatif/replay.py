@@ -1,4 +1,4 @@
-"""`schedule` again, in a world in which something is changed."""
+"""Replay `schedule` in a world in which something is changed."""
 
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ WHOLE_QUEUE = 300
 
 @dataclass
 class Replays:
-    """The replays that are left to ask what would let one session start, after the changes `before`."""
+    """The replays that are left to find what would let one session start, after the changes `before`."""
 
     snapshot: Snapshot
     ahead: Snapshot
@@ -23,12 +23,15 @@ class Replays:
     before: tuple[Change, ...] = ()
 
     def starts(self, *changes: Change, in_full: bool = False) -> bool:
-        """Whether the changes let it start; False also when no replay is left."""
+        """Return whether the changes let it start; False also when no replay is left."""
         plan = self.plan(*changes, in_full=in_full)
         return plan is not None and any(placement.session_id == self.session.id for placement in plan.placements)
 
     def plan(self, *changes: Change, in_full: bool = False) -> Plan | None:
-        """`in_full`: with the sessions behind it and those of other groups too. None when no replay is left."""
+        """Return the changed world's plan; None when no replay is left.
+
+        With `in_full`, the sessions behind it and those of other groups are included.
+        """
         if self.left <= 0:
             return None
         self.left -= 1
@@ -37,7 +40,7 @@ class Replays:
 
 
 def ahead_of(session: Session, snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot without the pending sessions that no decision about this one looks at.
+    """Return the snapshot without the pending sessions that no decision about this one looks at.
 
     Kept are those ahead of it in its group, those that are placed in this decision (they count for limits), and those
     that one of the kept depends on.

@@ -1,4 +1,4 @@
-"""When a session that waits will start, as far as that is known; and otherwise, why nobody knows."""
+"""When a waiting session will start, as far as that is known; otherwise, why it is unknown."""
 
 from collections.abc import Mapping
 
@@ -16,8 +16,11 @@ _UNKNOWN: Mapping[WaitCode, str] = {
 _NO_TIME_LIMIT = "unknown: what it waits for has no time limit, or too many are ahead of it"
 
 
-def start_told(wait: Wait | None, around: Surroundings) -> str:
-    """Such as `2026-11-21 14:20 (in 20m)`, `not before …`, `never, as it is`, or `unknown: …`; None: it starts now."""
+def start_estimate(wait: Wait | None, around: Surroundings) -> str:
+    """Return a start such as `2026-11-21 14:20 (in 20m)`, `not before …`, `never, as it is`, or `unknown: …`.
+
+    None: it starts now.
+    """
     if wait is None:
         return "now"
     if wait.code in HOPELESS:

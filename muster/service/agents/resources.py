@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.usage.over_time import UseOverTime
+from muster.core.usage.over_time import UsageOverTime
 from muster.core.values.slots import Slots
 from muster.service.agents.agents import AgentUse, agents_in_use, named_agents
 from muster.service.agents.gpu_map import GpuUse, HeldShare, gpu_uses
@@ -47,13 +47,13 @@ class ClusterResources:
         (found,) = visible_resources(named_agents(self._store.snapshot(time.time()), [agent_id]), self._sees)
         return found
 
-    def use(self, span: str, *, group: str | None = None, agent: str | None = None) -> UseOverTime:
+    def use(self, span: str, *, group: str | None = None, agent: str | None = None) -> UsageOverTime:
         """Of the agent, else of the group, else of all. Raises NotFoundError and BadInputError."""
         if agent is not None:
             return use_of_agent(self._store, agent, span)
         return use_of_cluster(self._store, span) if group is None else use_of_group(self._store, group, span)
 
-    def use_by_group(self, span: str) -> dict[str, UseOverTime]:
+    def use_by_group(self, span: str) -> dict[str, UsageOverTime]:
         """Raises BadInputError."""
         return use_of_groups(self._store, span)
 

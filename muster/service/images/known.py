@@ -43,7 +43,7 @@ def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage
     sees_all = is_administrator(settings, user)
     known = []
     for version, committed in listed:
-        if not (sees_all or version.may_be_seen_by(user)):
+        if not (sees_all or version.visible_to(user)):
             continue
         held = holders(agents, version.reference)
         size = committed.size_bytes if committed else size_on(agents, set(held.values()))

@@ -2,41 +2,41 @@
 
 import time
 
-from muster.core.usage.over_time import UseOverTime, added, span_named, use_over_time
+from muster.core.usage.over_time import UsageOverTime, added, span_named, usage_over_time
 from muster.core.values.errors import NotFoundError
 from muster.store.store import Store
 
 
-def use_of_agent(store: Store, agent_id: str, span_name: str) -> UseOverTime:
+def use_of_agent(store: Store, agent_id: str, span_name: str) -> UsageOverTime:
     """Raises NotFoundError and BadInputError."""
     span = span_named(span_name)
     if all(agent.id != agent_id for agent in store.agents()):
         raise NotFoundError(f"there is no agent {agent_id!r}; see `muster agents`")
     now = time.time()
     rows = store.samples.of_agent(span, now - span.length_s - span.step_s, agent_id)
-    return use_over_time(span, rows, now)
+    return usage_over_time(span, rows, now)
 
 
-def use_of_cluster(store: Store, span_name: str) -> UseOverTime:
+def use_of_cluster(store: Store, span_name: str) -> UsageOverTime:
     """Of all agents, also of those that are there no more. Raises BadInputError."""
     span = span_named(span_name)
     now = time.time()
     by_group = store.samples.by_group(span, now - span.length_s - span.step_s)
     times = {at for rows in by_group.values() for at in rows}
     rows = {at: added([rows[at] for rows in by_group.values() if at in rows]) for at in times}
-    return use_over_time(span, rows, now)
+    return usage_over_time(span, rows, now)
 
 
-def use_of_groups(store: Store, span_name: str) -> dict[str, UseOverTime]:
+def use_of_groups(store: Store, span_name: str) -> dict[str, UsageOverTime]:
     """Of those that have agents. Raises BadInputError."""
     span = span_named(span_name)
     now = time.time()
     rows = store.samples.by_group(span, now - span.length_s - span.step_s)
     groups = sorted({agent.resource_group for agent in store.agents()})
-    return {group: use_over_time(span, rows.get(group, {}), now) for group in groups}
+    return {group: usage_over_time(span, rows.get(group, {}), now) for group in groups}
 
 
-def use_of_group(store: Store, group: str, span_name: str) -> UseOverTime:
+def use_of_group(store: Store, group: str, span_name: str) -> UsageOverTime:
     """Raises NotFoundError and BadInputError."""
     found = use_of_groups(store, span_name)
     if group not in found:

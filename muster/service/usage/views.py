@@ -8,8 +8,8 @@ from pydantic import Field
 
 from muster.core.model.agent_sample import MEASURES, Amount
 from muster.core.model.session import Session
-from muster.core.usage.kernel import KernelUse
-from muster.core.usage.over_time import UseOverTime
+from muster.core.usage.kernel import KernelUsage
+from muster.core.usage.over_time import UsageOverTime
 from muster.core.usage.report import Line, Totals
 from muster.service.usage.reports import Report
 from muster.service.view import Moment, View
@@ -37,7 +37,7 @@ class KernelUsageView(View):
     idle_since: Moment | None
 
     @classmethod
-    def of(cls, use: KernelUse, names: Mapping[str, str]) -> Self:
+    def of(cls, use: KernelUsage, names: Mapping[str, str]) -> Self:
         """Return the view; `names` are the kernels' by id."""
         return cls(
             kernel=names.get(use.kernel_id),
@@ -54,7 +54,7 @@ class KernelUsageView(View):
         )
 
 
-def session_usage_views(session: Session, uses: Iterable[KernelUse]) -> list[KernelUsageView]:
+def session_usage_views(session: Session, uses: Iterable[KernelUsage]) -> list[KernelUsageView]:
     """Return the usage of all the session's runs, the oldest first, each by its kernels' ranks."""
     names = {kernel.id: kernel.name for kernel in session.kernels}
     ranks = {kernel.id: kernel.rank for kernel in session.kernels}
@@ -150,7 +150,7 @@ class UsageOverTimeView(View):
     points: list[UsagePointView]
 
     @classmethod
-    def of(cls, found: UseOverTime) -> Self:
+    def of(cls, found: UsageOverTime) -> Self:
         points = [
             UsagePointView(at=point.at, **{name: (point.amounts or {}).get(name) for name in MEASURES})
             for point in found.points

@@ -2,12 +2,12 @@
 
 import sqlalchemy as sa
 
-from muster.core.usage.by_owner import Run
+from muster.core.usage.by_owner import SessionRun
 from muster.core.values.slots import Slots
 from muster.store.database.tables import kernels, sessions
 
 
-def ended_runs(connection: sa.Connection, after: float) -> dict[str, Run]:
+def ended_runs(connection: sa.Connection, after: float) -> dict[str, SessionRun]:
     """By session id, of those that ended later than that."""
     query = (
         sa.select(
@@ -16,8 +16,8 @@ def ended_runs(connection: sa.Connection, after: float) -> dict[str, Run]:
         .join(kernels, kernels.c.session_id == sessions.c.id)
         .where(sessions.c.ended_at > after, sessions.c.started_at.is_not(None))
     )
-    runs: dict[str, Run] = {}
+    runs: dict[str, SessionRun] = {}
     for row in connection.execute(query):
         slots = Slots(**row.slots) + (runs[row.id].slots if row.id in runs else Slots())
-        runs[row.id] = Run(row.owner, row.resource_group, slots, row.started_at, row.ended_at)
+        runs[row.id] = SessionRun(row.owner, row.resource_group, slots, row.started_at, row.ended_at)
     return runs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from muster.core.model.session import Session
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.whatif.explain import HOPELESS, Surroundings, code_text, explain
-from muster.core.whatif.start_estimate import start_told
+from muster.core.whatif.start_estimate import start_estimate
 from muster.service.questions.queue import VisibleQueue
 from muster.service.questions.what_if import Queued
 
@@ -71,7 +71,7 @@ def _row(queued: Queued, around: Surroundings, selected: frozenset[str]) -> Row:
         code=code_text(wait),
         why=_why(wait) if wait else _STARTING,
         more=explain(session, wait, 0, around, advice=False) if wait else (),
-        start=start_told(wait, around),
+        start=start_estimate(wait, around),
         is_held=wait is not None and wait.code is WaitCode.HELD,
         is_hopeless=wait is not None and wait.code in HOPELESS,
         is_selected=session.id in selected,

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.lifecycle.idle import IdleRules, ends, idle_for, judged
-from muster.core.lifecycle.notices import undelivered
+from muster.core.lifecycle.touch import undelivered
 from muster.core.model.session import GpuShare, Result, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.usage.kernel import KernelUse, first_use, next_use
+from muster.core.usage.kernel import KernelUsage, first_usage, next_usage
 from tests.properties import cheap
 from tests.strategies import NOW, make_agent, make_session, placed_on
 
@@ -31,9 +31,9 @@ def seen(session, samples, rules=RULES):
     """The use of main1 after these observations; the agent's clock is some time ahead."""
     first, *rest = samples
     kernel = session.main
-    use = first_use(kernel.id, 1, session.id, NOW, first, first["at"])
+    use = first_usage(kernel.id, 1, session.id, NOW, first, first["at"])
     for one in rest:
-        use = judged(use, next_use(use, one, one["at"]), kernel, rules)
+        use = judged(use, next_usage(use, one, one["at"]), kernel, rules)
     return use
 
 
@@ -161,11 +161,11 @@ def test_counters_never_shrink_and_idle_time_is_never_longer_than_what_was_seen(
 
 
 def test_what_is_no_longer_known_stays_as_it_was_and_gpu_seconds_are_made_of_samples():
-    use = KernelUse("k", 1, "s", NOW, NOW, NOW, cpu_seconds=5.0, mem_peak_bytes=9, net_rx_bytes=1, net_tx_bytes=2)
-    later = next_use(use, sample(NOW + 10, cpu=7.0, gpu_percent=150.0), NOW + 10)
+    use = KernelUsage("k", 1, "s", NOW, NOW, NOW, cpu_seconds=5.0, mem_peak_bytes=9, net_rx_bytes=1, net_tx_bytes=2)
+    later = next_usage(use, sample(NOW + 10, cpu=7.0, gpu_percent=150.0), NOW + 10)
     assert (later.gpu_seconds, later.gpu_percent, later.cpu_cores) == (15.0, 150.0, 0.2)
     gone = {"at": NOW + 11, "cpu_seconds": 8.0, "mem_bytes": None, "mem_peak_bytes": None, "net_rx_bytes": None}
-    last = next_use(later, gone, NOW + 11, is_last=True)
+    last = next_usage(later, gone, NOW + 11, is_last=True)
     assert (last.cpu_seconds, last.mem_bytes, last.mem_peak_bytes) == (8.0, None, 9)
     assert (last.net_rx_bytes, last.net_tx_bytes, last.gpu_seconds) == (1, 2, 15.0)
 

@@ -11,7 +11,7 @@ from muster.core.model.agent import agent_from_report
 from muster.core.model.agent_sample import MEASURES, Amount, counted, is_due, sample
 from muster.core.model.room import Room
 from muster.core.model.session import Allocation, GpuShare
-from muster.core.usage.over_time import SPANS, span_named, use_over_time
+from muster.core.usage.over_time import SPANS, span_named, usage_over_time
 from muster.core.values.errors import BadInputError
 from tests.properties import cheap, examples
 from tests.reports import kernel_entry
@@ -140,7 +140,7 @@ def test_points_are_even_and_gaps_stay_gaps(name, now, steps_ago):
     last = int(now // span.step_s)
     amount = dict.fromkeys(MEASURES, Amount(1, 1, None))
     rows = {(last - ago) * span.step_s: amount for ago in steps_ago}
-    found = use_over_time(span, rows, now)
+    found = usage_over_time(span, rows, now)
     assert len(found.points) == {"hour": 60, "day": 96, "week": 168}[name]
     assert {after.at - before.at for before, after in pairwise(found.points)} == {span.step_s}
     assert all((point.amounts is not None) == (point.at in rows) for point in found.points)

@@ -11,7 +11,7 @@ from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Session, kernel_count, kernels_of
 from muster.core.simulation.simulation import Cluster, Fate, Job, Life, Simulated, simulate
 from muster.core.simulation.summary import mean_over, spread, summarize
-from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, Use
+from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, ClusterUsage
 from tests.strategies import Ledger, agents, gang_specs, make_agent, make_session, new_id
 
 GPU_AGENT = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 2, "units_per_gpu": 2}
@@ -197,7 +197,7 @@ def test_usage_of_the_past_counts_for_a_fair_order():
 
 
 def test_means_are_weighted_by_time():
-    uses = [Use(0, 0.0, 0, 0, 0), Use(10, 1.0, 0, 0, 0), Use(30, 0.5, 0, 0, 0)]
+    uses = [ClusterUsage(0, 0.0, 0, 0, 0), ClusterUsage(10, 1.0, 0, 0, 0), ClusterUsage(30, 0.5, 0, 0, 0)]
     assert mean_over(uses, "cpu", 0, 40, 1) == ((20 + 5) / 40,)
     assert mean_over(uses, "cpu", 0, 40, 4) == (0.0, 1.0, 1.0, 0.5)
     assert mean_over([], "cpu", 0, 0, 2) == (0.0, 0.0)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.usage.by_owner import Run, decay, decayed_usage
+from muster.core.usage.by_owner import SessionRun, decay, decayed_usage
 from muster.core.values.slots import Slots
 from tests.properties import cheap
 from tests.strategies import NOW
@@ -13,8 +13,8 @@ DAY = 86400.0
 CAPACITY = {"default": Slots(cpu=8000, mem=8 << 30)}
 
 
-def run(begin: float, end: float, owner: str = "ada", cpu: int = 4000, group: str = "default") -> Run:
-    return Run(owner, group, Slots(cpu=cpu, mem=1 << 30), NOW + begin, NOW + end)
+def run(begin: float, end: float, owner: str = "ada", cpu: int = 4000, group: str = "default") -> SessionRun:
+    return SessionRun(owner, group, Slots(cpu=cpu, mem=1 << 30), NOW + begin, NOW + end)
 
 
 def test_who_held_half_of_his_group_for_ever_has_used_a_half():
@@ -29,7 +29,7 @@ def test_time_counts_half_for_each_half_life_that_passed():
 
 def test_the_largest_share_of_any_slot_counts_and_a_group_without_agents_does_not():
     runs = [
-        Run("ada", "default", Slots(cpu=1000, mem=8 << 30), NOW - 1000 * DAY, NOW),
+        SessionRun("ada", "default", Slots(cpu=1000, mem=8 << 30), NOW - 1000 * DAY, NOW),
         run(-DAY, 0, "bob", group="gone"),
     ]
     assert decayed_usage(runs, NOW, DAY, CAPACITY) == {"ada": pytest.approx(1.0)}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.usage.report import UsedRun, use_report
+from muster.core.usage.report import RunUsage, usage_report
 from muster.core.values.slots import Slots
 from tests.properties import cheap
 from tests.strategies import NOW
@@ -28,7 +28,7 @@ moments = st.integers(0, 4 * 86400).map(lambda seconds: MIDNIGHT + seconds)
 
 
 def run_of(session="s1", began=MIDNIGHT, ended=MIDNIGHT + 3600, **values):
-    return UsedRun(
+    return RunUsage(
         **{
             "session_id": session,
             "session_name": session,
@@ -70,8 +70,8 @@ def sums(lines):
 @given(runs=runs(), times=st.lists(moments, min_size=3, max_size=3, unique=True).map(sorted))
 def test_the_sums_of_two_parts_of_a_time_are_those_of_the_whole(runs, times):
     begin, between, end = times
-    whole = sums(use_report(runs, begin, end, []))
-    parts = [sums(use_report(runs, *part, [])) for part in ((begin, between), (between, end))]
+    whole = sums(usage_report(runs, begin, end, []))
+    parts = [sums(usage_report(runs, *part, [])) for part in ((begin, between), (between, end))]
     assert {name: parts[0][name] + parts[1][name] for name in ADDITIVE} == pytest.approx(whole)
 
 
@@ -79,19 +79,19 @@ def test_the_sums_of_two_parts_of_a_time_are_those_of_the_whole(runs, times):
 @given(runs=runs(), by=st.lists(st.sampled_from(["user", "project", "day", "session"]), unique=True))
 def test_the_sums_of_the_lines_are_those_of_one_line_for_all(runs, by):
     begin, end = MIDNIGHT + 5000, MIDNIGHT + 3 * DAY + 7
-    assert sums(use_report(runs, begin, end, by)) == pytest.approx(sums(use_report(runs, begin, end, [])))
+    assert sums(usage_report(runs, begin, end, by)) == pytest.approx(sums(usage_report(runs, begin, end, [])))
 
 
 @cheap
 @given(runs=runs())
 def test_a_session_counts_once_however_often_it_ran(runs):
-    lines = use_report(runs, MIDNIGHT, MIDNIGHT + 5 * DAY, ["session"])
+    lines = usage_report(runs, MIDNIGHT, MIDNIGHT + 5 * DAY, ["session"])
     assert all((line.totals.sessions, line.totals.kernels) == (1, 2) for line in lines)
     assert len(lines) == len({run.session_id for run in runs})
 
 
 def test_of_a_run_that_is_longer_than_the_time_its_part_counts():
-    (line,) = use_report([run_of()], MIDNIGHT + 1800, MIDNIGHT + 5400, ["user"])
+    (line,) = usage_report([run_of()], MIDNIGHT + 1800, MIDNIGHT + 5400, ["user"])
     totals = line.totals
     assert line.keys == ("ada",)
     assert (totals.cpu_hours_allocated, totals.cpu_hours_used) == (1.0, 0.25)
@@ -102,12 +102,12 @@ def test_of_a_run_that_is_longer_than_the_time_its_part_counts():
 
 def test_a_run_over_midnight_counts_on_both_days_and_its_wait_on_the_first():
     run = run_of(began=MIDNIGHT - 1800, ended=MIDNIGHT + 1800)
-    lines = use_report([run], MIDNIGHT - DAY, MIDNIGHT + DAY, ["day"])
+    lines = usage_report([run], MIDNIGHT - DAY, MIDNIGHT + DAY, ["day"])
     assert [line.totals.cpu_hours_allocated for line in lines] == [1.0, 1.0]
     assert [line.totals.waits for line in lines] == [1, 0]
     assert lines[0].totals.longest_wait_s == 60
 
 
 def test_a_run_without_length_counts_with_all_that_it_used():
-    (line,) = use_report([run_of(ended=MIDNIGHT)], MIDNIGHT, MIDNIGHT + 1, [])
+    (line,) = usage_report([run_of(ended=MIDNIGHT)], MIDNIGHT, MIDNIGHT + 1, [])
     assert (line.totals.sessions, line.totals.cpu_hours_allocated, line.totals.cpu_hours_used) == (1, 0.0, 0.5)

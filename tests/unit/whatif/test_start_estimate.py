@@ -4,26 +4,26 @@ import pytest
 
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.whatif.explain import HOPELESS, Surroundings
-from muster.core.whatif.start_estimate import start_told
+from muster.core.whatif.start_estimate import start_estimate
 
 NOW = 1_000_000.0
 AROUND = Surroundings(NOW, lambda at: f"T+{at - NOW:g}")
 
 
 def test_what_is_about_to_start_starts_now():
-    assert start_told(None, AROUND) == "now"
+    assert start_estimate(None, AROUND) == "now"
 
 
 @pytest.mark.parametrize("code", WaitCode)
 def test_a_time_is_told_only_where_it_is_known(code):
-    told = start_told(Wait(code, ""), AROUND)
+    told = start_estimate(Wait(code, ""), AROUND)
     assert told.startswith("never" if code in HOPELESS else "unknown: ")
     assert "T+" not in told
 
 
 @pytest.mark.parametrize("code", sorted(set(WaitCode) - HOPELESS))
 def test_a_known_time_is_told(code):
-    assert start_told(Wait(code, "", estimated_start=NOW + 1200), AROUND) == "T+1200 (in 20m)"
-    assert start_told(Wait(code, "", until=NOW + 60), AROUND) == "not before T+60 (in 1m)"
+    assert start_estimate(Wait(code, "", estimated_start=NOW + 1200), AROUND) == "T+1200 (in 20m)"
+    assert start_estimate(Wait(code, "", until=NOW + 60), AROUND) == "not before T+60 (in 1m)"
     both = Wait(code, "", until=NOW + 60, estimated_start=NOW + 1200)
-    assert start_told(both, AROUND) == "T+1200 (in 20m)"
+    assert start_estimate(both, AROUND) == "T+1200 (in 20m)"

@@ -1,8 +1,8 @@
-"""Which agents hold a gang. Compiled.
+"""Choose the agents that hold a gang. Compiled.
 
 What an agent would hold of a gang, and at which cost, is kept until the agent changes: a row of `held` and `score` for
-each gang that was asked for lately. `log` lists the agents that changed; a row is brought up to date when its gang is
-asked for again. `best` holds the least cost of each block of agents, so that the best is found without looking at all.
+each gang that was recently looked up. `log` lists the agents that changed; a row is brought up to date when its gang is
+looked up again. `best` holds the least cost of each block of agents, so that the best is found without looking at all.
 """
 
 from collections.abc import Callable
@@ -30,18 +30,19 @@ BLOCK: Final = 64
 START: Final = 0
 COUNT: Final = 1
 ROW: Final = 2
-SEEN: Final = 3
+SYNCED: Final = 3
 UNIFORM: Final = 4
 PICKY: Final = 5
 
-NEVER_SEEN: Final = -1
+NEVER_SYNCED: Final = -1
 RULED_OUT: Final = -1
 
 
 class Cache(NamedTuple):
-    """`log[0]` counts the changes; the rest is a ring. `now` is what is stranded on each agent, NaN where not known.
+    """The arrays of a cache. `log[0]` counts the changes; the rest is a ring.
 
-    `stamps` marks the agents that an update has seen; its last entry is the mark of the current one.
+    `now` is what is stranded on each agent, NaN where not known. `stamps` marks the agents that an update has visited;
+    its last entry is the mark of the current one.
     """
 
     shapes: Ints
@@ -85,7 +86,7 @@ def update_block(cache: Cache, row: int, count: int, block: int) -> None:
 
 @part
 def update_agent(cache: Cache, row: int, count: int, agent: int, held: int, score: float) -> None:
-    """Notes what the agent holds now. Its block is only looked through when its best agent has become worse."""
+    """Note what the agent holds now. Its block is only searched when its best agent has become worse."""
     block = agent // BLOCK
     was_best = cache.held[row, agent] == count and cache.score[row, agent] == cache.best[row, block]
     cache.held[row, agent], cache.score[row, agent] = held, score
@@ -97,26 +98,26 @@ def update_agent(cache: Cache, row: int, count: int, agent: int, held: int, scor
 
 @part
 def serving(cache: Cache, shape: int) -> Flags:
-    """Which GPU models serve the gang; nothing when all do."""
+    """Return which GPU models serve the gang; nothing when all do."""
     return cache.serves[shape] if cache.shapes[shape, PICKY] else cache.serves[shape, :0]
 
 
 @part
-def asked(cache: Cache, shape: int) -> Ints:
+def requests_of(cache: Cache, shape: int) -> Ints:
     start = cache.shapes[shape, START]
     return cache.requests[start : start + cache.shapes[shape, COUNT]]
 
 
 @part
 def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
-    """Brings what is kept for the gang up to date."""
+    """Bring the gang's row up to date."""
     shapes, held, log = cache.shapes, cache.held, cache.log
     agents = held.shape[1]
-    row, count, seen, end = shapes[shape, ROW], shapes[shape, COUNT], shapes[shape, SEEN], log[0]
-    requests, serves = asked(cache, shape), serving(cache, shape)
+    row, count, synced, end = shapes[shape, ROW], shapes[shape, COUNT], shapes[shape, SYNCED], log[0]
+    requests, serves = requests_of(cache, shape), serving(cache, shape)
     todo = np.ones(count, np.bool_)
-    shapes[shape, SEEN] = end
-    if seen == NEVER_SEEN or end - seen >= log.shape[0] - 1:
+    shapes[shape, SYNCED] = end
+    if synced == NEVER_SYNCED or end - synced >= log.shape[0] - 1:
         for agent in range(agents):
             if held[row, agent] != RULED_OUT:
                 before = stranded_now(ground, cache, agent)
@@ -128,7 +129,7 @@ def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
         return
     stamps = cache.stamps
     stamps[agents] += 1
-    for position in range(end - 1, seen - 1, -1):
+    for position in range(end - 1, synced - 1, -1):
         agent = log[1 + position % (log.shape[0] - 1)]
         if stamps[agent] == stamps[agents] or held[row, agent] == RULED_OUT:
             continue
@@ -140,7 +141,7 @@ def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
 
 @part
 def best_whole(cache: Cache, shape: int, closed: Flags) -> int:
-    """The agent that holds the whole gang at the least cost, the first of equals; NOWHERE where none does."""
+    """Return the agent that holds the whole gang at the least cost, the first of equals; NOWHERE where none does."""
     row, count = cache.shapes[shape, ROW], cache.shapes[shape, COUNT]
     held, score = cache.held[row], cache.score[row]
     first, last = 0, held.shape[0]
@@ -180,11 +181,12 @@ def best_next(
     rest: int,
     places: Ints,
 ) -> tuple[int, int]:
-    """The agent that holds most of the kernels that are left, and how many; of those that hold all of them, the one
-    with the least room for more. Then by cost, then the first.
+    """Return the agent that holds most of the kernels that are left, and how many.
+
+    Of those that hold all of them, it is the one with the least capacity for more. Then cost decides, then the order.
     """
     row = cache.shapes[shape, ROW]
-    kernels, serves, uniform = asked(cache, shape), serving(cache, shape), cache.shapes[shape, UNIFORM] != 0
+    kernels, serves, uniform = requests_of(cache, shape), serving(cache, shape), cache.shapes[shape, UNIFORM] != 0
     found, most, spare, least = NOWHERE, 0, 0, np.inf
     for agent in members:
         room = cache.held[row, agent]
@@ -204,11 +206,11 @@ def best_next(
 
 @part
 def cover(ground: Ground, cache: Cache, shape: int, members: Ints, closed: Flags, used: Flags, places: Ints) -> int:
-    """On how many of the members the gang lies if each time the one that holds most is taken; 0 where it does not fit.
+    """Return on how many members the gang lies if each time the one that holds most is taken; 0 where it does not fit.
 
     Writes the places.
     """
-    kernels, serves = asked(cache, shape), serving(cache, shape)
+    kernels, serves = requests_of(cache, shape), serving(cache, shape)
     count = kernels.shape[0]
     if cache.shapes[shape, UNIFORM]:
         room = 0
@@ -237,7 +239,7 @@ def cover(ground: Ground, cache: Cache, shape: int, members: Ints, closed: Flags
 def nearest(
     ground: Ground, cache: Cache, shape: int, members: Ints, starts: Ints, closed: Flags, used: Flags, places: Ints
 ) -> int:
-    """Covers the gang by the rack (or zone) that needs the fewest agents for it; 0 where none holds it."""
+    """Cover the gang by the rack (or zone) that needs the fewest agents; return their number, 0 where none holds it."""
     fewest, best, last = 0, 0, 0
     for domain in range(starts.shape[0] - 1):
         agents = cover(ground, cache, shape, members[starts[domain] : starts[domain + 1]], closed, used, places)
@@ -256,7 +258,7 @@ Arrays = tuple[Ints, Ints, Floats, Floats, Ints, Ints, Flags, Ints, Floats, Floa
 def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool], Callable[..., None]]:
     @entry_point
     def on_one_agent(shape: int, takes: bool, arrays: Arrays, closed: Flags, places: Ints) -> bool:
-        """Whether one agent holds the gang; if it does and `takes`, it is taken and `places` written, by rank."""
+        """Return whether one agent holds the gang; if it does and `takes`, take it and write `places`, by rank."""
         _ = made_of
         ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
         update_row(ground, cache, shape, places)
@@ -264,7 +266,7 @@ def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool
         if agent == NOWHERE:
             return False
         if takes:
-            kernels = asked(cache, shape)
+            kernels = requests_of(cache, shape)
             count = kernels.shape[0]
             todo = np.ones(count, np.bool_)
             before = stranded_now(ground, cache, agent)
@@ -276,9 +278,9 @@ def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool
     def over_agents(
         shape: int, takes: bool, arrays: Arrays, closed: Flags, places: Ints, members: Ints, starts: Ints
     ) -> bool:
-        """Whether the agents of one domain hold the gang, which no single agent does; as `on_one_agent`.
+        """Return whether agents of one domain together hold the gang; as `on_one_agent`.
 
-        What is kept for the gang must be up to date.
+        The gang's row must be up to date.
         """
         _ = made_of
         ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
@@ -286,15 +288,15 @@ def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool
         if not nearest(ground, cache, shape, members, starts, closed, used, places):
             return False
         if takes:
-            commit(ground, cache, asked(cache, shape), places)
+            commit(ground, cache, requests_of(cache, shape), places)
         return True
 
     @entry_point
     def take_places(shape: int, arrays: Arrays, places: Ints) -> None:
-        """Takes places that were found in another way."""
+        """Take places that were found in another way."""
         _ = made_of
         ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
-        commit(ground, cache, asked(cache, shape), places)
+        commit(ground, cache, requests_of(cache, shape), places)
 
     return on_one_agent, over_agents, take_places
 

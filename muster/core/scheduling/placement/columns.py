@@ -1,4 +1,4 @@
-"""What stands where in the arrays of this package."""
+"""The columns of this package's arrays."""
 
 from typing import Final
 
@@ -38,10 +38,10 @@ KERNELS: Final = 2
 FIRST_GPU: Final = 3
 
 # Columns of a request.
-ASKS_CPU: Final = 0
-ASKS_MEM: Final = 1
-ASKS_FGPU: Final = 2
-ASKS_GPU: Final = 3
+REQUEST_CPU: Final = 0
+REQUEST_MEM: Final = 1
+REQUEST_FGPU: Final = 2
+REQUEST_GPU: Final = 3
 RANK: Final = 4
 LIKE_LAST: Final = 5
 

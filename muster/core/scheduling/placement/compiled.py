@@ -17,7 +17,7 @@ _parts = sha256()
 
 
 def part(function: Function) -> Function:
-    """A function that only compiled ones call."""
+    """Return the function compiled, for calls from compiled functions only."""
     code = function.__code__
     constants = [(name, function.__globals__.get(name)) for name in code.co_names]
     known = [(name, value) for name, value in constants if isinstance(value, int | float)]
@@ -26,16 +26,19 @@ def part(function: Function) -> Function:
 
 
 def revision() -> str:
-    """What the parts are made of so far.
+    """Return a digest of the parts so far.
 
-    numba keeps machine code until the file of the function that Python calls changes, but what that is made of stands
-    in other files as well. It asks for the values that the function closes over, though: this has to be one of them.
+    numba keeps machine code until the file of the function that Python calls changes, but that is made of other files
+    as well. numba also compares the values that the function closes over: this has to be one of them.
     """
     return _parts.hexdigest()
 
 
 def entry_point(function: Function) -> Function:
-    """A function that Python calls. Its machine code is kept beside the source or in the user's cache directory."""
+    """Return the function compiled, for calls from Python.
+
+    Its machine code is kept beside the source or in the user's cache directory.
+    """
     try:
         return cast("Function", numba.njit(cache=True, error_model="numpy")(function))
     except RuntimeError:

@@ -1,7 +1,7 @@
-"""Shares of a gang on the GPUs of one agent, by search.
+"""Search for places of a gang's shares on the GPUs of one agent.
 
-Placing one share after the other is quick and nearly always right; where it ends in a corner, a gang that fits would be
-told that it never does. So the search has the last word, within limits.
+Placing one share after the other is quick and nearly always right. Where it ends in a corner, a gang that fits would be
+refused for ever. So the search has the last word, within limits.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ MAX_SHARES = 200
 
 
 def packing(amounts: Sequence[int], free: Sequence[int], max_steps: int = MAX_STEPS) -> list[int] | None:
-    """For each amount, which entry of `free` holds it; None when no way was found within the limits."""
+    """Return, for each amount, which entry of `free` holds it; None when no way was found within the limits."""
     if len(amounts) > MAX_SHARES or sum(amounts) > sum(free):
         return None
     order = sorted(range(len(amounts)), key=lambda index: (-amounts[index], index))
@@ -52,27 +52,27 @@ def packing(amounts: Sequence[int], free: Sequence[int], max_steps: int = MAX_ST
 
 
 def has_corners(gang: Gang) -> bool:
-    """Whether the order in which its shares are placed matters: shares that are all alike fit or do not."""
+    """Return whether the order in which its shares are placed matters: shares that are all alike fit or do not."""
     return len({slots.fgpu for slots in gang.slots if slots.fgpu}) > 1
 
 
-def cornered(hardware: Hardware, free: Ints, gang: Gang, serves: Flags, asked: Flags) -> list[list[int]] | None:
-    """The kernels' places by rank (as `columns` says them) on the first agent of those `asked` that holds them all.
+def cornered(hardware: Hardware, free: Ints, gang: Gang, serves: Flags, candidates: Flags) -> list[list[int]] | None:
+    """Return the kernels' places by rank (as in `columns`) on the first of the `candidates` that holds them all.
 
     `serves` says of each GPU (agents, width) whether the gang may use it.
     """
-    wanted = total(gang.slots)
+    request = total(gang.slots)
     gpus = np.where(serves, np.maximum(0, free[:, columns.FIRST_GPU :]), 0)
     cut = hardware.block(CUT) != 0
     enough = (
-        asked
-        & (free[:, columns.CPU] >= wanted.cpu)
-        & (free[:, columns.MEM] >= wanted.mem)
+        candidates
+        & (free[:, columns.CPU] >= request.cpu)
+        & (free[:, columns.MEM] >= request.mem)
         & (hardware.fixed[:, MOST_CPU] >= max(slots.cpu for slots in gang.slots))
         & (hardware.fixed[:, UNIT] > 0)
         # With one kernel on each GPU, the demanding ones first and the smallest GPU that fits, there are no corners.
         & (hardware.fixed[:, UNIT] < NO_UNIT)
-        & (np.where(cut, gpus, 0).sum(axis=1) >= wanted.fgpu)
+        & (np.where(cut, gpus, 0).sum(axis=1) >= request.fgpu)
     )
     hopeless: set[tuple[int, ...]] = set()
     for agent in np.flatnonzero(enough).tolist():

@@ -1,4 +1,4 @@
-"""What a policy says that a place costs. Compiled.
+"""The cost of a place by a policy. Compiled.
 
 The cost is a function of the agent before and after, so that it can be kept for each gang and agent until the agent
 changes. Fragmentation is that of Weng et al., USENIX ATC 2023; docs/placement.md says what the terms are for.
@@ -9,10 +9,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from muster.core.scheduling.placement.columns import (
-    ASKS_CPU,
-    ASKS_FGPU,
-    ASKS_GPU,
-    ASKS_MEM,
     CAPACITY,
     CPU,
     CPU_CAPACITY,
@@ -26,6 +22,10 @@ from muster.core.scheduling.placement.columns import (
     LEFT_OVER,
     MEM_CAPACITY,
     MODEL,
+    REQUEST_CPU,
+    REQUEST_FGPU,
+    REQUEST_GPU,
+    REQUEST_MEM,
     SCARCITY,
     STARVATION,
     STEPS,
@@ -39,7 +39,7 @@ MILLIONTHS: Final = 1e6
 
 
 class Ground(NamedTuple):
-    """The agents and what a policy holds dear; see the columns above for the shapes. The rest is scratch paper."""
+    """The agents and a policy's weights; see the columns above for the shapes. The rest is scratch space."""
 
     free: Ints
     fixed: Ints
@@ -68,7 +68,7 @@ def ground_of(free: Ints, fixed: Ints, weights: Floats, mix: Floats) -> Ground:
 
 @part
 def kinds_of_gpus(ground: Ground, agent: int, gpu_free: Ints) -> int:
-    """Notes the GPUs that have something free as (amount, capacity, model, how many such); returns how many kinds."""
+    """Note the GPUs with free capacity as (amount, capacity, model, number of such); return the number of kinds."""
     fixed, kinds = ground.fixed, ground.kinds
     width = gpu_free.shape[0]
     known = 0
@@ -90,7 +90,7 @@ def kinds_of_gpus(ground: Ground, agent: int, gpu_free: Ints) -> int:
 
 @part
 def stranded(ground: Ground, agent: int, cpu: int, mem: int, gpu_free: Ints) -> float:
-    """GPUs' worth that a typical request could not use, on average over the mix: F of Weng et al."""
+    """Return the GPUs' worth that a typical request could not use, on average over the mix: F of Weng et al."""
     mix, kinds, worth = ground.mix, ground.kinds, ground.worth
     unit = ground.fixed[agent, UNIT]
     known = kinds_of_gpus(ground, agent, gpu_free)
@@ -103,8 +103,8 @@ def stranded(ground: Ground, agent: int, cpu: int, mem: int, gpu_free: Ints) -> 
     total = 0.0
     for request in range(mix.shape[0]):
         usable = 0.0
-        if mix[request, ASKS_CPU] <= cpu and mix[request, ASKS_MEM] <= mem:
-            wholes, part = int(mix[request, ASKS_GPU]), int(mix[request, ASKS_FGPU])
+        if mix[request, REQUEST_CPU] <= cpu and mix[request, REQUEST_MEM] <= mem:
+            wholes, part = int(mix[request, REQUEST_GPU]), int(mix[request, REQUEST_FGPU])
             if not wholes and part >= unit > 0:
                 wholes, part = part // unit, part % unit
             fitting = 0
@@ -122,8 +122,9 @@ def stranded(ground: Ground, agent: int, cpu: int, mem: int, gpu_free: Ints) -> 
 def cost(
     ground: Ground, agent: int, before: float, cpu: int, mem: int, kernels: int, gpu_free: Ints, beside: float
 ) -> float:
-    """What the policy says of the agent as it would be. `before` is what was stranded; `beside` what would stay free
-    on the GPUs that are shared anew.
+    """Return the policy's cost of the agent as it would be.
+
+    `before` is what was stranded; `beside` what would stay free on the GPUs that are shared anew.
     """
     free, fixed, weights = ground.free, ground.fixed, ground.weights
     width = gpu_free.shape[0]

@@ -1,14 +1,10 @@
-"""How kernels lie on one agent, GPU by GPU. Compiled; nothing here is taken but by `take`."""
+"""Lay kernels on one agent, GPU by GPU. Compiled; only `take` changes what is free."""
 
 import numpy as np
 
 from muster.core.scheduling.placement.columns import (
     AGENT,
     ALIKE,
-    ASKS_CPU,
-    ASKS_FGPU,
-    ASKS_GPU,
-    ASKS_MEM,
     CAPACITY,
     CHOICE,
     CPU,
@@ -34,6 +30,10 @@ from muster.core.scheduling.placement.columns import (
     PART_OF,
     POLICY,
     RANK,
+    REQUEST_CPU,
+    REQUEST_FGPU,
+    REQUEST_GPU,
+    REQUEST_MEM,
     SHARED,
     SPREAD,
     UNIT,
@@ -45,7 +45,7 @@ from muster.core.scheduling.placement.cost import Ground, cost, stranded
 
 @part
 def on_node_of(fixed: Ints, agent: int, gpu: int, width: int, empty: Flags) -> int:
-    """How many of the GPUs that are `empty` lie on this GPU's NUMA node."""
+    """Return how many of the GPUs that are `empty` lie on this GPU's NUMA node."""
     count = 0
     for other in range(width):
         count += empty[other] and fixed[agent, HEAD + NUMA * width + other] == fixed[agent, HEAD + NUMA * width + gpu]
@@ -54,7 +54,7 @@ def on_node_of(fixed: Ints, agent: int, gpu: int, width: int, empty: Flags) -> i
 
 @part
 def empty_gpus(ground: Ground, agent: int, cut: bool, gpu_free: Ints, serves: Flags) -> int:
-    """Notes which GPUs are wholly free (with `cut`, of those that are cut into units); returns how many."""
+    """Note which GPUs are wholly free (with `cut`, of those that are cut into units); return how many."""
     fixed, empty = ground.fixed, ground.empty
     width = gpu_free.shape[0]
     count = 0
@@ -72,8 +72,9 @@ def empty_gpus(ground: Ground, agent: int, cut: bool, gpu_free: Ints, serves: Fl
 
 @part
 def near_gpus(fixed: Ints, agent: int, count: int, empty: Flags, place: Ints) -> None:
-    """Writes `count` of the empty GPUs to a kernel's place: of the NUMA node that has the fewest that are enough,
-    otherwise of the largest one after the other.
+    """Write `count` of the empty GPUs to a kernel's place.
+
+    They are of the NUMA node that has the fewest that are enough, otherwise of the largest one after the other.
     """
     width = empty.shape[0]
     chosen = 0
@@ -97,7 +98,10 @@ def near_gpus(fixed: Ints, agent: int, count: int, empty: Flags, place: Ints) ->
 def whole_gpus(
     ground: Ground, agent: int, count: int, cut: bool, gpu_free: Ints, serves: Flags, near: bool, place: Ints
 ) -> bool:
-    """Writes `count` wholly free GPUs to a kernel's place, `near` to each other or the first; False if too few."""
+    """Write `count` wholly free GPUs to a kernel's place; return False if too few.
+
+    With `near` they are near to each other, otherwise the first.
+    """
     if empty_gpus(ground, agent, cut, gpu_free, serves) < count:
         return False
     place[WHOLES] = count
@@ -125,8 +129,10 @@ def part_of_a_gpu(
     serves: Flags,
     tightest: bool,
 ) -> int:
-    """The GPU that gives `part` of itself: as the agent chooses, at the policy's least cost, or with `tightest` the
-    fullest that can; of exclusive ones the smallest.
+    """Return the GPU that gives `part` of itself.
+
+    It is the agent's choice, the one of the policy's least cost, or with `tightest` the fullest that can; of exclusive
+    ones the smallest.
     """
     fixed = ground.fixed
     width = gpu_free.shape[0]
@@ -138,14 +144,14 @@ def part_of_a_gpu(
             continue
         if serves.shape[0] and not serves[fixed[agent, HEAD + MODEL * width + gpu]]:
             continue
-        seen = False
+        duplicate = False
         for other in range(gpu):
-            seen |= (
+            duplicate |= (
                 gpu_free[other] == gpu_free[gpu]
                 and fixed[agent, HEAD + MODEL * width + other] == fixed[agent, HEAD + MODEL * width + gpu]
                 and fixed[agent, HEAD + CUT * width + other] == fixed[agent, HEAD + CUT * width + gpu]
             )
-        if seen:
+        if duplicate:
             continue
         if tightest or cut == EXCLUSIVE or choice == FILL:
             price = float(gpu_free[gpu])
@@ -179,9 +185,9 @@ def gpus_for(
     near: bool,
     place: Ints,
 ) -> float:
-    """Takes the request's GPUs from `gpu_free` and writes them to the kernel's place.
+    """Take the request's GPUs from `gpu_free` and write them to the kernel's place.
 
-    Returns what stays free on the GPU that it shares, in GPUs' worth; less than nothing where there is no room.
+    Returns what stays free on the GPU that it shares, in GPUs' worth; less than nothing where they do not fit.
     """
     fixed = ground.fixed
     width = gpu_free.shape[0]
@@ -189,14 +195,14 @@ def gpus_for(
     place[PART_OF] = NO_GPU
     place[PART] = 0
     place[WHOLES] = 0
-    asks_gpu, asks_fgpu = request[ASKS_GPU], request[ASKS_FGPU]
-    if not asks_gpu and not asks_fgpu:
+    requested_gpu, requested_fgpu = request[REQUEST_GPU], request[REQUEST_FGPU]
+    if not requested_gpu and not requested_fgpu:
         return 0.0
-    if not asks_gpu and not unit:
+    if not requested_gpu and not unit:
         return NO_ROOM
-    count = asks_gpu or asks_fgpu // unit
-    part = 0 if asks_gpu else asks_fgpu % unit
-    if count and not whole_gpus(ground, agent, count, not asks_gpu, gpu_free, serves, near, place):
+    count = requested_gpu or requested_fgpu // unit
+    part = 0 if requested_gpu else requested_fgpu % unit
+    if count and not whole_gpus(ground, agent, count, not requested_gpu, gpu_free, serves, near, place):
         return NO_ROOM
     for whole in range(place[WHOLES]):
         gpu_free[place[FIRST_WHOLE + whole]] = 0
@@ -228,7 +234,7 @@ def lie_down(
     todo: Flags,
     places: Ints,
 ) -> tuple[int, float]:
-    """Lays as many of the kernels that are `todo` on the agent as it holds, the demanding ones first.
+    """Lay as many of the kernels that are `todo` on the agent as it holds, the demanding ones first.
 
     Requests come in that order, those that are alike together. Writes the places by rank; returns how many there are,
     and the cost.
@@ -249,8 +255,8 @@ def lie_down(
         if failed and request[LIKE_LAST]:
             continue
         failed = True
-        cpu_left, mem_left = cpu - request[ASKS_CPU], mem - request[ASKS_MEM]
-        if cpu_left < 0 or mem_left < 0 or request[ASKS_CPU] > fixed[agent, MOST_CPU]:
+        cpu_left, mem_left = cpu - request[REQUEST_CPU], mem - request[REQUEST_MEM]
+        if cpu_left < 0 or mem_left < 0 or request[REQUEST_CPU] > fixed[agent, MOST_CPU]:
             continue
         stays = gpus_for(
             ground, agent, before, cpu_left, mem_left, kernels + 1, request, gpu_free, serves, tightest, near, place
@@ -270,14 +276,17 @@ def lie_down(
 
 @part
 def may_corner(ground: Ground, agent: int, requests: Ints) -> bool:
-    """Whether it may matter on which GPUs kernels have their shares: equal ones of one GPU each fit anywhere or not."""
+    """Return whether it may matter on which GPUs kernels have their shares.
+
+    Equal shares of one GPU each fit in any order or not at all.
+    """
     unit = ground.fixed[agent, UNIT]
     shares = 0
     for number in range(requests.shape[0]):
-        asks = requests[number, ASKS_FGPU]
-        if asks and (asks >= unit or not requests[number, LIKE_LAST]):
+        part = requests[number, REQUEST_FGPU]
+        if part and (part >= unit or not requests[number, LIKE_LAST]):
             shares += 1
-    return shares > 1 or (shares == 1 and bool(requests[:, ASKS_GPU].any()))
+    return shares > 1 or (shares == 1 and bool(requests[:, REQUEST_GPU].any()))
 
 
 @part
@@ -290,18 +299,19 @@ def held_by(
     final: bool,
     todo: Flags,
     places: Ints,
-    wanted: int,
+    gang_size: int,
 ) -> tuple[int, float]:
-    """`lie_down` with shares on the GPUs that the policy wants; where that leaves a kernel over, on the tightest.
+    """Return `lie_down` with shares on the GPUs of the policy's choice.
 
-    A policy that does not spread wants a gang's shares on the tightest at once: that is good enough, and much quicker.
-    Which of equal GPUs serve has no bearing on count and cost: only a `final` answer has them near to each other.
+    Where that leaves a kernel over, they go on the tightest GPUs. A policy that does not spread gets the shares of a
+    gang of several kernels on the tightest at once: that is good enough, and much quicker. Which of equal GPUs serve
+    has no bearing on count and cost: only a `final` answer has them near to each other.
     """
     near = final or not ground.fixed[agent, ALIKE]
     choice = ground.fixed[agent, CHOICE]
-    tightest = wanted > 1 and choice in (POLICY, FILL) and ground.weights[LEFT_OVER] >= 0.0
+    tightest = gang_size > 1 and choice in (POLICY, FILL) and ground.weights[LEFT_OVER] >= 0.0
     held, price = lie_down(ground, agent, before, requests, serves, tightest, near, todo, places)
-    if 0 < held < wanted and not tightest and may_corner(ground, agent, requests):
+    if 0 < held < gang_size and not tightest and may_corner(ground, agent, requests):
         tight, tight_price = lie_down(ground, agent, before, requests, serves, True, near, todo, places)
         if tight > held:
             return tight, tight_price
@@ -311,12 +321,12 @@ def held_by(
 
 @part
 def take(ground: Ground, request: Ints, place: Ints) -> None:
-    """Takes the kernel's place from what is free."""
+    """Take the kernel's place from what is free."""
     free, fixed = ground.free, ground.fixed
     width = free.shape[1] - FIRST_GPU
     agent = place[AGENT]
-    free[agent, CPU] -= request[ASKS_CPU]
-    free[agent, MEM] -= request[ASKS_MEM]
+    free[agent, CPU] -= request[REQUEST_CPU]
+    free[agent, MEM] -= request[REQUEST_MEM]
     free[agent, KERNELS] += 1
     if place[PART_OF] != NO_GPU:
         free[agent, FIRST_GPU + place[PART_OF]] -= place[PART]

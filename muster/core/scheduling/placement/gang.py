@@ -1,4 +1,4 @@
-"""What a session asks of its place. Sessions that ask the same share one value, so that an answer serves them all."""
+"""What a session requires of its place. Sessions with equal requirements share one value, and so one answer."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ Topology = Literal["any", "prefer-rack", "one-rack"]
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Which agents and GPUs may serve; what is empty asks for nothing.
+    """The agents and GPUs that may serve; an empty field excludes none.
 
     A GPU serves when its model's name holds one of `gpu_models` (core/model/gpu_model.py); an agent when it has all
     `labels`, is one of `agents` and none of `exclude_agents`.
@@ -53,13 +53,13 @@ _gang = lru_cache(maxsize=1 << 16)(Gang)
 
 
 # By identity of a session's kernels: comparing them would cost more than making the gang anew. A queue of a hundred
-# thousand that has not changed is asked for its gangs again in each pass.
+# thousand that has not changed looks up its gangs again in each pass.
 _known: dict[int, tuple[tuple[Kernel, ...], SessionSpec, Gang]] = {}
 _MOST_KNOWN = 1 << 17
 
 
 def gang_of(session: Session, overlay: bool) -> Gang:
-    """`overlay` says whether an overlay network could join agents now."""
+    """Return the session's gang; `overlay` says whether an overlay network could join agents now."""
     kernels, spec = session.kernels, session.spec
     known = _known.get(id(kernels))
     if known is None or known[0] is not kernels or known[1] is not spec:
@@ -71,7 +71,7 @@ def gang_of(session: Session, overlay: bool) -> Gang:
 
 
 def on_one_agent(gang: Gang) -> Gang:
-    """The same kernels, but all on one agent."""
+    """Return the same kernels, but all on one agent."""
     return _gang(gang.slots, False, gang.constraint)
 
 
@@ -99,9 +99,9 @@ class Typical:
 
 
 def typical_requests(gangs: Iterable[Gang] | Mapping[Gang, int], most: int = 64) -> tuple[Typical, ...]:
-    """The most frequent requests of kernels that together are 95 % of all of them, at most `most`.
+    """Return the most frequent requests of kernels that together are 95 % of all of them, at most `most`.
 
-    `gangs` are those that were asked for, or how often each was.
+    `gangs` are the requested ones, or how often each was.
     """
     counts: dict[tuple[Slots, tuple[str, ...]], int] = {}
     for gang, times in Counter(gangs).items():

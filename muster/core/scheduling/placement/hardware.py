@@ -1,4 +1,4 @@
-"""What does not change about the agents of a group, as arrays. Agents stand in the order of their ids."""
+"""The constant facts of a group's agents, as arrays. Agents stand in the order of their ids."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,9 +47,10 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hardware:
-    """`fixed` is (agents, columns) of int64: cpu in milli-cores, mem in bytes, GPUs in thousandths of a unit.
+    """A group's hardware. `fixed` is (agents, columns) of int64.
 
-    `gpus` holds, for each agent, its id and each GPU's UUID, capacity and NUMA node if known, at hand for allocations.
+    Its units: cpu in milli-cores, mem in bytes, GPUs in thousandths of a unit. `gpus` holds, for each agent, its id and
+    each GPU's UUID, capacity and NUMA node if known, at hand for allocations.
     """
 
     agents: tuple[Agent, ...]
@@ -120,16 +121,16 @@ class Hardware:
         )
 
     def block(self, which: int) -> Ints:
-        """One of the four blocks of GPU columns, (agents, width)."""
+        """Return one of the four blocks of GPU columns, (agents, width)."""
         return self.fixed[:, HEAD + which * self.width : HEAD + (which + 1) * self.width]
 
     def empty(self) -> Ints:
-        """What is free with nothing on the agents: cpu, mem, kernels (counted up from 0), then each GPU."""
+        """Return what is free with nothing on the agents: cpu, mem, kernels (counted up from 0), then each GPU."""
         counted = np.zeros((len(self.agents), 1), dtype=np.int64)
         return np.hstack((self.fixed[:, CPU_CAPACITY : MEM_CAPACITY + 1], counted, self.block(CAPACITY)))
 
     def unfit(self, constraint: Constraint) -> dict[str, Flags]:
-        """By cause, the agents that a constraint rules out. GPU models do not: they are judged GPU by GPU."""
+        """Return, by cause, the agents that a constraint rules out. GPU models do not: they are judged GPU by GPU."""
         causes: dict[str, Flags] = {}
         if constraint.agents:
             chosen = set(constraint.agents)
@@ -138,14 +139,14 @@ class Hardware:
             left_out = set(constraint.exclude_agents)
             causes["excluded"] = np.array([agent.id in left_out for agent in self.agents], dtype=np.bool_)
         if constraint.labels:
-            asked = dict(constraint.labels).items()
+            required = dict(constraint.labels).items()
             causes["label"] = np.array(
-                [not asked <= agent.choosable_labels.items() for agent in self.agents], dtype=np.bool_
+                [not required <= agent.choosable_labels.items() for agent in self.agents], dtype=np.bool_
             )
         return causes
 
     def gpus_that_serve(self, constraint: Constraint) -> Flags:
-        """(agents, width): the GPUs whose model a constraint allows."""
+        """Return the GPUs whose model a constraint allows, (agents, width)."""
         takes = np.array([*map(constraint.takes_model, self.models), False], dtype=np.bool_)
         exist = self.block(CAPACITY) > 0
         return exist & takes[self.block(MODEL)]
@@ -158,7 +159,7 @@ def _cut(gpu: Gpu) -> int:
 
 
 def _unit(capacities: Sequence[int], cuts: Sequence[int]) -> int:
-    """What is asked beyond this takes whole GPUs of the agent; 0 where it gives no shares."""
+    """Return the amount beyond which requests take whole GPUs of the agent; 0 where it gives no shares."""
     if EXCLUSIVE in cuts:
         return NO_UNIT
     return min([capacity for capacity, cut in zip(capacities, cuts, strict=True) if cut], default=0)

@@ -1,4 +1,4 @@
-"""What is remembered of the gangs that were asked for: the arrays behind `choose.Cache`."""
+"""The cache of gangs that were looked up: the arrays behind `choose.Cache`."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -21,7 +21,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def demanding_first(slots: Sequence[Slots]) -> list[int]:
-    """Ranks in the order in which kernels are laid down; those that ask the same are together."""
+    """Return the ranks in the order in which kernels are laid down; equal requests are together."""
     return sorted(
         range(len(slots)), key=lambda rank: (-slots[rank].gpu, -slots[rank].fgpu, -slots[rank].mem, -slots[rank].cpu)
     )
@@ -55,7 +55,7 @@ class Memory:
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Flags, Ints, Floats, Floats, Ints, Floats, Ints]:
-        """In the order of `choose.Cache`."""
+        """Return the arrays in the order of `choose.Cache`."""
         return (
             self.shapes,
             self.requests,
@@ -77,12 +77,12 @@ class Memory:
         return twin
 
     def knows(self, gang: Gang) -> int | None:
-        """The gang's number, if there is one and its row is kept."""
+        """Return the gang's number, if there is one and its row is kept."""
         number = self._numbers.get(gang)
         return None if number is None or self.shapes[number, choose.ROW] == _NO_ROW else number
 
     def learn(self, gang: Gang) -> int:
-        """The gang's number. Arrays may be others afterwards."""
+        """Return the gang's number, a new one if necessary. Arrays may be others afterwards."""
         number = self._numbers.get(gang)
         if number is None:
             number = self._numbers[gang] = len(self._numbers)
@@ -93,7 +93,7 @@ class Memory:
             shut |= unfit
         self.held[row] = np.where(shut, choose.RULED_OUT, 0)
         self.shapes[number, choose.ROW] = row
-        self.shapes[number, choose.SEEN] = choose.NEVER_SEEN
+        self.shapes[number, choose.SYNCED] = choose.NEVER_SYNCED
         return number
 
     def changed(self, agent: int) -> None:
@@ -107,7 +107,7 @@ class Memory:
             self.shapes, self.serves = _doubled(self.shapes), _doubled(self.serves)
         order = demanding_first(gang.slots)
         in_order = [gang.slots[rank] for rank in order]
-        asked = [
+        rows = [
             (slots.cpu, slots.mem, slots.fgpu, slots.gpu, rank, slots == last)
             for rank, slots, last in zip(order, in_order, (None, *in_order), strict=False)
         ]
@@ -119,12 +119,12 @@ class Memory:
         self.serves[number, :-1] = [gang.constraint.takes_model(model) for model in self._hardware.models]
         while len(self.requests) < self._kernels + len(order):
             self.requests = _doubled(self.requests)
-        self.requests[self._kernels : self._kernels + len(order)] = asked
+        self.requests[self._kernels : self._kernels + len(order)] = rows
         self._kernels += len(order)
         self.most_kernels = max(self.most_kernels, len(order))
 
     def _row_for(self, number: int) -> int:
-        """A row that is free, or that of the gang that got its own longest ago."""
+        """Return a row that is free, or that of the gang that got its own longest ago."""
         if len(self._owners) < self._most_rows:
             row = len(self._owners)
             self._owners.append(number)

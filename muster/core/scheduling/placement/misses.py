@@ -1,4 +1,4 @@
-"""Why a gang finds no place: which agents were not asked, and what those that were have too little of."""
+"""Why a gang finds no place: which agents were not considered, and what the others have too little of."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +30,11 @@ OTHER_MODEL = "GPU model"
 
 @dataclass(frozen=True, slots=True)
 class Misses:
-    """`filtered` counts, by cause, the agents that were not considered; `exhausted`, by slot, those that have too
+    """The causes for which a gang finds no place.
+
+    `filtered` counts, by cause, the agents that were not considered. `exhausted` counts, by slot, those that have too
     little of it for the gang or, where that may spread, for its first kernel. `nearest` has the least missing, measured
-    in shares of what it has; what is missing there may be nothing, where kernels do not fit side by side.
+    in shares of what it has. Nothing may be missing there, where kernels do not fit side by side.
     """
 
     considered: int
@@ -42,24 +44,24 @@ class Misses:
 
 
 def misses(hardware: Hardware, free: Ints, gang: Gang, shut: Mapping[str, str], closed: Flags) -> Misses:
-    asked, filtered = _asked(hardware, gang, shut, closed)
-    if not asked.any():
+    considered, filtered = _considered(hardware, gang, shut, closed)
+    if not considered.any():
         return Misses(0, filtered)
-    wanted = gang.slots[0] if gang.spread else total(gang.slots)
+    request = gang.slots[0] if gang.spread else total(gang.slots)
     have, capacity = _amounts(hardware, free, gang)
-    lacking = np.maximum(0, np.array(_row(wanted)) - np.maximum(0, have))
+    lacking = np.maximum(0, np.array(_row(request)) - np.maximum(0, have))
     exhausted = {
-        name: int(count) for name, count in zip(SLOT_NAMES, (lacking[asked] > 0).sum(axis=0), strict=True) if count
+        name: int(count) for name, count in zip(SLOT_NAMES, (lacking[considered] > 0).sum(axis=0), strict=True) if count
     }
     distance = (lacking / np.maximum(1, capacity)).sum(axis=1)
-    nearest = int(np.where(asked, distance, np.inf).argmin())
+    nearest = int(np.where(considered, distance, np.inf).argmin())
     missing = {name: int(amount) for name, amount in zip(SLOT_NAMES, lacking[nearest], strict=True) if amount}
-    return Misses(int(asked.sum()), filtered, exhausted, NearestMiss(hardware.agents[nearest].id, missing))
+    return Misses(int(considered.sum()), filtered, exhausted, NearestMiss(hardware.agents[nearest].id, missing))
 
 
-def _asked(hardware: Hardware, gang: Gang, shut: Mapping[str, str], closed: Flags) -> tuple[Flags, dict[str, int]]:
-    """Each agent that is not asked counts for one cause."""
-    asked = np.ones(len(hardware.agents), dtype=np.bool_)
+def _considered(hardware: Hardware, gang: Gang, shut: Mapping[str, str], closed: Flags) -> tuple[Flags, dict[str, int]]:
+    """Return the agents to consider, and by cause the number of the others; each counts for one cause."""
+    considered = np.ones(len(hardware.agents), dtype=np.bool_)
     filtered: dict[str, int] = {}
     causes = [
         (cause, np.array([shut.get(agent.id) == cause for agent in hardware.agents], dtype=np.bool_))
@@ -73,11 +75,11 @@ def _asked(hardware: Hardware, gang: Gang, shut: Mapping[str, str], closed: Flag
     if len(closed):
         causes.append((RESERVED, closed))
     for cause, agents in causes:
-        out = int((asked & agents).sum())
+        out = int((considered & agents).sum())
         if out:
             filtered[cause] = out
-            asked &= ~agents
-    return asked, filtered
+            considered &= ~agents
+    return considered, filtered
 
 
 def _row(slots: Slots) -> Sequence[int]:
@@ -85,7 +87,7 @@ def _row(slots: Slots) -> Sequence[int]:
 
 
 def _amounts(hardware: Hardware, free: Ints, gang: Gang) -> tuple[Ints, Ints]:
-    """(agents, slots) that are free for such a gang, and that there are."""
+    """Return the amounts (agents, slots) that are free for such a gang, and that there are."""
     gpus = free[:, FIRST_GPU:]
     serves = hardware.gpus_that_serve(gang.constraint)
     capacity = hardware.block(CAPACITY)

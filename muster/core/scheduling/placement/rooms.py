@@ -27,7 +27,7 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class Holder(Protocol):
-    """A kernel, or what else is known to hold room."""
+    """A kernel, or whatever else is known to have capacity."""
 
     @property
     def slots(self) -> Slots: ...
@@ -36,7 +36,7 @@ class Holder(Protocol):
 
 
 class Rooms:
-    """`place`, `take` and `release` change it in place; `copy` first what should stay as it is."""
+    """The free capacity of a group's agents. `place`, `take` and `release` change it in place; `copy` keeps it."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Rooms:
         mix: Sequence[Typical] = (),
         closed: Mapping[str, str] | None = None,
     ) -> Self:
-        """The agents of one group with these kernels on them. `closed` says of agents that take nothing, why."""
+        """Return the agents of one group with these kernels on them. `closed` says of agents that take nothing, why."""
         hardware = Hardware.of(agents)
         shut = {agent.id: closed[agent.id] for agent in hardware.agents if agent.id in closed} if closed else {}
         shut_flags = np.array([agent.id in shut for agent in hardware.agents], dtype=np.bool_)
@@ -91,7 +91,10 @@ class Rooms:
 
     @property
     def free(self) -> dict[str, Slots]:
-        """By agent, what is free in total: a request of less fGPU may still find no single GPU that holds it."""
+        """Return, by agent, what is free in total.
+
+        A request of less fGPU may still find no single GPU that holds it.
+        """
         capacity, cut = self._hardware.block(CAPACITY), self._hardware.block(CUT)
         gpus = np.maximum(0, self._free[:, columns.FIRST_GPU :])
         whole = ((gpus == capacity) & (capacity > 0) & (cut != EXCLUSIVE)).sum(axis=1).tolist()
@@ -103,7 +106,7 @@ class Rooms:
         }
 
     def place(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> tuple[Allocation, ...] | None:
-        """Takes room for the whole gang; the allocations by rank, or None when it does not fit.
+        """Take capacity for the whole gang; return the allocations by rank, or None when it does not fit.
 
         `closed` holds agents that take nothing of this gang.
         """
@@ -114,16 +117,16 @@ class Rooms:
         return tuple([self._allocations.get(key := _key(place)) or self._allocation(key) for place in places])
 
     def fits(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
-        """Whether `place` would find room."""
+        """Return whether `place` would find capacity."""
         return self._find(gang, closed, takes=False)
 
     def take(self, kernels: Iterable[Holder]) -> None:
-        """Takes what committed kernels use, even where that is more than there is."""
+        """Take what committed kernels use, even where that is more than there is."""
         self._move(kernels, -1)
         self._misses.clear()
 
     def release(self, kernels: Iterable[Holder]) -> None:
-        """Gives back what `take` or `place` took."""
+        """Give back what `take` or `place` took."""
         self._move(kernels, 1)
         self._misses.clear()
         self._failed.clear()
@@ -132,13 +135,13 @@ class Rooms:
         return self._with(self._free.copy())
 
     def least(self, other: Self) -> Self:
-        """What is free in both, of the same agents: cpu, memory, and GPU by GPU."""
+        """Return what is free in both, of the same agents: cpu, memory, and GPU by GPU."""
         free = np.minimum(self._free, other._free)
         free[:, columns.KERNELS] = np.maximum(self._free[:, columns.KERNELS], other._free[:, columns.KERNELS])
         return self._with(free)
 
     def misses(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> Misses:
-        """Why `place` finds no room. Remembered until something changes."""
+        """Return why `place` finds no capacity. Cached until something changes."""
         key = gang, closed
         found = self._misses.get(key)
         if found is None:
@@ -166,10 +169,10 @@ class Rooms:
     def _cornered(self, gang: Gang, shape: int, closed: Flags, *, takes: bool) -> bool:
         if not has_corners(gang):
             return False
-        asked = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
+        candidates = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
         if len(closed):
-            asked = asked & ~closed
-        places = cornered(self._hardware, self._free, gang, self._hardware.gpus_that_serve(gang.constraint), asked)
+            candidates = candidates & ~closed
+        places = cornered(self._hardware, self._free, gang, self._hardware.gpus_that_serve(gang.constraint), candidates)
         if places is None:
             return False
         if takes:
@@ -235,7 +238,7 @@ class Rooms:
         return flags
 
     def _with(self, free: Ints) -> Self:
-        """These agents with other amounts free; what is remembered comes along."""
+        """Return these agents with other amounts free, and with a copy of the cache."""
         memory = self._memory.copy()
         for agent in np.flatnonzero((free != self._free).any(axis=1)).tolist():
             memory.changed(agent)
@@ -243,10 +246,10 @@ class Rooms:
         return type(self)(hardware, free, memory, self._shut, self._weights, self._mix, known)
 
     def _gather(self) -> None:
-        """What the compiled functions are called with: looked up once, not in each call."""
+        """Gather the arguments of the compiled functions: looked up once, not in each call."""
         self._arrays = (self._free, self._hardware.fixed, self._weights, self._mix, *self._memory.arrays)
 
 
 def _key(place: list[int]) -> tuple[int, ...]:
-    """A kernel's place without what is left over from larger ones."""
+    """Return the key of a kernel's place, without what is left over from larger ones."""
     return tuple(place[: columns.FIRST_WHOLE + place[columns.WHOLES]])

@@ -1,4 +1,4 @@
-"""A policy's weights and the typical requests, as the arrays of `cost.Ground`."""
+"""Turn a policy's weights and the typical requests into the arrays of `cost.Ground`."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from muster.core.scheduling.placement.hardware import Hardware
 
 
 def typical_array(mix: Sequence[Typical], hardware: Hardware) -> Floats:
-    """(typical requests, columns); weights sum up to 1."""
+    """Return the typical requests as (typical requests, columns); weights sum up to 1."""
     every = sum(request.weight for request in mix) or 1.0
     rows = [
         [
@@ -43,8 +43,10 @@ def weight_array(policy: PlacementPolicy, mix: Sequence[Typical], hardware: Hard
 
 
 def scarcity(mix: Sequence[Typical], hardware: Hardware) -> list[float]:
-    """For each GPU model, the part of it that requests which name models would fill, were all of them placed in
-    proportion: what named requests ask of all GPUs' worth, over the model's part of the cluster.
+    """Return how scarce each GPU model is.
+
+    It is the part of the model that named requests would fill, were all placed in proportion: what they ask of all
+    GPUs' worth, over the model's part of the cluster.
     """
     gpus = dict.fromkeys(hardware.models, 0)
     for agent in hardware.agents:
@@ -52,7 +54,7 @@ def scarcity(mix: Sequence[Typical], hardware: Hardware) -> list[float]:
             gpus[gpu.model] += 1
     units = [int(unit) for unit in hardware.fixed[:, UNIT] if 0 < unit < NO_UNIT]
     unit = min(units, default=1)
-    asked = dict.fromkeys(gpus, 0.0)
+    requested = dict.fromkeys(gpus, 0.0)
     every = 0.0
     for request in mix:
         worth = request.weight * (request.slots.gpu or request.slots.fgpu / unit)
@@ -61,6 +63,6 @@ def scarcity(mix: Sequence[Typical], hardware: Hardware) -> list[float]:
         room = sum(gpus[model] for model in named)
         if request.gpu_models and room:
             for model in named:
-                asked[model] += worth * gpus[model] / room
+                requested[model] += worth * gpus[model] / room
     total = sum(gpus.values())
-    return [asked[model] / every / (gpus[model] / total) if every and gpus[model] else 0.0 for model in gpus]
+    return [requested[model] / every / (gpus[model] / total) if every and gpus[model] else 0.0 for model in gpus]

@@ -11,7 +11,7 @@ from muster.core.model.apps import AppState, AppView
 from muster.core.model.session import FINAL, Kernel, Session, SessionState
 from muster.core.values.slots import format_bytes, format_milli
 from muster.core.whatif.explain import Surroundings, explain
-from muster.core.whatif.start_estimate import start_told
+from muster.core.whatif.start_estimate import start_estimate
 from muster.service.agents.gpu_map import HeldShare
 from muster.service.questions.details import Details
 from muster.service.questions.why import Why
@@ -62,7 +62,7 @@ def waiting(why: Why) -> Waiting | None:
     if why.wait is None:
         return None
     around = Surroundings(time.time(), moment, why.names)
-    return Waiting(explain(why.session, why.wait, why.position, around, advice=False), start_told(why.wait, around))
+    return Waiting(explain(why.session, why.wait, why.position, around, advice=False), start_estimate(why.wait, around))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from muster.core.model.agent_sample import Amount
-from muster.core.usage.over_time import UseOverTime
+from muster.core.usage.over_time import UsageOverTime
 from muster.web.drawing.plots import BYTES, CORES, GPUS, Series, Unit, line_plot, numbers
 from muster.web.rendering import moment
 
@@ -49,7 +49,7 @@ class UsePlots:
     rows: Sequence[tuple[str, Sequence[str]]]
 
 
-def use_plots(found: UseOverTime, of: str) -> UsePlots:
+def use_plots(found: UsageOverTime, of: str) -> UsePlots:
     """Return the plots of a usage; `of` says what it is of, such as `agent a1`."""
     measured = {measure: _series(found, measure) for measure in found.measures}
     return UsePlots(
@@ -59,7 +59,7 @@ def use_plots(found: UseOverTime, of: str) -> UsePlots:
     )
 
 
-def _series(found: UseOverTime, measure: str) -> list[Series]:
+def _series(found: UsageOverTime, measure: str) -> list[Series]:
     per_unit = _MEASURES[measure].per_unit
     return [
         Series(name, [(at, _scaled(amount, part, per_unit)) for at, amount in found.of(measure)], kind, name == "used")
@@ -72,7 +72,7 @@ def _scaled(amount: Amount | None, part: Callable[[Amount], float | None], per_u
     return None if value is None else value / per_unit
 
 
-def _plot(found: UseOverTime, measure: str, series: Sequence[Series], of: str) -> Plot:
+def _plot(found: UsageOverTime, measure: str, series: Sequence[Series], of: str) -> Plot:
     kind = _MEASURES[measure]
     title = f"{kind.title} of {of}, {SPAN_NAMES[found.span.name]}"
     picture = line_plot(series, found.since, found.until, kind.unit, title)
@@ -87,7 +87,7 @@ def _summary(series: Series, unit: Unit) -> str:
     return f"{series.name.capitalize()}: {amounts}"
 
 
-def _rows(found: UseOverTime, measured: dict[str, list[Series]]) -> list[tuple[str, list[str]]]:
+def _rows(found: UsageOverTime, measured: dict[str, list[Series]]) -> list[tuple[str, list[str]]]:
     rows = []
     for number, point in reversed(list(enumerate(found.points))):
         if point.amounts is None:
