@@ -8,10 +8,10 @@ from muster.core.model.snapshot import Snapshot
 def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """The running kernels of the agent's report that have another notice than their session, each with that."""
     found = set()
-    for kernel in agent.report.get("kernels", ()):
-        session = snapshot.on_agents.get(kernel["session_id"])
-        if session is None or session.state is not SessionState.RUNNING or kernel["state"] != "running":
+    for kernel in agent.report.kernels:
+        session = snapshot.on_agents.get(kernel.session_id)
+        if session is None or session.state is not SessionState.RUNNING or kernel.state != "running":
             continue
-        if kernel["generation"] == session.generation and kernel.get("notice") != session.notice:
-            found.add(f"notice of {kernel['kernel_id']}: {session.notice}")
+        if kernel.generation == session.generation and kernel.notice != session.notice:
+            found.add(f"notice of {kernel.kernel_id}: {session.notice}")
     return frozenset(found)

@@ -68,19 +68,19 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
     found = {
-        kernel["container_id"]
-        for kernel in agent.report.get("kernels", ())
-        if not _is_expected(snapshot.on_agents.get(kernel["session_id"]), agent, kernel["generation"])
+        kernel.container_id
+        for kernel in agent.report.kernels
+        if not _is_expected(snapshot.on_agents.get(kernel.session_id), agent, kernel.generation)
     }
     found |= undelivered(agent, snapshot)
-    for network in agent.report.get("networks", ()):
-        session = snapshot.on_agents.get(network["session_id"])
-        if network["driver"] == "overlay":
-            unaccounted = keeps and (session is None or session.network != network["name"])
+    for network in agent.report.networks:
+        session = snapshot.on_agents.get(network.session_id)
+        if network.driver == "overlay":
+            unaccounted = keeps and (session is None or session.network != network.name)
         else:
             unaccounted = session is None or agent.id not in session.agents
         if unaccounted:
-            found.add(network["name"])
+            found.add(network.name)
     return frozenset(found)
 
 
