@@ -33,9 +33,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.strategies import observed
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.agent import Agent
 from muster.core.model.plan import Plan
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import PLACED, Kernel, Session, SessionState, kernel_count, kernels_of
@@ -44,7 +46,7 @@ from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.scheduler.plugins import load_placement
-from tests.simulated_agents import report_of
+from tests.simulated_agents import host_of
 
 NOW = 1_763_724_000.0
 _GIB = 1 << 30
@@ -69,7 +71,7 @@ _MIXED: Sequence[tuple[int, dict[str, Any]]] = (
 def agents(count: int, *, cpus: int = 64, mem: int = 512 * _GIB, units: int = 0) -> tuple[Agent, ...]:
     names = (f"gpu-{number:05}" for number in range(count))
     hardware: dict[str, Any] = {"cpus": cpus, "mem_bytes": mem, "gpus": 8, "units_per_gpu": units, "swarm": "manager"}
-    return tuple(agent_from_report(name, report_of(name, **hardware), NOW) for name in names)
+    return tuple(observed(name, *host_of(name, **hardware)) for name in names)
 
 
 @cache

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
 
-from muster.core.model.agent_attributes import agent_attributes
+from muster.core.model.agent_inventory import agent_inventory
 
 
 def _attribute_errors(attributes: object) -> list[str]:
     if not isinstance(attributes, Mapping):
         raise AnsibleFilterError("muster_attribute_errors takes the mapping `agent_attributes`")
-    return [str(error) for error in agent_attributes(attributes)[1]]
+    return [str(error) for error in agent_inventory(attributes).errors]
 
 
 class FilterModule:

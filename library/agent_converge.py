@@ -20,10 +20,6 @@ options:
       - It holds keys, so it is never logged.
     type: json
     required: true
-  attributes:
-    description: What the inventory says of this agent; handed back in the report as given.
-    type: dict
-    default: {}
 attributes:
   check_mode:
     description: Changes nothing, and tells what would be changed.
@@ -42,8 +38,6 @@ EXAMPLES = r"""
 - name: Make every agent match its manifest
   agent_converge:
     manifest: "{{ muster_manifests[inventory_hostname] }}"
-    attributes:
-      resource_group: "{{ muster_resource_group }}"
   register: converged
 
 - name: Empty this host of the cluster's kernels
@@ -120,10 +114,7 @@ from ansible.module_utils.muster_agent.report.host_report import gather_report
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "manifest": {"type": "json", "required": True, "no_log": True},
-            "attributes": {"type": "dict", "default": {}},
-        },
+        argument_spec={"manifest": {"type": "json", "required": True, "no_log": True}},
         supports_check_mode=True,
     )
     engine = EngineApi()
@@ -132,9 +123,7 @@ def main() -> None:
         outcome = (
             foresee(engine, manifest, module.warn) if module.check_mode else converge(engine, manifest, module.warn)
         )
-        report = gather_report(
-            engine, manifest.cluster, manifest.runtime_path, module.params["attributes"], module.warn
-        )
+        report = gather_report(engine, manifest.cluster, manifest.runtime_path, module.warn)
     except StaleGenerationError as error:
         module.fail_json(msg=str(error), stale_generation=True, agent_generation=error.agent_generation)
     except EngineError as error:

@@ -13,10 +13,6 @@ options:
     description: The cluster whose kernels, networks and generation are reported.
     type: str
     default: muster
-  attributes:
-    description: What the inventory says of this agent; handed back as given.
-    type: dict
-    default: {}
   runtime_path:
     description: Where C(roles/session_runtime) put the session runtime.
     type: path
@@ -39,8 +35,6 @@ EXAMPLES = r"""
 - name: Observe the agents
   agent_report:
     cluster: muster
-    attributes:
-      resource_group: "{{ muster_resource_group }}"
   register: observed
 """
 
@@ -67,14 +61,13 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "cluster": {"type": "str", "default": "muster"},
-            "attributes": {"type": "dict", "default": {}},
             "runtime_path": {"type": "path", "default": RUNTIME_PATH},
         },
         supports_check_mode=True,
     )
     given = module.params
     try:
-        report = gather_report(EngineApi(), given["cluster"], given["runtime_path"], given["attributes"], module.warn)
+        report = gather_report(EngineApi(), given["cluster"], given["runtime_path"], module.warn)
     except EngineError as error:
         module.fail_json(msg=error.with_remedy())
     module.exit_json(changed=False, report=report)

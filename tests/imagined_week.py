@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.core.model.session import FINAL, Session, SessionState
-from tests.simulated_agents import SimulatedAgent, report_of
+from tests.simulated_agents import SimulatedAgent, host_of
 from tests.simulated_control_node import ControlNode
 
 WEEK_S = 7 * 86400
@@ -56,7 +56,7 @@ class BusyAgent(SimulatedAgent):
 
 
 def _agent(name: str, gpus: int, rack: str, cpus: int, mem_gib: int) -> BusyAgent:
-    report = report_of(
+    report, inventory = host_of(
         name,
         cpus=cpus,
         mem_bytes=mem_gib * GIB,
@@ -69,7 +69,7 @@ def _agent(name: str, gpus: int, rack: str, cpus: int, mem_gib: int) -> BusyAgen
     )
     for gpu in report["gpus"]:
         gpu["mem_bytes"] = 80 * GIB
-    return BusyAgent(name, report)
+    return BusyAgent(name, report, inventory)
 
 
 def live_through(directory: Path) -> None:

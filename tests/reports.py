@@ -2,8 +2,14 @@
 
 from typing import Any
 
+from muster.contract.report import Report, UseSample, report_from_agent
 from muster.core.model.session import Session
 from tests.simulated_agents import report_of
+
+
+def use_of(**counters: object) -> dict[str, Any]:
+    """A kernel's `use`; nothing is known but for these counters."""
+    return {**dict.fromkeys(UseSample.model_fields), "at": 0, **counters}
 
 
 def kernel_entry(session: Session, name: str, **facts: object) -> dict[str, Any]:
@@ -23,15 +29,18 @@ def kernel_entry(session: Session, name: str, **facts: object) -> dict[str, Any]
         "address": "10.1.2.3",
         "ssh_port": None,
         "gpus": [],
+        "apps": {},
+        "use": None,
+        "notice": None,
         **facts,
     }
 
 
-def reports_of(session: Session, **differing: dict[str, object] | None) -> dict[str, dict[str, Any]]:
+def reports_of(session: Session, **differing: dict[str, object] | None) -> dict[str, Report]:
     """Every agent's report: all kernels run, but for those named; None means that the container is gone."""
     reports = {agent_id: report_of(agent_id) for agent_id in session.agents}
     for kernel in session.kernels:
         facts = differing.get(kernel.name, {})
         if facts is not None and kernel.allocation is not None:
             reports[kernel.allocation.agent_id]["kernels"].append(kernel_entry(session, kernel.name, **facts))
-    return reports
+    return {agent_id: report_from_agent(report) for agent_id, report in reports.items()}

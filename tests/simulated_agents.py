@@ -5,13 +5,18 @@ They stand in for the Ansible gateway in tests of the pass. What they do with a 
 """
 
 import base64
+import copy
 import gzip
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Event
 from typing import Any
 
+from muster.ansible_gateway.gateway import read_visit
+from muster.ansible_gateway.playbook import INVENTORY
+from muster.contract.manifest import Manifest
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.model.agent import Agent
@@ -55,16 +60,14 @@ def report_of(
     cpus: int = 8,
     mem_bytes: int = 16 << 30,
     gpus: int = 0,
-    units_per_gpu: int | Mapping[str, int] = 0,
-    resource_group: str = "default",
     swarm: str = "",
     gpu_models: Sequence[str] = ("T",),
     numa_nodes: int = 0,
-    **attributes: object,
 ) -> dict[str, Any]:
-    """The report of a host on which nothing runs. `swarm` is manager, worker or, outside one, empty.
+    """The report of a host on which nothing runs, as it comes over the wire.
 
-    Its GPUs are of the models in turn. They, the cores and the memory are spread evenly over the NUMA nodes.
+    `swarm` is manager, worker or, outside one, empty. Its GPUs are of the models in turn. They, the cores and the
+    memory are spread evenly over the NUMA nodes.
     """
     nodes = max(1, numa_nodes)
     return {
@@ -112,14 +115,17 @@ def report_of(
         "generation": 0,
         "kernels": [],
         "networks": [],
-        "attributes": {
-            "resource_group": resource_group,
-            "units_per_gpu": units_per_gpu,
-            "publish_address": "127.0.0.1",
-            "connection": "local",
-            **attributes,
-        },
     }
+
+
+_HARDWARE = frozenset(inspect.signature(report_of).parameters)
+
+
+def host_of(hostname: str = "host-1", **facts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A host's report, and what the inventory says of it: `facts` that `report_of` does not take."""
+    stated = {name: value for name, value in facts.items() if name not in _HARDWARE}
+    inventory = {"resource_group": "default", "units_per_gpu": 0, "connection": "local", **stated}
+    return report_of(hostname, **{name: value for name, value in facts.items() if name in _HARDWARE}), inventory
 
 
 class StaleGenerationError(Exception):
@@ -145,6 +151,7 @@ class SimulatedAgent:
 
     id: str
     hardware: dict[str, Any]
+    inventory: dict[str, Any] = field(default_factory=dict)
     reachable: bool = True
     answer_gets_lost: bool = False
     hangs: bool = False
@@ -160,6 +167,7 @@ class SimulatedAgent:
     spool: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     generation: int = 0
     made: int = 0
+    says: Callable[[dict[str, Any]], dict[str, Any]] = lambda result: result
     visits: int = 0
     was_made: Callable[[Container], None] = lambda _container: None
     was_released: Callable[[Container], None] = lambda _container: None
@@ -198,8 +206,9 @@ class SimulatedAgent:
         for session_id, network in list(self.networks.items()):
             if network.driver == "bridge" and session_id not in wanted:
                 del self.networks[session_id]
-        for session_id in set(self.spool) - set(wanted):
-            del self.spool[session_id]
+        for session_id in list(self.spool):
+            if wanted.get(session_id, {}).get("desired") != "stop":
+                del self.spool[session_id]
         outcomes = [self._converge_session(session, overlays) for session in wanted.values()]
         words = [word for session in self.spool.values() for word in session.values()]
         return {"sessions": outcomes, "last_words": words, "report": self.report()}
@@ -286,6 +295,7 @@ class SimulatedAgent:
                 "finished_at": "2026-01-01T00:01:00Z",
                 "log_gz_b64": base64.b64encode(gzip.compress(f"{container.name}\n".encode(), mtime=0)).decode(),
                 "log_truncated": False,
+                "use": None,
             }
         self._forget(session["id"])
         return {"outcome": "stopped"}
@@ -317,6 +327,9 @@ class SimulatedAgent:
             "address": None if ended else "10.1.2.3",
             "ssh_port": 49153 if container.name == "main1" and not ended else None,
             "gpus": [{**gpu, "used_bytes": container.gpu_used_bytes} for gpu in container.gpus],
+            "apps": {},
+            "use": None,
+            "notice": None,
         }
 
 
@@ -346,20 +359,20 @@ class SimulatedGateway:
         asked = [a for a in self.agents.values() if a.id in agent_ids or (not agent_ids and a.id not in without)]
         self.observations.append([agent.id for agent in asked])
         for agent in self._hanging_last(asked[: self.breaks_off_after]):
-            on_answer(self._refusal(agent) or AgentAnswer(agent.id, report=self._report(agent)))
+            on_answer(self._refusal(agent) or self._answer(agent, {"report": self._report(agent)}))
         if self.breaks_off_after is not None:
             raise AnsibleFailedError("it was killed")
 
-    def converge(self, manifests: Mapping[str, Mapping[str, Any]], on_answer: AnswerHandler) -> None:
+    def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
         if self.crash_before is not None:
             raise self.crash_before
         if self.fails:
             raise self.fails
-        self.manifests.append(dict(manifests))
+        self.manifests.append({agent_id: manifest.model_dump(mode="json") for agent_id, manifest in manifests.items()})
         self.meanwhile()
         asked = [self.agents[agent_id] for agent_id in manifests if agent_id in self.agents]
         # The one that makes the overlays comes first: on real hosts the others wait for them.
-        asked.sort(key=lambda agent: manifests[agent.id]["overlays"] is None)
+        asked.sort(key=lambda agent: manifests[agent.id].overlays is None)
         answers = []
         for agent in self._hanging_last(asked):
             answer = self._refusal(agent) or self._converged(agent, manifests[agent.id])
@@ -405,15 +418,15 @@ class SimulatedGateway:
             return AgentAnswer(agent.id, problem="it does not answer", reached=False)
         return AgentAnswer(agent.id, problem=agent.module_fails) if agent.module_fails else None
 
-    def _converged(self, agent: SimulatedAgent, manifest: Mapping[str, Any]) -> AgentAnswer:
-        result = agent.converge(manifest, self.overlays)
+    def _converged(self, agent: SimulatedAgent, manifest: Manifest) -> AgentAnswer:
+        result = agent.converge(manifest.model_dump(mode="json"), self.overlays)
         if agent.answer_gets_lost:
             return AgentAnswer(agent.id, problem="the connection broke", reached=False)
-        outcomes = {
-            outcome["id"]: {
-                **outcome,
-                "last_words": [word for word in result["last_words"] if word["session_id"] == outcome["id"]],
-            }
-            for outcome in result["sessions"]
-        }
-        return AgentAnswer(agent.id, report=self._report(agent), outcomes=outcomes)
+        return self._answer(agent, {**result, "report": self._report(agent)}, {agent.id: manifest})
+
+    @staticmethod
+    def _answer(
+        agent: SimulatedAgent, result: dict[str, Any], manifests: Mapping[str, Manifest] | None = None
+    ) -> AgentAnswer:
+        said = agent.says(copy.deepcopy(result))
+        return read_visit(agent.id, {**said, INVENTORY: agent.inventory}, manifests)

@@ -20,7 +20,7 @@ from muster.core.model.session import Session, SessionState
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
-from tests.simulated_agents import Container, SimulatedAgent, SimulatedGateway, report_of
+from tests.simulated_agents import Container, SimulatedAgent, SimulatedGateway, host_of
 from tests.strategies import NOW, fake_key_pair, make_session
 
 if TYPE_CHECKING:
@@ -172,4 +172,4 @@ class ControlNode:
 
 
 def an_agent(agent_id: str = "a1", **hardware: Any) -> SimulatedAgent:
-    return SimulatedAgent(agent_id, report_of(agent_id, **hardware))
+    return SimulatedAgent(agent_id, *host_of(agent_id, **hardware))

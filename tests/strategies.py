@@ -1,12 +1,13 @@
 """One place for what tests are made of: hypothesis strategies, and plain makers for tables of examples."""
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
 
+from muster.contract.report import report_from_agent
 from muster.core.launch.manifest import KeyPair
 from muster.core.model.agent import Agent, AgentState, agent_from_report
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
@@ -27,7 +28,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
-from tests.simulated_agents import report_of
+from tests.simulated_agents import host_of
 
 NOW = 1_763_724_000.0
 GROUPS = ("default", "gpu")
@@ -84,8 +85,24 @@ def placed_on(session: Session, *agent_ids: str, state: SessionState = SessionSt
     )
 
 
+def observed(agent_id: str, report: Mapping[str, Any], inventory: Mapping[str, Any], now: float = NOW) -> Agent:
+    """The agent of a report as it comes over the wire."""
+    return agent_from_report(agent_id, report_from_agent(report), inventory, now)
+
+
+def reporting(agent: Agent, **changes: Any) -> Agent:
+    """The agent with other values in its report, which are as they come over the wire."""
+    report = report_from_agent({**agent.report.model_dump(mode="json"), **changes})
+    return agent_from_report(agent.id, report, agent.inventory, agent.observed_at)
+
+
+def listed(agent: Agent, **changes: Any) -> Agent:
+    """The agent of which the inventory says something else."""
+    return agent_from_report(agent.id, agent.report, {**agent.inventory, **changes}, agent.observed_at)
+
+
 def make_agent(agent_id: str = "a1", **hardware: Any) -> Agent:
-    return agent_from_report(agent_id, report_of(agent_id, **hardware), NOW)
+    return observed(agent_id, *host_of(agent_id, **hardware))
 
 
 def fake_key_pair(comment: str) -> KeyPair:

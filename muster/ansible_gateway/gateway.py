@@ -1,11 +1,16 @@
 """What the control node asks of the agents: observe and converge. Each agent's answer is passed on as it comes."""
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.ansible_gateway.playbook import private_directory, run_playbook
+from muster.ansible_gateway.playbook import INVENTORY, private_directory, run_playbook
+from muster.contract.folders import folders_from_agent
+from muster.contract.manifest import FolderEntry, Manifest
+from muster.contract.outcome import outcomes_from_agent
+from muster.contract.report import report_from_agent
+from muster.contract.values import ContractError
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 
 _CONVERGE_SLACK_S = 120
@@ -26,38 +31,59 @@ class AnsibleGateway:
         limit = ",".join(agent_ids) if agent_ids else ",".join(["all", *(f"!{agent_id}" for agent_id in without)])
         with private_directory() as directory:
             variables = {"muster_cluster": self._cluster}
-            run_playbook("observe", self._inventory, variables, directory, _visited, on_answer, limit)
+            run_playbook("observe", self._inventory, variables, directory, read_visit, on_answer, limit)
 
-    def converge(self, manifests: Mapping[str, Mapping[str, Any]], on_answer: AnswerHandler) -> None:
+    def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
         """Converge the agents that have a manifest, in one play. Raises AnsibleFailedError."""
         with private_directory() as directory:
             manifest_dir = directory / "manifests"
             manifest_dir.mkdir(mode=0o700)
             for agent_id, manifest in manifests.items():
-                (manifest_dir / f"{agent_id}.json").write_text(json.dumps(manifest), encoding="utf-8")
-            longest = max(m["start_timeout_s"] + m["stop_grace_s"] for m in manifests.values())
+                (manifest_dir / f"{agent_id}.json").write_text(manifest.model_dump_json(), encoding="utf-8")
+            longest = max(m.start_timeout_s + m.stop_grace_s for m in manifests.values())
             variables = {"manifest_dir": str(manifest_dir), "converge_timeout_s": longest + _CONVERGE_SLACK_S}
             limit = ",".join(sorted(manifests))
-            run_playbook("converge", self._inventory, variables, directory, _visited, on_answer, limit)
+            read = partial(read_visit, manifests=manifests)
+            run_playbook("converge", self._inventory, variables, directory, read, on_answer, limit)
 
-    def folders(self, agent_ids: Collection[str], variables: Mapping[str, Any], on_answer: AnswerHandler) -> None:
-        """Make, measure or remove folders with an owner on these agents: `variables` of playbooks/folders.yml.
+    def folders(
+        self,
+        agent_ids: Collection[str],
+        root: Path,
+        state: str,
+        folders: Sequence[FolderEntry],
+        on_answer: AnswerHandler,
+    ) -> None:
+        """Make, measure or remove folders with an owner on these agents: `state` is that of `agent_folders`.
 
         Raises AnsibleFailedError.
         """
+        entries = [folder.model_dump() for folder in folders]
+        variables = {"folders_root": str(root), "folders_state": state, "folders_entries": entries}
         with private_directory() as directory:
             limit = ",".join(sorted(agent_ids))
-            run_playbook("folders", self._inventory, variables, directory, _with_folders, on_answer, limit)
+            read = partial(_read_folders, folders=folders)
+            run_playbook("folders", self._inventory, variables, directory, read, on_answer, limit)
 
 
-def _visited(agent_id: str, result: Mapping[str, Any]) -> AgentAnswer:
-    words = result.get("last_words", ())
-    outcomes = {
-        outcome["id"]: {**outcome, "last_words": [word for word in words if word["session_id"] == outcome["id"]]}
-        for outcome in result.get("sessions", ())
-    }
-    return AgentAnswer(agent_id, report=result["report"], outcomes=outcomes)
+def read_visit(
+    agent_id: str, result: Mapping[str, Any], manifests: Mapping[str, Manifest] | None = None
+) -> AgentAnswer:
+    """Return what an agent said to its manifest, or of itself; a problem where the contract does not allow it."""
+    try:
+        report = report_from_agent(result.get("report"))
+        outcomes = {} if manifests is None else outcomes_from_agent(result, manifests[agent_id])
+    except ContractError as error:
+        return _refusal(agent_id, error)
+    return AgentAnswer(agent_id, report=report, inventory=result.get(INVENTORY, {}), outcomes=outcomes)
 
 
-def _with_folders(agent_id: str, result: Mapping[str, Any]) -> AgentAnswer:
-    return AgentAnswer(agent_id, folders=result["folders"])
+def _read_folders(agent_id: str, result: Mapping[str, Any], folders: Sequence[FolderEntry]) -> AgentAnswer:
+    try:
+        return AgentAnswer(agent_id, folders=folders_from_agent(result, [folder.path for folder in folders]))
+    except ContractError as error:
+        return _refusal(agent_id, error)
+
+
+def _refusal(agent_id: str, error: ContractError) -> AgentAnswer:
+    return AgentAnswer(agent_id, problem=f"what it says is refused: {error}")

@@ -11,11 +11,18 @@ from typing import Any
 import ansible_runner
 
 from muster.ansible_gateway.layout import ansible_root
+from muster.contract.values import printable
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 
 ReadResult = Callable[[str, Mapping[str, Any]], AgentAnswer]
-"""Makes the answer of a host from its id and the result of its task, which succeeded."""
+"""Makes the answer of a host from its id and the result of its task, which succeeded.
+
+But for INVENTORY the result is the host's own word, which is not to be trusted.
+"""
+# What of a result is the inventory's word: muster/ansible_gateway/agent_action.py puts it there.
+INVENTORY = "inventory"
+_MOST_OF_A_MESSAGE = 2_000
 
 
 @contextmanager
@@ -82,7 +89,7 @@ def run_playbook(
 
 
 def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadResult) -> AgentAnswer | None:
-    message = " ".join(str(result.get("msg", result)).split())
+    message = " ".join(printable(str(result.get("msg", result))[:_MOST_OF_A_MESSAGE]).split())
     match event:
         case "runner_on_ok":
             return read_result(host, result)

@@ -131,15 +131,15 @@ def _agent(answer: AgentAnswer, settings: Settings) -> Iterator[Finding]:
     if report is None:
         yield Finding(name, ok=False, found=answer.problem, remedy="mend it, then run `muster pass`")
         return
-    yield Finding(name, ok=True, found=f"Docker {report['docker']['version']}, {report['docker']['storage_driver']}")
-    runtime = report["runtime"]
+    yield Finding(name, ok=True, found=f"Docker {report.docker.version}, {report.docker.storage_driver}")
+    runtime = report.runtime
     yield Finding(
         f"{name}: runtime",
         runtime is not None,
         str(runtime or "missing"),
         "run playbooks/site.yml --tags session_runtime",
     )
-    agent = agent_from_report(answer.agent_id, report, time.time())
+    agent = agent_from_report(answer.agent_id, report, answer.inventory, time.time())
     if agent.fgpu_obstacle:
         found, _, remedy = agent.fgpu_obstacle.partition("; ")
         yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)
@@ -147,6 +147,6 @@ def _agent(answer: AgentAnswer, settings: Settings) -> Iterator[Finding]:
         found = f"{format_slot('fgpu', agent.capacity.fgpu)} units on {len(agent.gpus)} devices"
         yield Finding(f"{name}: fgpu", ok=True, found=found)
     image = default_reference(settings)
-    held = familiar(image) in tags_on(report["images"])
+    held = familiar(image) in tags_on(report.images)
     found = f"{image} is {'there' if held else 'missing'}"
     yield Finding(f"{name}: default image", held, found, "run playbooks/site.yml --tags images")

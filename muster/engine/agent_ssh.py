@@ -2,8 +2,6 @@
 
 import os
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
 from muster.core.model.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
@@ -11,21 +9,21 @@ from muster.core.values.errors import AgentUnreachableError
 
 def is_local(agent: Agent) -> bool:
     """Whether the agent is the control node itself."""
-    return bool(_attributes(agent).get("connection") == "local")
+    return agent.connection.is_local
 
 
 def ssh_user(agent: Agent) -> str:
     """Empty where the inventory leaves it to ssh."""
-    return str(_attributes(agent).get("user") or "")
+    return agent.connection.user
 
 
 def ssh_port(agent: Agent) -> str:
     """Empty where the inventory leaves it to ssh."""
-    return str(_attributes(agent).get("port") or "")
+    return str(agent.connection.port or "")
 
 
 def ssh_address(agent: Agent) -> str:
-    return str(_attributes(agent).get("address") or agent.id)
+    return agent.connection.address or agent.id
 
 
 def ssh_command(agent: Agent, *options: str) -> list[str]:
@@ -34,14 +32,13 @@ def ssh_command(agent: Agent, *options: str) -> list[str]:
     `options` come first: of an option that is given twice, ssh takes the first. Raises AgentUnreachableError for
     options of the inventory that cannot be split into words.
     """
-    attributes = _attributes(agent)
     try:
-        given = shlex.split(str(attributes.get("ssh_args") or ""))
+        given = shlex.split(agent.connection.ssh_args)
     except ValueError as error:
         raise AgentUnreachableError(
             f"agent {agent.id}: ansible_ssh_common_args and ansible_ssh_extra_args: {error}; mend the inventory"
         ) from None
-    key = str(attributes.get("private_key_file") or "")
+    key = agent.connection.private_key_file
     return [
         *("ssh", *options, *given),
         *(("-i", os.path.expanduser(key)) if key else ()),  # noqa: PTH111 - a string goes in and out
@@ -49,8 +46,3 @@ def ssh_command(agent: Agent, *options: str) -> list[str]:
         *(("-l", ssh_user(agent)) if ssh_user(agent) else ()),
         ssh_address(agent),
     ]
-
-
-def _attributes(agent: Agent) -> Mapping[str, Any]:
-    attributes: Mapping[str, Any] = agent.report.get("attributes", {})
-    return attributes

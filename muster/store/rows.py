@@ -5,6 +5,7 @@ from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from muster.contract.report import Report, stored_report
 from muster.core.model.agent import Agent, AgentState, agent_from_report
 from muster.core.model.folders import MountedFolder
 from muster.core.model.session import (
@@ -26,6 +27,7 @@ _SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS
 _KERNEL_FIELDS = tuple(f.name for f in fields(Kernel) if f.name not in {"slots", "allocation"})
 
 Row = Mapping[Any, Any]
+_UNREADABLE = "what is stored of it cannot be read; it is observed again"
 
 
 def session_row(session: Session) -> dict[str, Any]:
@@ -87,10 +89,11 @@ def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: 
 
 
 def agent_from(row: Row) -> Agent:
+    report = stored_report(row["report"])
     return replace(
-        agent_from_report(row["id"], row["report"], row["observed_at"]),
+        agent_from_report(row["id"], report or Report(), row["inventory"], row["observed_at"]),
         state=AgentState(row["state"]),
-        problem=row["problem"],
+        problem=row["problem"] if report else _UNREADABLE,
         unreachable_since=row["unreachable_since"],
         drain_reason=row["drain_reason"],
     )
@@ -100,7 +103,8 @@ def agent_row(agent: Agent) -> dict[str, Any]:
     """What observing an agent tells; its drain is a user's word."""
     return {
         "id": agent.id,
-        "report": dict(agent.report),
+        "report": agent.report.model_dump(mode="json"),
+        "inventory": dict(agent.inventory),
         "state": agent.state.value,
         "problem": agent.problem,
         "observed_at": agent.observed_at,

@@ -128,9 +128,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def _add_agent(self, room: Room) -> None:
         agent = room.agent
-        attributes = agent.report["attributes"]
         variables = {
-            **{name: attributes[key] for key, name in _CONNECTION_VARIABLES.items() if attributes.get(key)},
+            **{name: value for key, name in _CONNECTION_VARIABLES.items() if (value := getattr(agent.connection, key))},
             "muster_state": agent.state.value,
             "muster_problem": agent.problem,
             "muster_drain_reason": agent.drain_reason,

@@ -11,7 +11,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from muster.core.model.agent import AgentState
+from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, SessionState
 from muster.core.values.errors import SettingsError
 from muster.store.database.connection import HEAD, new_engine, open_engine
@@ -29,6 +29,7 @@ NEW = {
     "gpu_problem",  # in 0005
     "folders",  # in 0007
     *("notice", "warned_at"),  # in 0008
+    "inventory",  # in 0014
 }
 
 
@@ -90,19 +91,27 @@ def at_first_migration(new_url: str) -> Callable[..., str]:
     return make
 
 
+def first_agent_row(agent: Agent, **values: object) -> dict[str, object]:
+    """The row with the inventory's word inside the report, which had fewer fields then."""
+    row = agent_row(agent)
+    report = {name: value for name, value in row["report"].items() if name not in {"numa", "swarm", "fgpu"}}
+    return {**row, "report": {**report, "attributes": row["inventory"]}, **values}
+
+
 def test_a_database_of_the_first_muster_is_taken_over_with_all_that_is_in_it(at_first_migration, open_store):
     starts = placed_on(make_session(1, cluster_size=3), "a1", "a2", state=S.PREPARING)
     runs = placed_on(make_session(2, cluster_size=2), "a1")
     waits, ended = make_session(3), make_session(4, state=S.TERMINATED, ended_at=NOW)
     sessions = [starts, runs, waits, ended]
-    answers, silent = make_agent("a1"), {**agent_row(make_agent("a2")), "state": "LOST", "problem": "no route"}
+    answers = make_agent("a1", labels={"disk": "ssd"}, address="192.0.2.7")
+    silent = first_agent_row(make_agent("a2"), state="LOST", problem="no route")
     event = {"session_id": runs.id, "at": NOW, "from_state": None, "to_state": "PENDING", "reason": "submitted"}
     store = open_store(
         at_first_migration(
             {
                 "sessions": [{**session_row(session), "wait": {"message": "busy"}} for session in sessions],
                 "kernels": [row for session in sessions for row in kernel_rows(session)],
-                "agents": [agent_row(answers), silent],
+                "agents": [first_agent_row(answers), silent],
                 "events": [event],
                 "counters": [{"name": "generation", "value": 2**41}],
             }
@@ -112,7 +121,8 @@ def test_a_database_of_the_first_muster_is_taken_over_with_all_that_is_in_it(at_
     assert by_id.pop(starts.id).step is LaunchStep.STARTING
     assert by_id == {session.id: session for session in (runs, waits, ended)}
     first, second = store.snapshot(NOW).agents
-    assert first == answers
+    assert (first, first.report) == (answers, answers.report)
+    assert (first.inventory, first.connection) == (answers.inventory, answers.connection)
     assert (second.state, second.unreachable_since, second.problem) == (AgentState.UNREACHABLE, NOW, "no route")
     assert [line.reason for line in store.story(runs.id)] == ["submitted"]
     assert store.next_generation(0) == 2**41 + 1

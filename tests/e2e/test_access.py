@@ -10,13 +10,11 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import docker
 import pytest
 
-from muster.core.model.agent import Agent
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.agent_engine import engine_of, watch_deaths
 from muster.engine.images import image_id, pull
@@ -25,7 +23,7 @@ from muster.store.store import Store
 from tests.control_node import SMALL, ControlNode
 from tests.e2e.distant_agent import DistantHost, distant_host, second_engine
 from tests.e2e.registry import Registry, registry
-from tests.strategies import make_agent
+from tests.strategies import listed, make_agent, reporting
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +79,9 @@ def train(quiet_node, this_machine, tmp_path_factory) -> str:
     name = quiet_node.submit(*SMALL, "--cluster-size", "2", "--ssh-key", str(keys / "mine.pub"), *command)
     quiet_node.run("pass", "--wait")
     quiet_node.reaches(name, "RUNNING")
-    register(quiet_node, lambda agent: replace(agent, report=by_ssh(agent, this_machine)))
+    register(quiet_node, lambda agent: listed(agent, **this_machine.attributes()))
     shutil.copy(keys / "mine", this_machine.directory / "mine")
     return name
-
-
-def by_ssh(agent: Agent, host: DistantHost) -> dict:
-    return {**agent.report, "attributes": {**agent.report["attributes"], **host.attributes()}}
 
 
 def register(node: ControlNode, change) -> None:
@@ -120,9 +114,7 @@ def test_who_may_not_is_told_in_one_line(elsewhere, user, problem):
 
 
 def test_a_host_key_that_changed_is_not_believed(elsewhere, this_machine):
-    report = elsewhere.agent().report
-    attributes = {**report["attributes"], "ssh_args": this_machine.attributes()["ssh_args"]}
-    agent = replace(elsewhere.agent(), report={**report, "attributes": attributes})
+    agent = listed(elsewhere.agent(), ssh_args=this_machine.attributes()["ssh_args"])
     with pytest.raises(AgentUnreachableError, match="Host key verification failed"), engine_of(agent):
         pass
 
@@ -160,7 +152,7 @@ def test_an_image_is_copied_to_the_agents_that_lack_it(new_node, elsewhere, smal
     images = [{"id": held, "tags": [small_image], "size_bytes": 1 << 20}]
     gone = make_agent("gone", connection="ssh", address="127.0.0.1", port=1)
     store = Store(load_settings(node.config).database_url)
-    store.save_agents([replace(near, report={**near.report, "images": images}), elsewhere.agent(), gone])
+    store.save_agents([reporting(near, images=images), elsewhere.agent(), gone])
     store.close()
 
     first = node.run("images", "sync", small_image, "--json", check=False)

@@ -11,7 +11,14 @@ for package, folder in ((ansible.modules, "library"), (ansible.module_utils, "pl
         package.__path__.append(str(ROOT / folder))
 
 # Only now can these be found.
-from ansible.module_utils.muster_agent import converge, differences, host_state, plan_differences, versioned_trees
+from ansible.module_utils.muster_agent import (
+    converge,
+    differences,
+    host_state,
+    manifest_schema,
+    plan_differences,
+    versioned_trees,
+)
 from ansible.module_utils.muster_agent import manifest as agent_manifest
 from ansible.module_utils.muster_agent import names as agent_names
 from ansible.module_utils.muster_agent import plan as agent_plan
@@ -51,6 +58,7 @@ __all__ = [
     "key_directory",
     "last_words",
     "made_folders",
+    "manifest_schema",
     "mount_folders",
     "mounted_where",
     "numa",

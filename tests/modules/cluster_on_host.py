@@ -178,11 +178,13 @@ def session(kernels=("main1",), desired="launch", **changes):
             "apps": [],
             "gpu_access": None,
             "mounts": [],
+            "groups": [],
             "publish": [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}] if index == 0 else [],
             "files": files,
         }
         kernel.update({key: value for key, value in changes.items() if key in kernel})
         kernel.update(changes.get(name, {}))
+        kernel["mounts"] = [{"owned": False, **mount} for mount in kernel["mounts"]]
         entries.append(kernel)
     return {
         "id": session_id,
@@ -191,6 +193,7 @@ def session(kernels=("main1",), desired="launch", **changes):
         "desired": desired,
         "release": True,
         "network": {"name": agent_names.network_name(session_id), "driver": "bridge"},
+        "folders": [],
         "kernels": entries,
     }
 
@@ -198,7 +201,8 @@ def session(kernels=("main1",), desired="launch", **changes):
 def desired(entry, what):
     """Return a session as a later manifest names it: its kernels with ids and names only."""
     kernels = [{"id": kernel["id"], "name": kernel["name"]} for kernel in entry["kernels"]]
-    return {**entry, "desired": what, "kernels": kernels}
+    kept = {name: entry[name] for name in ("id", "name", "generation", "network")}
+    return {**kept, "desired": what, "notice": None, "kernels": kernels}
 
 
 def on_overlay(entry, **changes):

@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from tests.modules.agent_code import agent_names, container_spec
-from tests.modules.cluster_on_host import IMAGE, ModuleFailedError, session
+from tests.modules.cluster_on_host import IMAGE, ModuleFailedError, desired, session
 
 
 def _failed(cluster, gang, **settings):
@@ -126,15 +126,28 @@ def test_a_manifest_that_is_no_manifest(cluster):
     undecided = session()
     del undecided["release"]
     unbound = session()
-    unbound["kernels"][0]["resources"] = {"cpuset": "all"}
+    unbound["kernels"][0]["resources"]["cpuset"] = "all"
+    loud = {**desired(session(), "keep"), "shout": "now"}
+    kernel = "the manifest.sessions[0].kernels[0]"
     for manifest, reason in (
         ({}, "this agent understands manifests of version 1, not None"),
-        ({"version": 1, "cluster": "x"}, "the manifest lacks 'generation'"),
-        (cluster.manifest(cluster="../x"), "'../x' is not a cluster's name"),
-        (cluster.manifest(bad), "'../main1' is not a kernel's name"),
-        (cluster.manifest(undecided), "the manifest lacks 'release'"),
-        (cluster.manifest(unbound), "'all' is not a list of CPUs"),
-        (cluster.manifest(session(desired="dance")), "a session is launch, release, keep or stop, not 'dance'"),
+        ({"version": 1, "cluster": "x"}, "the manifest.generation is missing"),
+        (
+            cluster.manifest(cluster="../x"),
+            "the manifest.cluster is '../x', which does not match ^[a-z0-9][a-z0-9_.-]{0,62}$",
+        ),
+        (cluster.manifest(bad), f"{kernel}.name is '../main1', which does not match ^[a-z0-9][a-z0-9-]{{0,62}}$"),
+        (cluster.manifest(undecided), "the manifest.sessions[0].release is missing"),
+        (
+            cluster.manifest(unbound),
+            rf"{kernel}.resources.cpuset is 'all', which does not match ^\d+(-\d+)?(,\d+(-\d+)?)*$",
+        ),
+        (
+            cluster.manifest(session(desired="dance")),
+            "the manifest.sessions[0].desired is 'dance', not keep or launch or release or stop",
+        ),
+        (cluster.manifest(loud), "the manifest.sessions[0] has 'shout', which is not known"),
+        (cluster.manifest(log_max_bytes=True), "the manifest.log_max_bytes is True, not a whole number"),
     ):
         with pytest.raises(ModuleFailedError) as failed:
             cluster.converge_manifest(manifest)

@@ -14,8 +14,8 @@ from tests.modules.agent_code import ROOT
 from tests.modules.cluster_on_host import session
 
 AGENT_CODE = [
-    *sorted((ROOT / "plugins/module_utils").glob("*.py")),
-    *(ROOT / "library" / f"agent_{verb}.py" for verb in ("converge", "report")),
+    *sorted((ROOT / "plugins/module_utils").rglob("*.py")),
+    *sorted((ROOT / "library").glob("agent_*.py")),
 ]
 PLAY = """
 - hosts: all
@@ -23,16 +23,15 @@ PLAY = """
   tasks:
     - agent_converge:
         manifest: "{{ lookup('ansible.builtin.file', manifest_file) }}"
-        attributes: {resource_group: tried}
       register: converged
     - agent_report:
         cluster: "{{ cluster }}"
-        attributes: {resource_group: tried}
       register: reported
     - assert:
         that:
           - converged.changed == (not ansible_check_mode and expect_change)
-          - reported.report.attributes.resource_group == 'tried'
+          - reported.inventory == {'resource_group': 'tried', 'address': 'agent'}
+          - converged.inventory == reported.inventory
           - reported.report.kernels | map('combine', meanwhile) == converged.report.kernels | map('combine', meanwhile)
       vars:
         meanwhile: {use: null}  # a kernel goes on using its host
@@ -48,6 +47,7 @@ def _play(cluster, folder, sessions, *options, python=None, **variables):
         "ansible_python_interpreter": python or sys.executable,
         "cluster": cluster.name,
         "manifest_file": str(manifest_file),
+        "agent_attributes": {"resource_group": "tried", "address": "{{ inventory_hostname }}"},
     }
     return subprocess.run(
         [

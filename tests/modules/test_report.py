@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from muster.contract.report import report_from_agent
 from muster.core.model.numa import NumaNode
 from tests.modules.agent_code import agent_names, agent_report, engine_api, numa
 from tests.modules.cluster_on_host import IMAGE, ModuleFailedError
 
 
 def test_a_host_reports_what_it_has(cluster):
-    report = cluster.report(attributes={"resource_group": "here"})
+    report = cluster.report()
+    assert report_from_agent(report).docker.storage_driver == report["docker"]["storage_driver"]
     info = cluster.engine.info()
     assert report["version"] == 1
     assert report["cpu_count"] == info["NCPU"]
@@ -19,7 +21,6 @@ def test_a_host_reports_what_it_has(cluster):
     assert 0 < report["disk"]["free_bytes"] < report["disk"]["total_bytes"]
     assert report["docker"]["version"] == info["ServerVersion"]
     assert report["docker"]["cgroup_version"] in {"1", "2"}
-    assert report["attributes"] == {"resource_group": "here"}
     assert IMAGE in [tag for image in report["images"] for tag in image["tags"]]
     assert report["generation"] is None
     assert (report["kernels"], report["networks"]) == ([], [])

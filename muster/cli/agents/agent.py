@@ -40,7 +40,7 @@ def show(name: str, as_json: bool) -> None:
         (use,) = service.agents.named([name])
     if as_json:
         print_json(
-            {**AgentView.of(use).as_json(), "swarm": use.agent.report.get("swarm"), "images": _images(use.agent)}
+            {**AgentView.of(use).as_json(), "swarm": use.agent.report.swarm.model_dump(), "images": _images(use.agent)}
         )
         return
     for label, value in _facts(use).items():
@@ -82,17 +82,15 @@ def show(name: str, as_json: bool) -> None:
     print_table(
         ("IMAGE", "ID", "SIZE"),
         [
-            (tag, str(image["id"]).removeprefix("sha256:")[:12], format_bytes(int(image["size_bytes"])))
-            for image in use.agent.report.get("images", ())
-            for tag in image["tags"]
+            (tag, image.id.removeprefix("sha256:")[:12], format_bytes(image.size_bytes))
+            for image in use.agent.report.images
+            for tag in image.tags
         ],
     )
 
 
 def _facts(use: AgentUse) -> dict[str, object]:
     report = use.agent.report
-    swarm = report.get("swarm") or {}
-    engine = report.get("docker") or {}
     since = use.agent.unreachable_since
     return {
         "Agent": use.agent.id,
@@ -105,11 +103,11 @@ def _facts(use: AgentUse) -> dict[str, object]:
         "Since": f"{timestamp(since)} ({age(since)})" if since is not None else None,
         "Drained": use.agent.drain_reason,
         "Observed": f"{timestamp(use.agent.observed_at)} ({age(use.agent.observed_at)} ago)",
-        "Host": f"{report.get('hostname', '?')}, {report.get('os', '?')}",
-        "Docker": engine.get("version"),
-        "Runtime": report.get("runtime"),
-        "fGPU": use.agent.fgpu_obstacle or report.get("fgpu"),
-        "Swarm": f"{swarm['state']}{', manager' if swarm.get('manager') else ''}" if swarm else None,
+        "Host": f"{report.hostname or '?'}, {report.os or '?'}",
+        "Docker": report.docker.version,
+        "Runtime": report.runtime,
+        "fGPU": use.agent.fgpu_obstacle or report.fgpu,
+        "Swarm": f"{report.swarm.state}{', manager' if report.swarm.manager else ''}",
     }
 
 
@@ -122,7 +120,7 @@ def _or_dash(value: int | None) -> str:
 
 
 def _images(agent: Agent) -> list[dict[str, object]]:
-    return [dict(image) for image in agent.report.get("images", ())]
+    return [image.model_dump(mode="json") for image in agent.report.images]
 
 
 @agent_group.command("drain")

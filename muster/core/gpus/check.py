@@ -1,16 +1,16 @@
 """Check that containers keep to their GPU shares, by what the host's NVML says of their processes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from muster.core.model.agent_attributes import FgpuOverCap, agent_attributes
+from muster.contract.report import KernelGpuReport
+from muster.core.model.agent import Agent
+from muster.core.model.agent_attributes import FgpuOverCap
+from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Session
 
 # NVML counts what the driver needs for a process as well, of which the libraries charge a calibrated estimate.
 TOLERANCE_BYTES = 64 << 20
-
-Report = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,54 +21,47 @@ class GpuFinding:
     ends: bool = False
 
 
-def gpu_findings(session: Session, reports: Mapping[str, Report]) -> dict[str, GpuFinding | None]:
+def gpu_findings(session: Session, reports: Reports, agents: Iterable[Agent]) -> dict[str, GpuFinding | None]:
     """Return the findings by kernel id; None where all is well.
 
     `reports` are by agent id. Kernels that they do not cover are left out.
     """
-    entries = {
-        entry["kernel_id"]: (entry, reports[agent_id])
-        for agent_id in session.agents
-        if agent_id in reports
-        for entry in reports[agent_id]["kernels"]
-        if (entry["session_id"], entry["generation"]) == (session.id, session.generation)
-        and entry["state"] == "running"
-        and entry.get("gpus")
-    }
+    entries = reported_kernels(session, reports)
+    ending = {agent.id for agent in agents if agent.attributes.fgpu_over_cap is FgpuOverCap.END}
     found = {}
     for kernel in session.kernels:
-        if kernel.id in entries:
-            entry, report = entries[kernel.id]
-            finding = _other_gpus(kernel, entry["gpus"]) or _over_share(kernel, entry["gpus"], report)
-            if finding or all(gpu["used_bytes"] is not None for gpu in _capped(entry["gpus"])):
-                found[kernel.id] = finding
+        entry = entries.get(kernel.id)
+        if entry is None or entry.state != "running" or not entry.gpus:
+            continue
+        ends = kernel.allocation is not None and kernel.allocation.agent_id in ending
+        finding = _other_gpus(kernel, entry.gpus) or _over_share(kernel, entry.gpus, ends=ends)
+        if finding or all(gpu.used_bytes is not None for gpu in _capped(entry.gpus)):
+            found[kernel.id] = finding
     return found
 
 
-def _other_gpus(kernel: Kernel, gpus: list[Mapping[str, Any]]) -> GpuFinding | None:
+def _other_gpus(kernel: Kernel, gpus: Sequence[KernelGpuReport]) -> GpuFinding | None:
     """Return a finding where the container has other GPUs than its allocation.
 
     A container keeps the GPUs that it was made with, whatever is recorded of it.
     """
     promised = {share.uuid for share in kernel.allocation.gpus} if kernel.allocation else set()
-    held = {gpu["uuid"] for gpu in gpus}
+    held = {gpu.uuid for gpu in gpus}
     if held == promised:
         return None
     return GpuFinding(f"{kernel.name} holds {_named(held)}, but was promised {_named(promised)}")
 
 
-def _over_share(kernel: Kernel, gpus: list[Mapping[str, Any]], report: Report) -> GpuFinding | None:
+def _over_share(kernel: Kernel, gpus: Sequence[KernelGpuReport], *, ends: bool) -> GpuFinding | None:
     for gpu in _capped(gpus):
-        used, cap = gpu["used_bytes"], gpu["mem_bytes"]
-        if used is not None and used > cap + TOLERANCE_BYTES:
-            attributes, _ = agent_attributes(report["attributes"])
-            problem = f"{kernel.name} uses {_gib(used)} of GPU memory, its share is {_gib(cap)}"
-            return GpuFinding(problem, attributes.fgpu_over_cap is FgpuOverCap.END)
+        used, cap = gpu.used_bytes, gpu.mem_bytes
+        if used is not None and cap is not None and used > cap + TOLERANCE_BYTES:
+            return GpuFinding(f"{kernel.name} uses {_gib(used)} of GPU memory, its share is {_gib(cap)}", ends)
     return None
 
 
-def _capped(gpus: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [gpu for gpu in gpus if gpu["mem_bytes"] is not None]
+def _capped(gpus: Sequence[KernelGpuReport]) -> list[KernelGpuReport]:
+    return [gpu for gpu in gpus if gpu.mem_bytes is not None]
 
 
 def _named(uuids: set[str]) -> str:

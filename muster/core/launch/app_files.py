@@ -4,31 +4,35 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from muster.contract.manifest import AppEntry, FileEntry
 from muster.core.model.apps import app_token, apps_of
 from muster.core.model.session import Kernel, Session
 
 Render = Callable[[str, Mapping[str, Any]], str]
 
 
-def manifest_apps(session: Session, kernel: Kernel) -> list[dict[str, Any]]:
+def manifest_apps(session: Session, kernel: Kernel) -> tuple[AppEntry, ...]:
     """Main1's apps as its agent asks after them; no other kernel has any."""
     if kernel.rank != 0:
-        return []
-    return [
-        {"name": app.name, "port": app.port, "health": app.health or None, "starts": app.command is not None}
+        return ()
+    return tuple(
+        AppEntry(name=app.name, port=app.port, health=app.health or None, starts=app.command is not None)
         for app in apps_of(session.spec)
-    ]
+    )
 
 
-def app_files(session: Session, kernel: Kernel, private_key: str, runtime_path: str, render: Render) -> dict[str, Any]:
+def app_files(
+    session: Session, kernel: Kernel, private_key: str, runtime_path: str, render: Render
+) -> dict[str, FileEntry]:
     """Files of main1's key directory: `apps` starts them, `app-NAME` is a command, `app-NAME.token` its token."""
     started = [app for app in apps_of(session.spec) if app.command is not None and kernel.rank == 0]
     if not started:
         return {}
     words = [shlex.join([app.name, str(app.port)]) for app in started]
-    files = {"apps": {"content": render("apps", {"apps": words, "runtime_path": runtime_path}), "mode": "0444"}}
+    script = render("apps", {"apps": words, "runtime_path": runtime_path})
+    files = {"apps": FileEntry(content=script, mode="0444")}
     for app in started:
-        files[f"app-{app.name}"] = {"content": f"{app.command}\n", "mode": "0400"}
+        files[f"app-{app.name}"] = FileEntry(content=f"{app.command}\n", mode="0400")
         if app.token:
-            files[f"app-{app.name}.token"] = {"content": app_token(private_key, app.name), "mode": "0400"}
+            files[f"app-{app.name}.token"] = FileEntry(content=app_token(private_key, app.name), mode="0400")
     return files

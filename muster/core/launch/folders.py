@@ -1,35 +1,32 @@
 """What a manifest says of the folders that a session mounts (docs/agent-contract.md)."""
 
 from collections.abc import Callable
-from typing import Any
 
+from muster.contract.manifest import FolderEntry, MountEntry
 from muster.core.model.folders import Folder, MountedFolder
 from muster.core.model.session import Session
 
 
-def mounts(session: Session) -> list[dict[str, Any]]:
+def mounts(session: Session) -> tuple[MountEntry, ...]:
     """Plain directories as they were named, and folders with an owner by their places."""
     owned = {folder.target for folder in session.folders}
-    plain = [{**mount.model_dump(), "owned": False} for mount in session.spec.mounts if mount.target not in owned]
-    return [
-        *plain,
-        *(
-            {"folder": folder.path, "target": folder.target, "read_only": folder.read_only, "owned": True}
-            for folder in session.folders
-        ),
-    ]
+    plain = [mount for mount in session.spec.mounts if mount.target not in owned]
+    return (
+        *(MountEntry(folder=m.folder, target=m.target, read_only=m.read_only, owned=False) for m in plain),
+        *(MountEntry(folder=f.path, target=f.target, read_only=f.read_only, owned=True) for f in session.folders),
+    )
 
 
-def folders_to_make(session: Session, uid_of: Callable[[str], int]) -> list[dict[str, Any]]:
+def folders_to_make(session: Session, uid_of: Callable[[str], int]) -> tuple[FolderEntry, ...]:
     """Those that the session's agents make if they lack them."""
-    return [folder_to_make(folder, uid_of(folder.owner)) for folder in session.folders]
+    return tuple(folder_to_make(folder, uid_of(folder.owner)) for folder in session.folders)
 
 
-def folder_to_make(folder: Folder | MountedFolder, uid: int) -> dict[str, Any]:
-    return {"path": folder.path, "uid": uid, "number": folder.number, "quota_bytes": folder.quota_bytes}
+def folder_to_make(folder: Folder | MountedFolder, uid: int) -> FolderEntry:
+    return FolderEntry(path=folder.path, uid=uid, number=folder.number, quota_bytes=folder.quota_bytes)
 
 
-def groups(session: Session, uid_of: Callable[[str], int]) -> list[int]:
+def groups(session: Session, uid_of: Callable[[str], int]) -> tuple[int, ...]:
     """Groups that the kernels need to use folders of owners with other uids than theirs."""
     uid = uid_of(session.owner)
-    return sorted({folder.number for folder in session.folders if uid_of(folder.owner) != uid})
+    return tuple(sorted({folder.number for folder in session.folders if uid_of(folder.owner) != uid}))

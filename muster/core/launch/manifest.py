@@ -1,9 +1,22 @@
 """Everything that one agent should run: the writer's side of docs/agent-contract.md."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from muster.contract.manifest import (
+    FileEntry,
+    KnownSession,
+    LaunchedKernel,
+    LaunchedSession,
+    Manifest,
+    NamedKernel,
+    NetworkEntry,
+    OverlayEntry,
+    PublishEntry,
+    ResourcesEntry,
+    UserEntry,
+)
 from muster.core.gpus.access import gpu_access
 from muster.core.launch.app_files import app_files, manifest_apps
 from muster.core.launch.environment import environment
@@ -66,7 +79,7 @@ def manifest(
     render: Render,
     *,
     keeps_overlays: bool = False,
-) -> dict[str, Any]:
+) -> Manifest:
     """`sessions` are those placed on any agent; `keys` by session id for those to be launched now.
 
     `render(template, variables)` gives the text of one of muster/templates. With `keeps_overlays` the agent makes and
@@ -75,21 +88,20 @@ def manifest(
     present = [session for session in sessions if _desired(session, keys)]
     here = [session for session in present if agent.id in session.agents]
     cpusets = _cpusets(agent, here)
-    return {
-        "version": 1,
-        "cluster": policy.cluster,
-        "generation": generation,
-        "runtime_path": policy.runtime_path,
-        "sshd_port": policy.sshd_port,
-        "folders_root": policy.folders_root,
-        "start_timeout_s": policy.start_timeout_s,
-        "stop_grace_s": policy.stop_grace_s,
-        "log_max_bytes": policy.log_max_bytes,
-        "overlays": [_overlay(s, agent) for s in present if s.spans_agents and s.generation]
-        if keeps_overlays
-        else None,
-        "sessions": [_session(s, agent, keys, policy, render, cpusets) for s in here],
-    }
+    overlays = tuple(_overlay(session, agent) for session in present if session.spans_agents and session.generation)
+    return Manifest(
+        version=1,
+        cluster=policy.cluster,
+        generation=generation,
+        runtime_path=policy.runtime_path,
+        sshd_port=policy.sshd_port,
+        folders_root=policy.folders_root,
+        start_timeout_s=policy.start_timeout_s,
+        stop_grace_s=policy.stop_grace_s,
+        log_max_bytes=policy.log_max_bytes,
+        overlays=overlays if keeps_overlays else None,
+        sessions=tuple(_session(session, agent, keys, policy, render, cpusets) for session in here),
+    )
 
 
 def _cpusets(agent: Agent, sessions: Sequence[Session]) -> dict[str, str | None]:
@@ -108,24 +120,25 @@ def _kernels_on(agent: Agent, session: Session) -> list[Kernel]:
     return [kernel for kernel in session.kernels if kernel.allocation and kernel.allocation.agent_id == agent.id]
 
 
-def _desired(session: Session, keys: Mapping[str, KeyPair]) -> str:
-    """Empty for a session that has nothing on any agent yet."""
+def _desired(session: Session, keys: Mapping[str, KeyPair]) -> Literal["launch", "release", "keep", "stop"] | None:
+    """None for a session that has nothing on any agent yet."""
     if session.step is LaunchStep.STARTING:
         return "launch" if session.id in keys else "keep"
     if session.step is LaunchStep.RELEASING:
         return "release"
-    return {SessionState.RUNNING: "keep", SessionState.TERMINATING: "stop"}.get(session.state, "")
+    if session.state is SessionState.RUNNING:
+        return "keep"
+    return "stop" if session.state is SessionState.TERMINATING else None
 
 
-def _overlay(session: Session, keeper: Agent) -> dict[str, Any]:
-    attributes = keeper.report.get("attributes", {})
-    return {
-        "session_id": session.id,
-        "name": session.network,
-        "generation": session.generation,
-        "mtu": int(attributes["overlay_mtu"]) if attributes.get("overlay_mtu") else None,
-        "encrypted": bool(attributes.get("overlay_encrypted")),
-    }
+def _overlay(session: Session, keeper: Agent) -> OverlayEntry:
+    return OverlayEntry(
+        session_id=session.id,
+        name=session.network,
+        generation=session.generation,
+        mtu=keeper.connection.overlay_mtu or None,
+        encrypted=keeper.connection.overlay_encrypted,
+    )
 
 
 def _session(
@@ -135,23 +148,31 @@ def _session(
     policy: LaunchPolicy,
     render: Render,
     cpusets: Mapping[str, str | None],
-) -> dict[str, Any]:
+) -> LaunchedSession | KnownSession:
     kernels = _kernels_on(agent, session)
     desired = _desired(session, keys)
-    entry = {
-        "id": session.id,
-        "name": session.name,
-        "generation": session.generation,
-        "desired": desired,
-        "network": {"name": session.network, "driver": "overlay" if session.spans_agents else "bridge"},
-    }
+    network = NetworkEntry(name=session.network, driver="overlay" if session.spans_agents else "bridge")
     if desired != "launch":
-        named = [{"id": kernel.id, "name": kernel.name} for kernel in kernels]
-        return {**entry, "notice": session.notice, "kernels": named}
+        return KnownSession(
+            id=session.id,
+            name=session.name,
+            generation=session.generation,
+            desired=desired or "keep",
+            network=network,
+            notice=session.notice,
+            kernels=tuple(NamedKernel(id=kernel.id, name=kernel.name) for kernel in kernels),
+        )
     pair = keys[session.id]
-    launched = [_kernel(session, kernel, agent, pair, policy, render, cpusets[kernel.id]) for kernel in kernels]
-    made = folders_to_make(session, policy.uid_of)
-    return {**entry, "release": not session.spans_agents, "folders": made, "kernels": launched}
+    return LaunchedSession(
+        id=session.id,
+        name=session.name,
+        generation=session.generation,
+        desired="launch",
+        release=not session.spans_agents,
+        network=network,
+        folders=folders_to_make(session, policy.uid_of),
+        kernels=tuple(_kernel(session, k, agent, pair, policy, render, cpusets[k.id]) for k in kernels),
+    )
 
 
 def _kernel(
@@ -162,42 +183,43 @@ def _kernel(
     policy: LaunchPolicy,
     render: Render,
     cpus: str | None,
-) -> dict[str, Any]:
+) -> LaunchedKernel:
     uid = policy.uid_of(session.owner)
     gpus = gpu_access(agent, kernel)
-    host_ip = str(agent.report.get("attributes", {}).get("publish_address", "127.0.0.1"))
-    return {
-        "id": kernel.id,
-        "name": kernel.name,
-        "image": kernel.image,
-        "command": ["sh", "-c", kernel.command] if kernel.command else [],
-        "env": environment(session, kernel, policy.master_port),
-        "user": {"name": "work", "uid": uid, "gid": uid, "home": HOME},
-        "resources": {
-            "cpu_milli": kernel.slots.cpu,
-            "mem_bytes": kernel.slots.mem,
-            "shm_bytes": kernel.shm,
-            "pids": policy.pids,
-            "cpuset": cpus,
-        },
-        "apps": manifest_apps(session, kernel),
-        "gpus": [asdict(gpu) for gpu in gpus.gpus],
-        "gpu_access": gpus.access,
-        "mounts": mounts(session),
-        "groups": groups(session, policy.uid_of),
-        "publish": [{"container_port": policy.sshd_port, "host_ip": host_ip, "host_port": policy.ssh_port_range}]
-        if kernel.rank == 0
-        else [],
-        "files": {
+    host_ip = agent.connection.publish_address
+    sshd = PublishEntry(container_port=policy.sshd_port, host_ip=host_ip, host_port=policy.ssh_port_range)
+    return LaunchedKernel(
+        id=kernel.id,
+        name=kernel.name,
+        image=kernel.image,
+        command=("sh", "-c", kernel.command) if kernel.command else (),
+        env=environment(session, kernel, policy.master_port),
+        user=UserEntry(name="work", uid=uid, gid=uid, home=HOME),
+        resources=ResourcesEntry(
+            cpu_milli=kernel.slots.cpu,
+            mem_bytes=kernel.slots.mem,
+            shm_bytes=kernel.shm,
+            pids=policy.pids,
+            cpuset=cpus,
+        ),
+        apps=manifest_apps(session, kernel),
+        gpus=gpus.gpus,
+        gpu_access=gpus.access,
+        mounts=mounts(session),
+        groups=groups(session, policy.uid_of),
+        publish=(sshd,) if kernel.rank == 0 else (),
+        files={
             **_files(session, kernel, keys, policy, render),
             **app_files(session, kernel, keys.private, policy.runtime_path, render),
             **startup_files(session, kernel, keys.secrets),
-            **{name: {"content": content, "mode": "0444"} for name, content in gpus.files.items()},
+            **{name: FileEntry(content=content, mode="0444") for name, content in gpus.files.items()},
         },
-    }
+    )
 
 
-def _files(session: Session, kernel: Kernel, keys: KeyPair, policy: LaunchPolicy, render: Render) -> dict[str, Any]:
+def _files(
+    session: Session, kernel: Kernel, keys: KeyPair, policy: LaunchPolicy, render: Render
+) -> dict[str, FileEntry]:
     variables = {
         "session": session,
         "kernel": kernel,
@@ -206,9 +228,9 @@ def _files(session: Session, kernel: Kernel, keys: KeyPair, policy: LaunchPolicy
         "ssh_keys": session.spec.ssh_keys,
         "sshd_port": policy.sshd_port,
     }
-    files = {name: {"content": render(name, variables), "mode": mode} for name, mode in _TEMPLATES.items()}
-    files["id_ed25519"] = {"content": keys.private, "mode": "0600"}
-    files["id_ed25519.pub"] = {"content": keys.public + "\n", "mode": "0644"}
+    files = {name: FileEntry(content=render(name, variables), mode=mode) for name, mode in _TEMPLATES.items()}
+    files["id_ed25519"] = FileEntry(content=keys.private, mode="0600")
+    files["id_ed25519.pub"] = FileEntry(content=keys.public + "\n", mode="0644")
     if session.spec.script is not None and kernel.command == "/run/muster/job":
-        files["job"] = {"content": session.spec.script, "mode": "0755"}
+        files["job"] = FileEntry(content=session.spec.script, mode="0755")
     return files

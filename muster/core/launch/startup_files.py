@@ -2,29 +2,30 @@
 
 from collections.abc import Mapping
 
+from muster.contract.manifest import FileEntry
 from muster.core.model.session import Kernel, Session
 
-Files = dict[str, dict[str, str]]
+Files = dict[str, FileEntry]
 
 
 def startup_files(session: Session, kernel: Kernel, secrets: Mapping[str, str]) -> Files:
-    """By name, each with `content` and `mode`; `secrets` holds the values by name. Raises KeyError for one it lacks."""
+    """By name; `secrets` holds the values by name. Raises KeyError for one it lacks."""
     spec = session.spec
     files: Files = {}
     if spec.bootstrap is not None:
-        files["bootstrap"] = {"content": spec.bootstrap, "mode": "0755"}
+        files["bootstrap"] = FileEntry(content=spec.bootstrap, mode="0755")
     if spec.workdir is not None:
-        files["workdir"] = {"content": spec.workdir, "mode": "0444"}
+        files["workdir"] = FileEntry(content=spec.workdir, mode="0444")
     if spec.input is not None and runs_the_command(session, kernel):
-        files["stdin"] = {"content": spec.input, "mode": "0444"}
+        files["stdin"] = FileEntry(content=spec.input, mode="0444")
     for secret in spec.secrets:
-        files[f"secrets/{secret.name}"] = {"content": secrets[secret.name], "mode": "0400"}
+        files[f"secrets/{secret.name}"] = FileEntry(content=secrets[secret.name], mode="0400")
     exported = [f"{secret.env} {secret.name}\n" for secret in spec.secrets if secret.env is not None]
     linked = [f"{secret.name} {secret.path}\n" for secret in spec.secrets if secret.path is not None]
     if exported:
-        files["secret_env"] = {"content": "".join(exported), "mode": "0400"}
+        files["secret_env"] = FileEntry(content="".join(exported), mode="0400")
     if linked:
-        files["secret_links"] = {"content": "".join(linked), "mode": "0400"}
+        files["secret_links"] = FileEntry(content="".join(linked), mode="0400")
     return files
 
 

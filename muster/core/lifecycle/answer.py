@@ -4,22 +4,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from muster.contract.folders import FolderState
+from muster.contract.outcome import Outcome
+from muster.contract.report import Report
+
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
     """An agent's report and outcomes, or a problem: one line that says why there are none.
 
     `visit` is the number of the queue's visit, None outside the queue. `outcomes` holds, by session id, what the agent
-    made of each session of its manifest, with that session's `last_words`. `folders` holds an entry for each folder
-    that it was to make, measure or remove. An agent that was `reached` and has a problem refused: its module failed as
-    a whole.
+    made of each session of its manifest. `folders` holds the state of each folder that it was to make, measure or
+    remove. `inventory` is not the agent's word but that of the control node's inventory. An agent that was `reached`
+    and has a problem refused as a whole, or said what docs/agent-contract.md does not allow.
     """
 
     agent_id: str
     visit: int | None = None
-    report: Mapping[str, Any] | None = None
-    outcomes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    folders: Sequence[Mapping[str, Any]] = ()
+    report: Report | None = None
+    inventory: Mapping[str, Any] = field(default_factory=dict)
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    folders: Sequence[FolderState] = ()
     problem: str = ""
     reached: bool = True
 

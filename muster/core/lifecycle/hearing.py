@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from muster.contract.outcome import Outcome
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
-from muster.core.lifecycle.launch_usage import samples_in
+from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.transitions import Event
@@ -20,11 +20,11 @@ _PAUSE_AFTER_FAILURE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class KernelLog:
-    """The output of an ended kernel, gzipped and in base64."""
+    """The output of an ended kernel, gzipped."""
 
     session_id: str
     kernel_name: str
-    log_gz_b64: str
+    gz: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,11 @@ def _hear_answers(
     if not answers:
         return Heard(ledger)
     reports = {answer.agent_id: answer.report for answer in answers if answer.report is not None}
-    reporting = tuple(agent_from_report(agent_id, report, snapshot.now) for agent_id, report in reports.items())
+    reporting = tuple(
+        agent_from_report(answer.agent_id, answer.report, answer.inventory, snapshot.now)
+        for answer in answers
+        if answer.report is not None
+    )
     usage = _usage(snapshot, ledger, answers, rules, gone)
     ledger = replace(
         ledger,
@@ -103,7 +107,7 @@ def _hear_answers(
 def _logs(answers: Iterable[AgentAnswer]) -> Iterator[KernelLog]:
     for answer in answers:
         for session_id, outcome in answer.outcomes.items():
-            yield from (KernelLog(session_id, w["name"], w["log_gz_b64"]) for w in outcome["last_words"])
+            yield from (KernelLog(session_id, words.name, words.log_gz) for words in outcome.last_words)
 
 
 def _usage(
@@ -112,27 +116,27 @@ def _usage(
     """Return, by kernel id, the usage that is new: of last words, and then of reports."""
     sessions = {session.id: session for session in (*gone, *snapshot.sessions)}
     words = [
-        (sessions[session_id], word)
+        Sample(sessions[session_id], word.kernel_id, word.use, is_last=True)
         for answer in answers
         for session_id, outcome in answer.outcomes.items()
-        for word in outcome["last_words"]
-        if word.get("use") is not None and session_id in sessions and sessions[session_id].started_at is not None
+        for word in outcome.last_words
+        if word.use is not None and session_id in sessions and sessions[session_id].started_at is not None
     ]
-    samples = samples_in((answer.report for answer in answers if answer.report is not None), snapshot)
-    last = ledger.usage.changed_by(words, snapshot.now, rules.idle_rules, is_last=True)
+    samples = samples_in({a.agent_id: a.report for a in answers if a.report is not None}, snapshot)
+    last = ledger.usage.changed_by(words, snapshot.now, rules.idle_rules)
     usage = ledger.usage.with_changed(last)
-    return last | usage.changed_by(samples, snapshot.now, rules.idle_rules, is_last=False)
+    return last | usage.changed_by(samples, snapshot.now, rules.idle_rules)
 
 
 def _outcomes(
     snapshot: Snapshot, ledger: Ledger, answers: Iterable[AgentAnswer]
-) -> Iterator[tuple[tuple[str, str], str, Mapping[str, Any]]]:
+) -> Iterator[tuple[tuple[str, str], str, Outcome]]:
     """Yield the agents' outcomes of the steps in their visit's manifests."""
     for answer in answers:
         visit = ledger.visits.find(answer.visit)
         steps = visit.steps if visit is not None else {}
         for session_id, outcome in answer.outcomes.items():
-            if session_id in steps and outcome["outcome"] != "kept":
+            if session_id in steps and outcome.outcome != "kept":
                 yield (session_id, steps[session_id]), answer.agent_id, outcome
         if answer.report is None and answer.reached:
             for session_id in _launched_on(answer.agent_id, snapshot, ledger):
@@ -147,10 +151,9 @@ def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[
             yield session_id
 
 
-def _refused(answer: AgentAnswer) -> Mapping[str, Any]:
+def _refused(answer: AgentAnswer) -> Outcome:
     """Return the outcome of each launch on an agent whose module failed as a whole."""
-    error = f"agent {answer.agent_id}: {answer.problem}"
-    return {"outcome": "failed", "error": error, "permanent": False, "last_words": ()}
+    return Outcome("failed", f"agent {answer.agent_id}: {answer.problem}")
 
 
 def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver, rules: TurnRules) -> Heard:

@@ -3,12 +3,13 @@
 The store holds the same, so that the next worker of the queue goes on from there.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from muster.contract.report import UseSample
 from muster.core.lifecycle.idle import IdleRules, ends, judged
 from muster.core.lifecycle.transitions import Event
+from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUsage, first_usage, next_usage
@@ -16,6 +17,16 @@ from muster.core.usage.kernel import KernelUsage, first_usage, next_usage
 IdleRulesOf = Callable[[str], IdleRules]
 """The rules of a resource group."""
 _Launch = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Counters of a session's kernel; with `is_last` it has ended."""
+
+    session: Session
+    kernel_id: str
+    use: UseSample
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +54,12 @@ class LaunchUsage:
         kernels = {kernel.id for session in snapshot.placed for kernel in session.kernels}
         return LaunchUsage({key: use for key, use in self.by_kernel.items() if key in kernels}, self.read & launches)
 
-    def changed_by(
-        self, samples: Iterable[tuple[Session, Mapping[str, Any]]], now: float, rules_of: IdleRulesOf, *, is_last: bool
-    ) -> dict[str, KernelUsage]:
-        """Return, by kernel id, the usage that is new with these kernels of a report or of last words.
-
-        With `is_last` all of them have ended; otherwise those that do not run.
-        """
+    def changed_by(self, samples: Iterable[Sample], now: float, rules_of: IdleRulesOf) -> dict[str, KernelUsage]:
+        """Return, by kernel id, the usage that is new with these samples."""
         changed: dict[str, KernelUsage] = {}
-        for session, entry in samples:
-            last = is_last or entry["state"] != "running"
-            before = changed.get(entry["kernel_id"], self.by_kernel.get(entry["kernel_id"]))
-            use = _next(before, session, entry, now, rules_of, is_last=last)
+        for sample in samples:
+            before = changed.get(sample.kernel_id, self.by_kernel.get(sample.kernel_id))
+            use = _next(before, sample, now, rules_of)
             if use is not None:
                 changed[use.kernel_id] = use
         return changed
@@ -79,35 +84,32 @@ class LaunchUsage:
         return {key: use for key, use in usage.items() if use is not None and use.generation == session.generation}
 
 
-def samples_in(reports: Iterable[Mapping[str, Any]], snapshot: Snapshot) -> list[tuple[Session, Mapping[str, Any]]]:
-    """Return the kernels whose usage is in the reports, each with its session that runs or ends."""
+def samples_in(reports: Reports, snapshot: Snapshot) -> list[Sample]:
+    """Return the usage samples in the reports, by agent id, of sessions that run or end."""
     return [
-        (session, entry)
-        for report in reports
-        for entry in report.get("kernels", ())
-        if entry.get("use") is not None
-        and (session := snapshot.on_agents.get(entry["session_id"])) is not None
-        and session.started_at is not None
-        and entry["generation"] == session.generation
+        Sample(session, entry.kernel_id, entry.use, is_last=entry.state != "running")
+        for session in _on(reports, snapshot)
+        if session.started_at is not None
+        for entry in reported_kernels(session, reports).values()
+        if entry.use is not None
     ]
 
 
-def _next(
-    before: KernelUsage | None,
-    session: Session,
-    entry: Mapping[str, Any],
-    now: float,
-    rules_of: IdleRulesOf,
-    *,
-    is_last: bool,
-) -> KernelUsage | None:
+def _on(reports: Reports, snapshot: Snapshot) -> Iterator[Session]:
+    """Yield the sessions that these reports could speak of."""
+    named = {entry.session_id for report in reports.values() for entry in report.kernels}
+    return (session for session_id in named if (session := snapshot.on_agents.get(session_id)) is not None)
+
+
+def _next(before: KernelUsage | None, sample: Sample, now: float, rules_of: IdleRulesOf) -> KernelUsage | None:
     """Return the kernel's usage after another sample of it; None where nothing is new."""
-    kernel = next((kernel for kernel in session.kernels if kernel.id == entry["kernel_id"]), None)
+    session = sample.session
+    kernel = next((kernel for kernel in session.kernels if kernel.id == sample.kernel_id), None)
     if kernel is None or session.started_at is None:
         return None
     if before is None or before.generation != session.generation:
-        return first_usage(kernel.id, session.generation, session.id, session.started_at, entry["use"], now)
-    use = next_usage(before, entry["use"], now, is_last=is_last)
+        return first_usage(kernel.id, session.generation, session.id, session.started_at, sample.use, now)
+    use = next_usage(before, sample.use, now, is_last=sample.is_last)
     found = judged(before, use, kernel, rules_of(session.spec.resource_group))
     return None if found == before else found
 

@@ -5,8 +5,8 @@ Everything that must outlive the worker is in the store: one that begins with an
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from muster.contract.outcome import Outcome
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf, LaunchUsage
 from muster.core.lifecycle.open_visits import OpenVisits, step_of
@@ -63,14 +63,14 @@ class Ledger:
     def observing_all(self) -> "Ledger":
         """Return the ledger with all agents to be observed, and with what has failed or resisted to be retried."""
         outcomes = {
-            key: {agent_id: outcome for agent_id, outcome in of_step.items() if outcome["outcome"] != "failed"}
+            key: {agent_id: outcome for agent_id, outcome in of_step.items() if outcome.outcome != "failed"}
             for key, of_step in self.outcomes.items()
         }
         return replace(self, to_observe_all=True, outcomes=outcomes, leftovers_tried={})
 
-    def with_outcomes(self, new: Iterable[tuple[tuple[str, str], str, Mapping[str, Any]]]) -> "Ledger":
+    def with_outcomes(self, new: Iterable[tuple[tuple[str, str], str, Outcome]]) -> "Ledger":
         """Return the ledger with agents' outcomes of steps: each as (session id, step), agent id and outcome."""
-        changed: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+        changed: dict[tuple[str, str], dict[str, Outcome]] = {}
         for key, agent_id, outcome in new:
             changed.setdefault(key, dict(self.outcomes.get(key, {})))[agent_id] = outcome
         return replace(self, outcomes={**self.outcomes, **changed}) if changed else self

@@ -9,6 +9,7 @@ from typing import Any
 
 from muster.core.gpus.check import GpuFinding, gpu_findings
 from muster.core.lifecycle.transitions import Event, all_run, all_started, changed_facts, transition
+from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.duration import format_duration
@@ -16,17 +17,15 @@ from muster.core.values.duration import format_duration
 _FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at")
 _S = SessionState
 
-Report = Mapping[str, Any]
 
-
-def observe(snapshot: Snapshot, reports: Mapping[str, Report]) -> list[Event]:
+def observe(snapshot: Snapshot, reports: Reports) -> list[Event]:
     """What these reports, by agent id, mean for the sessions that run; and which sessions' time is up."""
     events = []
     for session in snapshot.placed:
         if session.state is not _S.RUNNING:
             continue
         reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
-        findings = gpu_findings(session, reports)
+        findings = gpu_findings(session, reports, snapshot.agents)
         seen = _with_gpu_problems(session, seen_kernels(session, reports), findings)
         event = _ended(session, reported, seen, findings, snapshot.now)
         if event is None and (changes := changed_facts(session.kernels, seen)):
@@ -38,15 +37,10 @@ def observe(snapshot: Snapshot, reports: Mapping[str, Report]) -> list[Event]:
     return events
 
 
-def adopt(session: Session, reports: Mapping[str, Report], now: float) -> Event | None:
+def adopt(session: Session, reports: Reports, now: float) -> Event | None:
     """A launch whose end nobody recorded: it needs no repetition when all of its kernels are there."""
-    entries = [
-        entry
-        for agent_id in session.agents
-        for entry in reports[agent_id]["kernels"]
-        if entry["session_id"] == session.id and entry["generation"] == session.generation
-    ]
-    lived = {entry["kernel_id"]: entry["released"] for entry in entries if entry["state"] in {"running", "exited"}}
+    entries = reported_kernels(session, reports)
+    lived = {key: entry.released for key, entry in entries.items() if entry.state in {"running", "exited"}}
     if any(kernel.id not in lived for kernel in session.kernels):
         return None
     if all(lived.values()):
@@ -54,14 +48,11 @@ def adopt(session: Session, reports: Mapping[str, Report], now: float) -> Event 
     return all_started(session, now)
 
 
-def seen_kernels(session: Session, reports: Mapping[str, Report]) -> dict[str, dict[str, Any]]:
+def seen_kernels(session: Session, reports: Reports) -> dict[str, dict[str, Any]]:
     """The facts of this session's present launch in the reports, by kernel id."""
     return {
-        entry["kernel_id"]: {**{name: entry[name] for name in _FACTS}, "container_state": entry["state"]}
-        for agent_id in session.agents
-        if agent_id in reports
-        for entry in reports[agent_id]["kernels"]
-        if entry["session_id"] == session.id and entry["generation"] == session.generation
+        kernel_id: {**{name: getattr(entry, name) for name in _FACTS}, "container_state": entry.state}
+        for kernel_id, entry in reported_kernels(session, reports).items()
     }
 
 

@@ -69,31 +69,31 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
     found = {
-        kernel["container_id"]
-        for kernel in agent.report.get("kernels", ())
-        if not _is_expected(snapshot.on_agents.get(kernel["session_id"]), agent, kernel["generation"])
+        kernel.container_id
+        for kernel in agent.report.kernels
+        if not _is_expected(snapshot.on_agents.get(kernel.session_id), agent, kernel.generation)
     }
     found |= undelivered(agent, snapshot)
-    for network in agent.report.get("networks", ()):
-        session = snapshot.on_agents.get(network["session_id"])
-        if network["driver"] == "overlay":
-            unaccounted = keeps and (session is None or session.network != network["name"])
+    for network in agent.report.networks:
+        session = snapshot.on_agents.get(network.session_id)
+        if network.driver == "overlay":
+            unaccounted = keeps and (session is None or session.network != network.name)
         else:
             unaccounted = session is None or agent.id not in session.agents
         if unaccounted:
-            found.add(network["name"])
+            found.add(network.name)
     return frozenset(found)
 
 
 def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return the notices that the agent's running kernels lack, each with its kernel and its session's text."""
     found = set()
-    for kernel in agent.report.get("kernels", ()):
-        session = snapshot.on_agents.get(kernel["session_id"])
-        if session is None or session.state is not SessionState.RUNNING or kernel["state"] != "running":
+    for kernel in agent.report.kernels:
+        session = snapshot.on_agents.get(kernel.session_id)
+        if session is None or session.state is not SessionState.RUNNING or kernel.state != "running":
             continue
-        if kernel["generation"] == session.generation and kernel.get("notice") != session.notice:
-            found.add(f"notice of {kernel['kernel_id']}: {session.notice}")
+        if kernel.generation == session.generation and kernel.notice != session.notice:
+            found.add(f"notice of {kernel.kernel_id}: {session.notice}")
     return frozenset(found)
 
 

@@ -5,8 +5,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from muster.core.model.agent_attributes import FgpuChoice, agent_attributes
-from muster.core.model.gpu_providers import PROVIDERS, is_instance
+from muster.contract.report import Report
+from muster.core.model.agent_attributes import AgentAttributes, FgpuChoice
+from muster.core.model.agent_connection import AgentConnection
+from muster.core.model.agent_inventory import agent_inventory
+from muster.core.model.gpu_providers import PROVIDERS
 from muster.core.model.numa import NumaNode
 from muster.core.values.architecture import labels_of
 from muster.core.values.slots import Slots
@@ -55,6 +58,8 @@ class Agent:
     `labels`, `rack` and `zone` are what the site says of it, for sessions that ask for agents of a kind or for agents
     near to each other; `rack` and `zone` are empty where it does not say. `fgpu_choice` says on which of its GPUs a
     share lies; `fgpu_obstacle`, why they are not cut although the site wants it, is empty where all is well.
+    `inventory` is what the site's inventory says of it, as given; `attributes` and `connection` are what of that is
+    right. Its `report` is its own word, and has no part in them.
     """
 
     id: str
@@ -62,7 +67,10 @@ class Agent:
     capacity: Slots
     gpus: tuple[Gpu, ...] = ()
     state: AgentState = AgentState.ALIVE
-    report: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    report: Report = field(default=Report(), compare=False)
+    inventory: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    attributes: AgentAttributes = field(default=AgentAttributes(), compare=False)
+    connection: AgentConnection = field(default=AgentConnection(), compare=False)
     observed_at: float = 0.0
     problem: str = ""
     unreachable_since: float | None = None
@@ -77,7 +85,7 @@ class Agent:
     @property
     def choosable_labels(self) -> Mapping[str, str]:
         """By which sessions may choose it: the site's labels, and its architecture."""
-        return {**labels_of(self.report.get("architecture")), **self.labels}
+        return {**labels_of(self.report.architecture), **self.labels}
 
     @property
     def takes_sessions(self) -> bool:
@@ -86,27 +94,21 @@ class Agent:
     @property
     def most_cpu_of_a_kernel(self) -> int:
         """In milli-cores: however far its cores are overcommitted, one container has no more than all of them."""
-        return int(self.report.get("cpu_count", 0)) * UNIT
+        return self.report.cpu_count * UNIT
 
     @property
     def on_overlay(self) -> bool:
         """Whether overlay networks reach it."""
-        return self._swarm.get("state") == "active"
+        return self.report.swarm.state == "active"
 
     @property
     def manages_overlays(self) -> bool:
-        return self.on_overlay and bool(self._swarm.get("manager"))
+        return self.on_overlay and self.report.swarm.manager
 
     @property
     def images(self) -> frozenset[str]:
         """Tags and ids of the images that it holds."""
-        images = self.report.get("images", ())
-        return frozenset(name for image in images for name in (image["id"], *image["tags"]))
-
-    @property
-    def _swarm(self) -> Mapping[str, Any]:
-        swarm: Mapping[str, Any] = self.report.get("swarm") or {}
-        return swarm
+        return frozenset(name for image in self.report.images for name in (image.id, *image.tags))
 
     def unanswered(self, problem: str, now: float, lost_after_s: float) -> "Agent":
         """The agent after it gave no answer: UNREACHABLE, and LOST once that has lasted for `lost_after_s`."""
@@ -115,46 +117,50 @@ class Agent:
         return replace(self, state=state, problem=problem, unreachable_since=since)
 
 
-def agent_from_report(agent_id: str, report: Mapping[str, Any], now: float) -> Agent:
+def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
     """The agent that a report describes; what the inventory reserves for the system is taken off its capacity.
 
     What is wrong in the inventory is its `problem`: it gets no new sessions, those that it has go on.
     """
-    attributes, errors = agent_attributes(report["attributes"])
+    entry = agent_inventory(inventory)
+    attributes = entry.attributes
     provider = PROVIDERS[attributes.fgpu_provider]
     gpus = tuple(
         Gpu(
-            uuid=gpu["uuid"],
-            index=gpu["index"],
-            model=gpu["model"],
-            mem=gpu["mem_bytes"],
-            units=attributes.units_of(gpu["model"]) if provider.cuts(report, gpu) else 0,
-            numa_node=gpu.get("numa_node"),
-            exclusive=is_instance(gpu),
-            parent_uuid=gpu.get("parent_uuid"),
-            mig_profile=gpu.get("mig_profile"),
-            fraction=gpu.get("fraction") or UNIT,
+            uuid=gpu.uuid,
+            index=gpu.index,
+            model=gpu.model,
+            mem=gpu.mem_bytes,
+            units=attributes.units_of(gpu.model) if provider.cuts(report, gpu) else 0,
+            numa_node=gpu.numa_node,
+            exclusive=gpu.is_instance,
+            parent_uuid=gpu.parent_uuid,
+            mig_profile=gpu.mig_profile,
+            fraction=gpu.fraction or UNIT,
         )
-        for gpu in report["gpus"]
+        for gpu in report.gpus
     )
-    asks_units = any(attributes.units_of(gpu["model"]) for gpu in report["gpus"])
+    asks_units = any(attributes.units_of(gpu.model) for gpu in report.gpus)
     return Agent(
         id=agent_id,
         resource_group=attributes.resource_group,
         capacity=Slots(
-            cpu=max(0, report["cpu_count"] * attributes.cpu_overcommit - attributes.reserved_cpu),
-            mem=max(0, report["mem_bytes"] - attributes.reserved_mem),
+            cpu=max(0, report.cpu_count * attributes.cpu_overcommit - attributes.reserved_cpu),
+            mem=max(0, report.mem_bytes - attributes.reserved_mem),
             gpu=sum(not gpu.exclusive for gpu in gpus),
             fgpu=sum(gpu.capacity for gpu in gpus if gpu.units),
         ),
         gpus=gpus,
         report=report,
+        inventory=inventory,
+        attributes=attributes,
+        connection=entry.connection,
         observed_at=now,
-        problem=f"inventory: {', and '.join(map(str, errors))}" if errors else "",
+        problem=f"inventory: {', and '.join(map(str, entry.errors))}" if entry.errors else "",
         labels=attributes.labels,
         rack=attributes.rack,
         zone=attributes.zone,
-        numa=tuple(NumaNode(n["node"], n["cpus"] or "", n["mem_bytes"] or 0) for n in report.get("numa", ())),
+        numa=tuple(NumaNode(node.node, node.cpus, node.mem_bytes) for node in report.numa),
         fgpu_choice=attributes.fgpu_choice,
         fgpu_obstacle=provider.obstacle(report) if asks_units else "",
     )

@@ -1,19 +1,18 @@
-"""What the inventory says of an agent, as its report hands it back."""
+"""What the inventory says of an agent to the scheduler."""
 
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from muster.core.model.gpu_model import is_of_model
 from muster.core.spec.base import SpecModel
-from muster.core.spec.errors import validated
 from muster.core.spec.scheduling import LABEL_PATTERN
 from muster.core.spec.values import Bytes, Milli, invalid
-from muster.core.values.errors import FieldError, SpecError
+from muster.core.values.errors import FieldError
 from muster.core.values.slots import parse_milli
 
 DEFAULT = "default"
@@ -167,14 +166,3 @@ class AgentAttributes(SpecModel):
         """Into how many units a GPU of this model is cut; of several entries that name it, the most precise counts."""
         named = [name for name in self.units_per_gpu if name != DEFAULT and is_of_model(model, name)]
         return self.units_per_gpu.get(max(named, key=len, default=DEFAULT), 0)
-
-
-def agent_attributes(given: Mapping[str, Any]) -> tuple[AgentAttributes, tuple[FieldError, ...]]:
-    """What is right of the given, and what is wrong. A value of None is none."""
-    stated = {name: value for name, value in given.items() if value is not None}
-    try:
-        return validated(AgentAttributes, stated), ()
-    except SpecError as error:
-        wrong = {item.field.partition(".")[0] for item in error.errors}
-        right = {name: value for name, value in stated.items() if name not in wrong}
-        return validated(AgentAttributes, right), error.errors

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from muster.contract.report import Report, UseSample
 from muster.core.model.agent import UNIT, Agent, Gpu
 from muster.core.model.room import Room
 from muster.core.model.session import Kernel
@@ -15,6 +15,7 @@ SAMPLE_S = 60
 # Closer together, what was used between two reports says little; further apart, it says too little of when.
 _LEAST_ELAPSED_S = 10.0
 _MOST_ELAPSED_S = 600.0
+_UNKNOWN = UseSample(at=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,11 @@ class Counted:
     kernels: Mapping[tuple[str, int], tuple[float, float]]
 
 
-def counted(report: Mapping[str, Any], now: float) -> Counted:
+def counted(report: Report, now: float) -> Counted:
     kernels = {
-        (entry["kernel_id"], entry["generation"]): (float(entry["use"]["at"]), float(entry["use"]["cpu_seconds"]))
-        for entry in report.get("kernels", ())
-        if (entry.get("use") or {}).get("cpu_seconds") is not None
+        (entry.kernel_id, entry.generation): (entry.use.at, entry.use.cpu_seconds)
+        for entry in report.kernels
+        if entry.use is not None and entry.use.cpu_seconds is not None
     }
     return Counted(now, kernels)
 
@@ -61,21 +62,19 @@ def is_due(last: float | None, now: float) -> bool:
 def sample(agent: Agent, kernels: Iterable[Kernel], before: Counted | None) -> AgentSample:
     """`kernels` are those that are placed on it, `before` is of its sample before this one."""
     room = Room.of(agent).without(kernels)
-    running = [entry for entry in agent.report.get("kernels", ()) if entry["state"] == "running"]
-    uses = [entry.get("use") or {} for entry in running]
-    on_gpus = [entry.get("use") or {} for entry in running if entry.get("gpus")]
+    running = [entry for entry in agent.report.kernels if entry.state == "running"]
+    uses = [entry.use or _UNKNOWN for entry in running]
+    on_gpus = [entry.use or _UNKNOWN for entry in running if entry.gpus]
     parts = [(gpu, (gpu.capacity - free) / gpu.capacity) for gpu, free in zip(agent.gpus, room.gpu_free, strict=True)]
-    busy = _known_sum(use.get("gpu_percent") for use in on_gpus)
-    held = [gpu.get("mem_used_bytes") for gpu in agent.report.get("gpus", ())]
+    busy = _known_sum(use.gpu_percent for use in on_gpus)
+    held = [gpu.mem_used_bytes for gpu in agent.report.gpus]
     return AgentSample(
         agent.id,
         agent.resource_group,
         agent.observed_at,
         {
             "cpu": Amount(agent.capacity.cpu, agent.capacity.cpu - room.cpu, _cpu_used(agent, before)),
-            "mem": Amount(
-                agent.capacity.mem, agent.capacity.mem - room.mem, _known_sum(use.get("mem_bytes") for use in uses)
-            ),
+            "mem": Amount(agent.capacity.mem, agent.capacity.mem - room.mem, _known_sum(use.mem_bytes for use in uses)),
             "gpu": Amount(
                 sum(_devices(gpu) for gpu in agent.gpus),
                 sum(_devices(gpu) * part for gpu, part in parts),
@@ -96,7 +95,7 @@ def _devices(gpu: Gpu) -> int:
 def _cpu_used(agent: Agent, before: Counted | None) -> float | None:
     """In thousandths of a core, on average since `before`."""
     now = counted(agent.report, agent.observed_at)
-    running = [entry for entry in agent.report.get("kernels", ()) if entry["state"] == "running"]
+    running = [entry for entry in agent.report.kernels if entry.state == "running"]
     if not running:
         return 0.0
     elapsed = 0.0 if before is None else now.at - before.at

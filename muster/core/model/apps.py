@@ -9,8 +9,8 @@ import hmac
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
+from muster.contract.report import AppReport
 from muster.core.model.session import Session, SessionState
 from muster.core.spec.apps import AppSpec, PublishedPort, served
 from muster.core.spec.session_spec import SessionSpec
@@ -170,18 +170,18 @@ def app_token(private_key: str, app_name: str) -> str:
     return hmac.new(private_key.encode(), f"app {app_name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LENGTH]
 
 
-def app_views(session: Session, facts: Mapping[str, Mapping[str, Any]], now: float) -> list[AppView]:
+def app_views(session: Session, facts: Mapping[str, AppReport], now: float) -> list[AppView]:
     """Return how each app fares by the newest report of main1's apps, by name."""
     return [_view(session, app, facts.get(app.name), now) for app in apps_of(session.spec)]
 
 
-def _view(session: Session, app: App, facts: Mapping[str, Any] | None, now: float) -> AppView:
+def _view(session: Session, app: App, facts: AppReport | None, now: float) -> AppView:
     if session.state is not SessionState.RUNNING:
         return AppView(app, None)
-    if facts is not None and facts["healthy"]:
+    if facts is not None and facts.healthy:
         return AppView(app, AppState.HEALTHY)
-    code = facts["exit_code"] if facts is not None else None
-    problem = str(facts["problem"]) if facts is not None else ""
+    code = facts.exit_code if facts is not None else None
+    problem = facts.problem if facts is not None else ""
     if code in _NO_PROGRAM:
         return AppView(app, AppState.MISSING, problem or "the image lacks its program")
     if code is not None:

@@ -5,8 +5,9 @@ All take plain facts of a report and give plain values; `muster/core/gpus/access
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
+from muster.contract.report import GpuReport, Report
 from muster.core.model.agent_attributes import AgentAttributes, FgpuCompute, FgpuProvider
 
 FGPU_TREE = "/opt/muster/fgpu"
@@ -19,8 +20,6 @@ _REAL_LIBRARIES = tuple(f"{DRIVER_TREE}/{name}" for name in _DRIVER_LIBRARIES)
 # The driver maps memory in pages of this size: a finer cap could not be used up.
 _PAGE_BYTES = 2 << 20
 _WHOLE_MILLI = 1000
-
-Report = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Provider(Protocol):
     def obstacle(self, report: Report) -> str:
         """Return why GPUs of this host are not cut although the site wants it; empty where all is well."""
 
-    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:
+    def cuts(self, report: Report, gpu: GpuReport) -> bool:
         """Return whether kernels may have fGPU of this GPU of the report."""
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
@@ -92,17 +91,13 @@ def quantise(mem_bytes: int, amount: int, capacity: int) -> tuple[int, int]:
     return cap - cap % _PAGE_BYTES, max(1, _WHOLE_MILLI * amount // capacity)
 
 
-def is_instance(gpu: Mapping[str, Any]) -> bool:
-    return bool(gpu.get("parent_uuid"))
-
-
 class Shim:
     """A means by libraries before the driver's, which cap memory and take turns computing."""
 
     def obstacle(self, report: Report) -> str:
-        if not report.get("fgpu"):
+        if not report.fgpu:
             return "the libraries that cap GPUs are not there; run playbooks/site.yml --tags fgpu"
-        inside = sorted({gpu["parent_uuid"] for gpu in report["gpus"] if is_instance(gpu)})
+        inside = sorted({gpu.parent_uuid for gpu in report.gpus if gpu.parent_uuid})
         if inside:
             return (
                 f"{' and '.join(inside)} in MIG mode has instances only; set fgpu_provider: mig,"
@@ -110,8 +105,8 @@ class Shim:
             )
         return ""
 
-    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:
-        return bool(report.get("fgpu")) and not is_instance(gpu)
+    def cuts(self, report: Report, gpu: GpuReport) -> bool:
+        return bool(report.fgpu) and not gpu.is_instance
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
         return capped(shared, attributes, attributes.fgpu_compute)
@@ -123,7 +118,7 @@ class Mps:
     def obstacle(self, report: Report) -> str:
         return SHIM.obstacle(report)
 
-    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:
+    def cuts(self, report: Report, gpu: GpuReport) -> bool:
         return SHIM.cuts(report, gpu)
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
@@ -147,16 +142,16 @@ class Mig:
     """The means by instances that the card makes of itself: a device each, which needs nothing else."""
 
     def obstacle(self, report: Report) -> str:
-        instances = [gpu for gpu in report["gpus"] if is_instance(gpu)]
+        instances = [gpu for gpu in report.gpus if gpu.is_instance]
         if not instances:
             return "no GPU has MIG instances; name them by fgpu_mig_profiles and run playbooks/site.yml --tags fgpu"
-        unsized = [gpu["uuid"] for gpu in instances if not gpu.get("fraction")]
+        unsized = [gpu.uuid for gpu in instances if not gpu.fraction]
         if unsized:
             return f"the driver does not say what part of its GPU {unsized[0]} is; a newer driver does"
         return ""
 
-    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - providers share one signature
-        return is_instance(gpu) and bool(gpu.get("fraction"))
+    def cuts(self, report: Report, gpu: GpuReport) -> bool:  # noqa: ARG002 - all are asked alike
+        return gpu.is_instance and bool(gpu.fraction)
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:
         return SHIM.delta(shared, attributes)
@@ -168,7 +163,7 @@ class Whole:
     def obstacle(self, report: Report) -> str:  # noqa: ARG002 - providers share one signature
         return "fgpu_provider is whole, which cuts none; set units_per_gpu: 0, or another fgpu_provider"
 
-    def cuts(self, report: Report, gpu: Mapping[str, Any]) -> bool:  # noqa: ARG002 - providers share one signature
+    def cuts(self, report: Report, gpu: GpuReport) -> bool:  # noqa: ARG002 - all are asked alike
         return False
 
     def delta(self, shared: Shared, attributes: AgentAttributes) -> Delta:

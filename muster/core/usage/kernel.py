@@ -1,8 +1,9 @@
 """A kernel's usage in one launch: an agent's counters, and what follows from them between observations."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from muster.contract.report import UseSample
 
 # Between two observations that are closer than this, a rate says little; further apart than the other, too little.
 _LEAST_ELAPSED_S = 2.0
@@ -43,24 +44,24 @@ class KernelUsage:
 
 
 def first_usage(
-    kernel_id: str, generation: int, session_id: str, began_at: float, sample: Mapping[str, Any], now: float
+    kernel_id: str, generation: int, session_id: str, began_at: float, sample: UseSample, now: float
 ) -> KernelUsage:
-    """Return the usage of a kernel's first sample, the `use` of a report (docs/agent-contract.md)."""
-    use = KernelUsage(kernel_id, generation, session_id, began_at, now, float(sample["at"]))
+    """`sample` is the `use` of a kernel in a report (docs/agent-contract.md)."""
+    use = KernelUsage(kernel_id, generation, session_id, began_at, now, sample.at)
     return _with_counters(use, sample)
 
 
-def next_usage(before: KernelUsage, sample: Mapping[str, Any], now: float, *, is_last: bool = False) -> KernelUsage:
-    """Return the usage after another sample; `before` itself where that came too soon after the last.
+def next_usage(before: KernelUsage, sample: UseSample, now: float, *, is_last: bool = False) -> KernelUsage:
+    """The use after another observation; `before` itself where that came too soon after the last.
 
     `is_last` is of a kernel that has ended: its counters are taken however soon.
     """
-    elapsed = float(sample["at"]) - before.at
+    elapsed = sample.at - before.at
     if elapsed < _LEAST_ELAPSED_S and not is_last:
         return before
     counted = _with_counters(before, sample)
-    use = replace(counted, at=max(before.at, float(sample["at"])), seen_at=max(before.seen_at, now))
-    percent = sample.get("gpu_percent")
+    use = replace(counted, at=max(before.at, sample.at), seen_at=max(before.seen_at, now))
+    percent = sample.gpu_percent
     if percent is not None and elapsed > 0:
         use = replace(use, gpu_seconds=(before.gpu_seconds or 0.0) + percent / 100 * elapsed)
     if elapsed < _LEAST_ELAPSED_S:
@@ -68,21 +69,21 @@ def next_usage(before: KernelUsage, sample: Mapping[str, Any], now: float, *, is
     return replace(
         use,
         gpu_percent=percent,
-        cpu_cores=_rate(before.cpu_seconds, sample.get("cpu_seconds"), elapsed),
+        cpu_cores=_rate(before.cpu_seconds, sample.cpu_seconds, elapsed),
         net_bytes_per_s=_rate(before.net_bytes, _net_bytes(sample), elapsed),
     )
 
 
-def _with_counters(use: KernelUsage, sample: Mapping[str, Any]) -> KernelUsage:
-    """Return the usage with the sample's counters. They only grow: one that is no longer known keeps its last value."""
-    peaks = (use.mem_peak_bytes, sample.get("mem_peak_bytes"), sample.get("mem_bytes"))
+def _with_counters(use: KernelUsage, sample: UseSample) -> KernelUsage:
+    """Counters only grow: what is no longer known, as of a container that is gone, stays as it was."""
+    peaks = (use.mem_peak_bytes, sample.mem_peak_bytes, sample.mem_bytes)
     return replace(
         use,
-        cpu_seconds=_most(use.cpu_seconds, sample.get("cpu_seconds")),
-        mem_bytes=sample.get("mem_bytes"),
+        cpu_seconds=_most(use.cpu_seconds, sample.cpu_seconds),
+        mem_bytes=sample.mem_bytes,
         mem_peak_bytes=_most(*peaks),
-        net_rx_bytes=_most(use.net_rx_bytes, sample.get("net_rx_bytes")),
-        net_tx_bytes=_most(use.net_tx_bytes, sample.get("net_tx_bytes")),
+        net_rx_bytes=_most(use.net_rx_bytes, sample.net_rx_bytes),
+        net_tx_bytes=_most(use.net_tx_bytes, sample.net_tx_bytes),
     )
 
 
@@ -90,8 +91,8 @@ def _most(*amounts: Number | None) -> Number | None:
     return max((amount for amount in amounts if amount is not None), default=None)
 
 
-def _net_bytes(sample: Mapping[str, Any]) -> int | None:
-    received, sent = sample.get("net_rx_bytes"), sample.get("net_tx_bytes")
+def _net_bytes(sample: UseSample) -> int | None:
+    received, sent = sample.net_rx_bytes, sample.net_tx_bytes
     return None if received is None or sent is None else received + sent
 
 

@@ -13,6 +13,6 @@ def architecture_of(name: str) -> str:
     return _KERNEL_NAMES.get(name, name)
 
 
-def labels_of(reported: object) -> dict[str, str]:
-    """Return the labels by which an agent of this architecture is chosen; nothing where it reports none."""
-    return {LABEL: architecture_of(reported)} if isinstance(reported, str) and reported else {}
+def labels_of(reported: str) -> dict[str, str]:
+    """What an agent that reports this architecture is chosen by; nothing where it reports none."""
+    return {LABEL: architecture_of(reported)} if reported else {}

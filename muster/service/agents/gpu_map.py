@@ -1,11 +1,13 @@
 """Who has which part of which GPU, and how much of its memory is used, as last observed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from muster.core.gpus.access import KernelGpu, kernel_gpus
+from muster.contract.manifest import GpuEntry
+from muster.contract.report import KernelGpuReport
+from muster.core.gpus.access import kernel_gpus
 from muster.core.model.agent import Agent, Gpu
+from muster.core.model.reported import reported_kernels
 from muster.core.model.session import GpuShare, Kernel, Session
 from muster.service.agents.agents import AgentUse
 
@@ -21,7 +23,7 @@ class HeldShare:
     kernel: Kernel
     share: GpuShare
     gpu: Gpu | None
-    limit: KernelGpu | None
+    limit: GpuEntry | None
     used_bytes: int | None
 
     @property
@@ -65,7 +67,7 @@ def gpu_uses(uses: Iterable[AgentUse]) -> list[GpuUse]:
     found = []
     for use in uses:
         held = [share for session, kernel in use.kernels for share in held_shares(session, kernel, use.agent)]
-        used = {gpu["uuid"]: gpu.get("mem_used_bytes") for gpu in use.agent.report["gpus"]}
+        used = {gpu.uuid: gpu.mem_used_bytes for gpu in use.agent.report.gpus}
         for gpu in use.agent.gpus:
             on_it = tuple(share for share in held if share.share.uuid == gpu.uuid)
             found.append(GpuUse(use.agent.id, gpu, on_it, used.get(gpu.uuid)))
@@ -87,18 +89,15 @@ def held_shares(session: Session, kernel: Kernel, agent: Agent) -> list[HeldShar
     gpus = {gpu.uuid: gpu for gpu in agent.gpus}
     made_with = _made_with(session, kernel, agent)
     limits = {limit.uuid: limit for limit in kernel_gpus(agent, kernel) if limit.uuid in gpus}
-    limits.update({uuid: KernelGpu(uuid, seen["mem_bytes"], seen["compute"]) for uuid, seen in made_with.items()})
-    used = {uuid: seen["used_bytes"] for uuid, seen in made_with.items()}
+    for uuid, seen in made_with.items():
+        limits[uuid] = GpuEntry(uuid=uuid, mem_bytes=seen.mem_bytes, compute=seen.compute)
+    used = {uuid: seen.used_bytes for uuid, seen in made_with.items()}
     return [
         HeldShare(session, kernel, share, gpus.get(share.uuid), limits.get(share.uuid), used.get(share.uuid))
         for share in (kernel.allocation.gpus if kernel.allocation else ())
     ]
 
 
-def _made_with(session: Session, kernel: Kernel, agent: Agent) -> dict[str, Mapping[str, Any]]:
-    return {
-        gpu["uuid"]: gpu
-        for entry in agent.report.get("kernels", ())
-        if entry["kernel_id"] == kernel.id and entry["generation"] == session.generation
-        for gpu in entry.get("gpus", ())
-    }
+def _made_with(session: Session, kernel: Kernel, agent: Agent) -> dict[str, KernelGpuReport]:
+    entry = reported_kernels(session, {agent.id: agent.report}).get(kernel.id)
+    return {gpu.uuid: gpu for gpu in entry.gpus} if entry else {}

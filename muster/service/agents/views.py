@@ -64,7 +64,7 @@ class AgentView(View):
             gpus=list(agent.gpus),
             fgpu_problem=agent.fgpu_obstacle or None,
             observed_at=agent.observed_at,
-            docker=agent.report.get("docker"),
+            docker=agent.report.docker.model_dump() if agent.report.docker.version else None,
             labels=dict(agent.labels),
             rack=agent.rack or None,
             zone=agent.zone or None,

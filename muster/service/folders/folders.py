@@ -2,11 +2,11 @@
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.contract.folders import FolderState
 from muster.core.launch.folders import folder_to_make
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.agent import AgentState
@@ -31,7 +31,7 @@ _ENFORCED = "enforced"
 class Visited:
     """What agents answered, by agent id, in the order of the folders; and why others did not."""
 
-    answers: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    answers: dict[str, Sequence[FolderState]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
     def use_of(self, folder: Folder) -> FolderUse | None:
@@ -39,15 +39,15 @@ class Visited:
         if not self.answers:
             return None
         found = {
-            agent_id: next(entry for entry in entries if entry["path"] == folder.path)
+            agent_id: next(entry for entry in entries if entry.path == folder.path)
             for agent_id, entries in self.answers.items()
         }
         # What several agents have from one place is counted once.
-        places = {entry["shared_from"] or agent_id: entry for agent_id, entry in found.items() if entry["exists"]}
+        places = {entry.shared_from or agent_id: entry for agent_id, entry in found.items() if entry.exists}
         return FolderUse(
-            used_bytes=_sum(entry["used_bytes"] for entry in places.values()),
-            files=_sum(entry["files"] for entry in places.values()),
-            unenforced={key: e["quota"] for key, e in found.items() if e["quota"] not in {None, _ENFORCED}},
+            used_bytes=_sum(entry.used_bytes for entry in places.values()),
+            files=_sum(entry.files for entry in places.values()),
+            unenforced={key: e.quota for key, e in found.items() if e.quota not in {None, _ENFORCED}},
         )
 
 
@@ -138,13 +138,10 @@ class FolderService:
             if on_answer:
                 on_answer(answer.agent_id)
 
-        variables = {
-            "folders_root": str(self._settings.folders_root),
-            "folders_state": state,
-            "folders_entries": [folder_to_make(f, self._policy.uid_of(f.owner)) for f in folders],
-        }
+        entries = [folder_to_make(folder, self._policy.uid_of(folder.owner)) for folder in folders]
+        gateway = AnsibleGateway(self._settings.inventory, self._settings.cluster)
         try:
-            AnsibleGateway(self._settings.inventory, self._settings.cluster).folders(asked, variables, record)
+            gateway.folders(asked, self._settings.folders_root, state, entries, record)
         except AnsibleFailedError as error:
             visited.problems |= {agent_id: str(error) for agent_id in asked if agent_id not in visited.answers}
         silent = [agent_id for agent_id in asked if agent_id not in {*visited.answers, *visited.problems}]

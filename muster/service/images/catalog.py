@@ -1,11 +1,12 @@
 """The image catalog: the site's file, and what was made of sessions."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from muster.contract.report import ImageReport
 from muster.core.images.catalog import Catalog, ImageVersion
 from muster.core.images.choice import Choosing, with_images
 from muster.core.images.names import familiar
@@ -59,27 +60,17 @@ def with_catalog_images(spec: SessionSpec, settings: Settings, store: Store, own
     return with_images(spec, choosing, settings.default_image)
 
 
-def tags_on(report_images: Sequence[Mapping[str, Any]]) -> set[str]:
-    return {tag for image in report_images for tag in image["tags"]}
+def tags_on(images: Iterable[ImageReport]) -> set[str]:
+    return {tag for image in images for tag in image.tags}
 
 
 def holders(agents: Collection[Agent], reference: str) -> dict[str, str]:
     """Return by agent id the id of the image that has this reference there, as last observed."""
     name = familiar(reference)
-    return {
-        agent.id: str(image["id"])
-        for agent in agents
-        for image in agent.report.get("images", ())
-        if name in image["tags"]
-    }
+    return {agent.id: image.id for agent in agents for image in agent.report.images if name in image.tags}
 
 
 def size_on(agents: Sequence[Agent], image_ids: set[str]) -> int | None:
     """Bytes of the largest of these images, as agents report it; None where none does."""
-    sizes = [
-        int(image["size_bytes"])
-        for agent in agents
-        for image in agent.report.get("images", ())
-        if image["id"] in image_ids
-    ]
+    sizes = [image.size_bytes for agent in agents for image in agent.report.images if image.id in image_ids]
     return max(sizes, default=None)

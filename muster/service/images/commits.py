@@ -73,7 +73,7 @@ def planned_commit(
         session_name=session.name,
         kernel_name=kernel.name,
         agent_id=agent.id,
-        architecture=str(agent.report.get("architecture") or ""),
+        architecture=agent.report.architecture,
         created_at=time.time(),
     )
     return Commit(image, agent, kernel)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from muster.contract.report import GpuReport, Report, SwarmReport
 from muster.core.model.agent import UNIT, Agent, agent_from_report
 from muster.core.model.agent_attributes import AgentAttributes
 from muster.core.spec.base import SpecModel
@@ -152,22 +153,17 @@ def _agents_of(entry: Mapping[str, Any], known: int) -> list[Agent]:
 
 
 def _agent(name: str, kind: AgentKind, *, is_first: bool) -> Agent:
-    gpus = [
-        {
-            "uuid": f"{name}/{index}",
-            "index": index,
-            "model": kind.gpu_model,
-            "mem_bytes": kind.gpu_mem,
-            "numa_node": index * kind.numa_nodes // kind.gpus if kind.numa_nodes > 1 else None,
-        }
+    # What the file allows is more than an agent could say, so these are not checked as an agent's are.
+    gpus = tuple(
+        GpuReport.model_construct(
+            uuid=f"{name}/{index}",
+            index=index,
+            model=kind.gpu_model,
+            mem_bytes=kind.gpu_mem,
+            numa_node=index * kind.numa_nodes // kind.gpus if kind.numa_nodes > 1 else None,
+        )
         for index in range(kind.gpus)
-    ]
-    report = {
-        "cpu_count": kind.cpu,
-        "mem_bytes": kind.mem,
-        "gpus": gpus,
-        "attributes": dict(kind.model_extra or {}),
-        "fgpu": "imagined",
-        "swarm": {"state": "active" if kind.overlay else "inactive", "manager": kind.overlay and is_first},
-    }
-    return agent_from_report(name, report, 0.0)
+    )
+    swarm = SwarmReport(state="active" if kind.overlay else "inactive", manager=kind.overlay and is_first)
+    report = Report.model_construct(cpu_count=kind.cpu, mem_bytes=kind.mem, gpus=gpus, fgpu="imagined", swarm=swarm)
+    return agent_from_report(name, report, kind.model_extra or {}, 0.0)

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
+from muster.contract.manifest import Manifest
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.lifecycle.facts import VisitOver
 from muster.core.lifecycle.turn import Observation
@@ -18,7 +19,7 @@ class Gateway(Protocol):
 
     def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None: ...
 
-    def converge(self, manifests: Mapping[str, Mapping[str, Any]], on_answer: AnswerHandler) -> None: ...
+    def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None: ...
 
 
 class VisitRunner:
@@ -32,7 +33,7 @@ class VisitRunner:
     def observe(self, visit: Observation) -> None:
         self._begin(visit.visit, partial(self._gateway.observe, visit.agent_ids, without=visit.without))
 
-    def converge(self, number: int, manifests: Mapping[str, Mapping[str, Any]]) -> None:
+    def converge(self, number: int, manifests: Mapping[str, Manifest]) -> None:
         self._begin(number, partial(self._gateway.converge, manifests))
 
     def _begin(self, number: int, run: Callable[..., None]) -> None:

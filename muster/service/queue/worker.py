@@ -4,7 +4,6 @@ Every decision is read from the store, and committed before anything acts on it,
 from which the next worker, by this same code, goes on. What this object remembers only spares it from asking twice.
 """
 
-import base64
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -204,7 +203,7 @@ class QueueWorker:
     def _record(self, heard: Heard, snapshot: Snapshot) -> None:
         store = self._shell.store
         for log in heard.logs:
-            store.keep_log(log.session_id, log.kernel_name, base64.b64decode(log.log_gz_b64))
+            store.keep_log(log.session_id, log.kernel_name, log.gz)
         if heard.usage:
             store.uses.save(heard.usage)
         if agents := {agent.id: agent for agent in (*heard.reporting, *heard.silent)}:
@@ -235,7 +234,7 @@ class QueueWorker:
             for fact in facts
             if isinstance(fact, AgentAnswer)
             for session_id, outcome in fact.outcomes.items()
-            if session_id not in placed and any(word.get("use") is not None for word in outcome["last_words"])
+            if session_id not in placed and any(words.use is not None for words in outcome.last_words)
         }
         gone = self._shell.store.get(sorted(ids)).values() if ids else ()
         self._know_usage_of(gone)

@@ -1,10 +1,10 @@
 """A session's apps as its users see them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from muster.core.model.agent import Agent
 from muster.core.model.apps import App, AppState, AppView, app_views, apps_of
+from muster.core.model.reported import reported_kernels
 from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleInStateError
 
@@ -12,13 +12,9 @@ from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleI
 def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[AppView]:
     """The session's apps as main1's agent told of them last."""
     allocation = session.main.allocation
-    reports = [agent.report for agent in agents if allocation and agent.id == allocation.agent_id]
-    facts: dict[str, Mapping[str, Any]] = {}
-    for report in reports:
-        for entry in report.get("kernels", ()):
-            if entry["kernel_id"] == session.main.id and entry["generation"] == session.generation:
-                facts = entry.get("apps") or {}
-    return app_views(session, facts, now)
+    reports = {agent.id: agent.report for agent in agents if allocation and agent.id == allocation.agent_id}
+    entry = reported_kernels(session, reports).get(session.main.id)
+    return app_views(session, entry.apps if entry else {}, now)
 
 
 def app_named(session: Session, name: str | None) -> App:

@@ -103,7 +103,7 @@ def _published(session: Session, agent: Agent) -> _Published:
         raise NotPossibleInStateError(
             f"session {session.name} is {session.state}; ssh reaches sessions that are RUNNING"
         )
-    host = str(agent.report["attributes"]["publish_address"])
+    host = agent.connection.publish_address
     address = ip_address(host)
     if address.is_unspecified:
         host = "127.0.0.1" if is_local(agent) else ssh_address(agent)

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from muster.contract.report import Report, SwarmReport
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PACK
 from muster.core.scheduling.placement import Gang, Rooms, choose
@@ -28,5 +29,5 @@ def _compilations() -> int:
 
 def _agent(name: str) -> Agent:
     gpus = tuple(Gpu(f"{name}-{index}", index, "any", 1 << 30) for index in range(2))
-    report = {"cpu_count": 2, "swarm": {"state": "active", "manager": True}}
+    report = Report(cpu_count=2, swarm=SwarmReport(state="active", manager=True))
     return Agent(name, "default", Slots(cpu=2000, mem=2 << 30, gpu=2), gpus, report=report)

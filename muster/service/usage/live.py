@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from muster.contract.report import KernelReport
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.values.errors import AgentUnreachableError
@@ -94,13 +95,13 @@ class LiveUses:
         return ((session, kernel) for session, kernel in self._kernels if _agent_of(kernel) == agent_id)
 
     def _take(self, agent: Agent, uses: Mapping[str, LiveUse], at: float) -> None:
-        entries = {entry["kernel_id"]: entry for entry in self._agents[agent.id].report.get("kernels", ())}
+        entries = {entry.kernel_id: entry for entry in self._agents[agent.id].report.kernels}
         seen = {}
         for session, kernel in self._on(agent.id):
             use = uses.get(kernel.container_id or "")
             now = KernelNow(session, kernel, use, problem="" if use else "its container does not run")
             now = self._with_rates(now, at)
-            seen[kernel.id] = replace(now, **_gpu_use(entries.get(kernel.id, {})))
+            seen[kernel.id] = replace(now, **_gpu_use(entries.get(kernel.id)))
         self._tell(seen, agent.id)
 
     def _with_rates(self, now: KernelNow, at: float) -> KernelNow:
@@ -124,11 +125,13 @@ class LiveUses:
             self._answered.notify_all()
 
 
-def _gpu_use(entry: Mapping[str, Any]) -> dict[str, Any]:
-    parts = [gpu.get("used_bytes") for gpu in entry.get("gpus", ())]
+def _gpu_use(entry: KernelReport | None) -> dict[str, Any]:
+    if entry is None:
+        return {"gpu_percent": None, "gpu_mem_bytes": None}
+    parts = [gpu.used_bytes for gpu in entry.gpus if gpu.used_bytes is not None]
     return {
-        "gpu_percent": (entry.get("use") or {}).get("gpu_percent"),
-        "gpu_mem_bytes": None if not parts or None in parts else sum(parts),
+        "gpu_percent": entry.use.gpu_percent if entry.use else None,
+        "gpu_mem_bytes": sum(parts) if parts and len(parts) == len(entry.gpus) else None,
     }
 
 

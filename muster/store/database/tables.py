@@ -130,6 +130,7 @@ agents = Table(
     metadata,
     Column("id", String(255), primary_key=True),
     Column("report", JSON, nullable=False),
+    Column("inventory", JSON, nullable=False, server_default="{}"),
     Column("state", String(16), nullable=False),
     Column("problem", Text, nullable=False),
     Column("observed_at", Float, nullable=False),

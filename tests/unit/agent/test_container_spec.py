@@ -24,7 +24,8 @@ KERNEL = {
     "gpus": [],
     "apps": [],
     "gpu_access": None,
-    "mounts": [{"folder": "mnist", "target": "/data", "read_only": True}],
+    "mounts": [{"folder": "mnist", "target": "/data", "read_only": True, "owned": False}],
+    "groups": [],
     "publish": [{"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0}],
     "files": {},
 }
@@ -52,6 +53,7 @@ def _manifest(**kernel):
                     "desired": "launch",
                     "release": True,
                     "network": {"name": "muster-6f1c00000000", "driver": "bridge"},
+                    "folders": [],
                     "kernels": [{**KERNEL, **kernel}],
                 }
             ],

@@ -110,20 +110,25 @@ def test_a_mount_beside_the_libraries_is_free(target):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"devices": {"driver": "amd", "ids": []}}, "'amd' is not a device driver: nvidia or cdi"),
-        ({"libraries": {"../x": "/x"}}, "'../x' is not a library's name"),
-        ({"mounts": [{"source": "x", "target": "/x"}]}, "'x' is not an absolute path"),
-        ({"leases": ["../../etc"]}, "'../../etc' is not the UUID of a GPU with a lease"),
+        ({"devices": {"driver": "amd", "ids": []}}, ".devices.driver is 'amd', not nvidia or cdi"),
+        ({"libraries": {"../x": "/x"}}, ".libraries has '../x', which is not known"),
+        (
+            {"mounts": [{"source": "x", "target": "/x", "read_only": True}]},
+            ".mounts[0].source is 'x', which does not match",
+        ),
+        ({"leases": ["../../etc"]}, ".leases[0] is '../../etc', which does not match"),
     ],
 )
 def test_a_manifest_with_what_cannot_be_is_refused(change, message):
     kernel = {
         "id": SESSION_ID,
         "name": "main1",
-        **dict.fromkeys(("image", "command", "env", "user", "mounts", "publish")),
-        "resources": {},
+        "image": "busybox",
+        "env": {},
         "files": {},
-        "apps": [],
+        "user": {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"},
+        "resources": {"cpu_milli": 1, "mem_bytes": 1, "shm_bytes": 1, "pids": 1, "cpuset": None},
+        **{name: [] for name in ("command", "apps", "mounts", "groups", "publish")},
         "gpus": [{"uuid": "GPU-a", "mem_bytes": 1, "compute": 1}],
         "gpu_access": {**ACCESS, **change},
     }
@@ -133,7 +138,8 @@ def test_a_manifest_with_what_cannot_be_is_refused(change, message):
         "generation": 1,
         "desired": "launch",
         "release": True,
-        "network": {},
+        "network": {"name": "n", "driver": "bridge"},
+        "folders": [],
         "kernels": [kernel],
     }
     settings = dict.fromkeys(("sshd_port", "start_timeout_s", "stop_grace_s", "log_max_bytes", "generation"), 1)
@@ -141,4 +147,5 @@ def test_a_manifest_with_what_cannot_be_is_refused(change, message):
     manifest = {"version": 1, "cluster": "c", "overlays": None, "sessions": [session], **settings, **paths}
     with pytest.raises(agent_manifest.ManifestError) as refused:
         agent_manifest.parse_manifest(manifest)
-    assert str(refused.value) == message
+    access = "the manifest.sessions[0].kernels[0].gpu_access"
+    assert str(refused.value).startswith(f"{access}{message}")

@@ -9,7 +9,7 @@ from muster.core.lifecycle import transitions
 from muster.core.model.agent import AgentState
 from muster.core.model.session import SessionState
 from tests.command_line import muster
-from tests.strategies import NOW, make_agent
+from tests.strategies import NOW, make_agent, reporting
 from tests.unit.running_sessions import running_session
 
 
@@ -50,13 +50,12 @@ def test_agents_tell_what_is_free_and_what_is_wrong(cluster):
 
 
 def test_show_names_what_the_agent_has_and_what_runs_on_it(cluster):
-    agent = make_agent("a1", cpus=4, gpus=1)
-    report = {
-        **agent.report,
-        "swarm": {"state": "active", "node_id": "n1", "manager": True},
-        "images": [{"id": "sha256:0123456789abcdef", "tags": ["muster/default:latest"], "size_bytes": 1 << 30}],
-    }
-    cluster.save_agents([replace(agent, report=report)])
+    agent = reporting(
+        make_agent("a1", cpus=4, gpus=1),
+        swarm={"state": "active", "node_id": "n1", "manager": True},
+        images=[{"id": "sha256:0123456789abcdef", "tags": ["muster/default:latest"], "size_bytes": 1 << 30}],
+    )
+    cluster.save_agents([agent])
     out = muster("agent", "show", "a1").out
     for part in ("active, manager", "train", "main1", "GPU-a1-0", "muster/default:latest", "0123456789ab", "1G"):
         assert part in out

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.agent import Agent
 from muster.core.model.session import Allocation, GpuShare, Session
 from tests.command_line import muster
 from tests.reports import kernel_entry
-from tests.simulated_agents import report_of
-from tests.strategies import NOW, make_agent
+from tests.simulated_agents import host_of
+from tests.strategies import make_agent, observed, reporting
 from tests.unit.running_sessions import running_session
 
 GIB = 1 << 30
@@ -23,14 +23,14 @@ def holds(session: Session, *shares: GpuShare) -> Session:
 def an_agent_where(*used: tuple[Session, str, int | None, int | None]) -> Agent:
     """Two GPUs of 8 GiB, the first of which is cut; `used`: session, GPU, cap and use in bytes."""
     models = ("H200", "T4")
-    report = report_of("a1", gpus=2, units_per_gpu={"H200": 2}, gpu_models=models)
+    report, inventory = host_of("a1", gpus=2, units_per_gpu={"H200": 2}, gpu_models=models)
     for gpu in report["gpus"]:
         gpu["mem_bytes"] = 8 * GIB
     report["gpus"][0]["mem_used_bytes"] = 3 * GIB
     for session, uuid, cap, use in used:
         gpus = [{"uuid": uuid, "mem_bytes": cap, "compute": cap and 250, "used_bytes": use}]
         report["kernels"].append(kernel_entry(session, "main1", gpus=gpus))
-    return agent_from_report("a1", report, NOW)
+    return observed("a1", report, inventory)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_show_tells_each_kernels_share_with_memory_and_compute():
 
 
 def test_what_a_session_had_of_a_gpu_that_is_gone_is_still_told(cluster):
-    cluster.save_agents([agent_from_report("a1", report_of("a1"), NOW)])
+    cluster.save_agents([make_agent("a1")])
     line = next(line.split() for line in muster("show", "lab").out.splitlines() if "GPU-a1-0" in line)
     assert line[:5] == ["main1", "-", "1", "-", "-/-"]
     assert muster("agents", "--gpus").out.splitlines()[1:] == []
@@ -118,13 +118,13 @@ def test_every_share_has_a_cell_of_the_bar_and_no_bar_is_too_long(store):
 
 
 def test_mig_instances_have_a_line_each(store):
-    report = report_of("a1", gpus=1, units_per_gpu=2, fgpu_provider="mig", gpu_models=("NVIDIA H200",))
+    report, inventory = host_of("a1", gpus=1, units_per_gpu=2, fgpu_provider="mig", gpu_models=("NVIDIA H200",))
     (gpu,) = report["gpus"]
     report["gpus"] = [
         {**gpu, "uuid": f"MIG-{number}", "parent_uuid": "GPU-a1-0", "mig_profile": "1g.18gb", "fraction": 125}
         for number in range(2)
     ]
-    store.save_agents([agent_from_report("a1", report, NOW)])
+    store.save_agents([observed("a1", report, inventory)])
     store.add([holds(running_session(1, "a1", name="train"), GpuShare("MIG-1", 250, whole=True))])
     lines = muster("agents", "--gpus").out.splitlines()
     assert [line.partition("[")[2].split()[:2] for line in lines[1:]] == [
@@ -135,8 +135,8 @@ def test_mig_instances_have_a_line_each(store):
 
 
 def test_why_gpus_are_not_cut_is_told_where_the_site_wants_it(store):
-    report = {**report_of("a1", gpus=1, units_per_gpu=2), "fgpu": None}
-    store.save_agents([agent_from_report("a1", report, NOW), make_agent("a2", gpus=1, units_per_gpu=2)])
+    lacking = reporting(make_agent("a1", gpus=1, units_per_gpu=2), fgpu=None)
+    store.save_agents([lacking, make_agent("a2", gpus=1, units_per_gpu=2)])
     obstacle = "the libraries that cap GPUs are not there; run playbooks/site.yml --tags fgpu"
     first, second = muster("agents").out.splitlines()[1:]
     assert first.endswith(f"fgpu: {obstacle}")

@@ -7,7 +7,7 @@ import yaml
 
 from muster.core.model.agent import AgentState
 from tests.command_line import muster
-from tests.strategies import make_agent
+from tests.strategies import make_agent, reporting
 
 OLD, NEW = ("sha256:" + digit * 64 for digit in "12")
 
@@ -15,7 +15,7 @@ OLD, NEW = ("sha256:" + digit * 64 for digit in "12")
 def holding(agent_id: str, *image_ids: str, **hardware):
     agent = make_agent(agent_id, **hardware)
     images = [{"id": image_id, "tags": ["muster/default:latest"], "size_bytes": 1} for image_id in image_ids]
-    return replace(agent, report={**agent.report, "images": images})
+    return reporting(agent, images=images)
 
 
 @pytest.fixture

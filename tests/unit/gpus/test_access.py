@@ -1,14 +1,17 @@
 """What a site's means of cutting GPUs makes of a host's report, and what a kernel's container gets."""
 
+import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.contract.manifest import DevicesEntry
+from muster.contract.values import ContractModel
 from muster.core.gpus.access import GpuAccess, gpu_access, kernel_gpus
 from muster.core.launch.manifest import LaunchPolicy, manifest
-from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.agent import Agent
 from muster.core.model.agent_attributes import FgpuChoice
 from muster.core.model.gpu_providers import quantise
 from muster.core.model.room import Room
@@ -16,8 +19,8 @@ from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
 from tests.properties import cheap
-from tests.simulated_agents import report_of
-from tests.strategies import NOW, fake_key_pair, make_agent, make_session, placed_on
+from tests.simulated_agents import host_of
+from tests.strategies import fake_key_pair, make_agent, make_session, observed, placed_on
 
 GIB = 1 << 30
 TREES = [
@@ -32,7 +35,8 @@ def an_agent(
     *, mig: bool = False, fgpu: str | None = "1", gpus: int = 2, mem_bytes: int = 8 * GIB, **more: object
 ) -> Agent:
     """Of GPUs with so much memory; with `mig` the first of them is an eighth and a quarter of itself instead."""
-    report = {**report_of("a1", gpus=gpus, **{"units_per_gpu": 2, **more}), "fgpu": fgpu}
+    report, inventory = host_of("a1", gpus=gpus, **{"units_per_gpu": 2, **more})
+    report["fgpu"] = fgpu
     for gpu in report["gpus"]:
         gpu["mem_bytes"] = mem_bytes
     if mig:
@@ -42,7 +46,7 @@ def an_agent(
             *({**first, "uuid": u, "parent_uuid": first["uuid"], "mig_profile": p, "fraction": f} for u, p, f in parts),
             *rest,
         ]
-    return agent_from_report("a1", report, NOW)
+    return observed("a1", report, inventory)
 
 
 def holding(*shares: GpuShare) -> Kernel:
@@ -54,6 +58,11 @@ def accesses(agent: Agent, *shares: GpuShare) -> GpuAccess:
     return gpu_access(agent, holding(*shares))
 
 
+def wire(value: ContractModel) -> dict[str, object]:
+    """The value as an agent reads it."""
+    return json.loads(value.model_dump_json())
+
+
 QUARTER = GpuShare("GPU-a1-0", 500, whole=False)
 WHOLE = GpuShare("GPU-a1-1", 2000, whole=True)
 
@@ -61,7 +70,7 @@ WHOLE = GpuShare("GPU-a1-1", 2000, whole=True)
 def test_a_part_of_a_gpu_is_capped_by_the_libraries_and_takes_turns():
     got = accesses(an_agent(), QUARTER)
     assert [(gpu.uuid, gpu.mem_bytes, gpu.compute) for gpu in got.gpus] == [("GPU-a1-0", 2 * GIB, 250)]
-    assert got.access == {
+    assert wire(got.access) == {
         "devices": {"driver": "nvidia", "ids": ["GPU-a1-0"]},
         "libraries": LIBRARIES,
         "mounts": TREES,
@@ -77,22 +86,22 @@ def test_a_part_of_a_gpu_is_capped_by_the_libraries_and_takes_turns():
 def test_whole_gpus_are_given_as_they_are():
     got = accesses(an_agent(), WHOLE)
     assert [(gpu.uuid, gpu.mem_bytes, gpu.compute) for gpu in got.gpus] == [("GPU-a1-1", None, None)]
-    assert got.access == {**NO_ACCESS, "devices": {"driver": "nvidia", "ids": ["GPU-a1-1"]}}
+    assert wire(got.access) == {**NO_ACCESS, "devices": {"driver": "nvidia", "ids": ["GPU-a1-1"]}}
     assert got.files == {}
     assert accesses(an_agent()) == GpuAccess((), None, {})
 
 
 def test_beside_whole_gpus_only_the_part_is_limited():
     got = accesses(an_agent(), WHOLE, QUARTER)
-    assert got.access["devices"]["ids"] == ["GPU-a1-1", "GPU-a1-0"]
-    assert got.access["leases"] == ["GPU-a1-0"]
+    assert got.access.devices.ids == ("GPU-a1-1", "GPU-a1-0")
+    assert got.access.leases == ("GPU-a1-0",)
     assert "GPU-a1-1" not in got.files["fgpu"]
 
 
 def test_the_site_decides_how_compute_is_shared_and_by_which_driver_devices_come():
     got = accesses(an_agent(fgpu_compute="none", fgpu_devices="cdi", fgpu_context_bytes="1M"), QUARTER)
-    assert got.access["devices"] == {"driver": "cdi", "ids": ["nvidia.com/gpu=GPU-a1-0"]}
-    assert (got.access["leases"], got.access["usage"]) == ([], True)
+    assert got.access.devices == DevicesEntry(driver="cdi", ids=("nvidia.com/gpu=GPU-a1-0",))
+    assert (got.access.leases, got.access.usage) == ((), True)
     assert "\ncompute none\ncontext_bytes 1048576\n" in got.files["fgpu"]
     assert "\ncompute hard\n" in accesses(an_agent(fgpu_compute="hard"), QUARTER).files["fgpu"]
 
@@ -100,37 +109,37 @@ def test_the_site_decides_how_compute_is_shared_and_by_which_driver_devices_come
 def test_mps_shares_the_compute_and_the_libraries_cap_the_memory():
     agent = an_agent(fgpu_provider="mps")
     got = accesses(agent, QUARTER)
-    assert got.access["env"] == {
+    assert got.access.env == {
         "CUDA_MPS_PIPE_DIRECTORY": "/run/muster-mps/pipe",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "GPU-a1-0=2048M",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
     }
-    assert {mount["target"]: mount["source"] for mount in got.access["mounts"]} == {
+    assert {mount.target: mount.source for mount in got.access.mounts} == {
         **{tree["target"]: tree["source"] for tree in TREES},
         "/run/muster-mps/pipe": "/run/muster-mps/pipe",
         "/dev/shm": "/run/muster-mps/shm",
     }
-    assert (got.access["libraries"], got.access["usage"], got.access["leases"]) == (LIBRARIES, True, [])
+    assert (got.access.libraries, got.access.usage, got.access.leases) == (LIBRARIES, True, ())
     assert "\ncompute none\n" in got.files["fgpu"]
     # The percentage holds for every device of a process: a whole GPU beside the part would be slowed down.
-    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in accesses(agent, WHOLE, QUARTER).access["env"]
-    assert accesses(agent, WHOLE).access["env"] == {}
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in accesses(agent, WHOLE, QUARTER).access.env
+    assert accesses(agent, WHOLE).access.env == {}
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_mig_instance_is_a_device_that_needs_nothing_else(whole):
     got = accesses(an_agent(mig=True, fgpu_provider="mig"), GpuShare("MIG-2", 500, whole=whole))
-    assert got.access == {**NO_ACCESS, "devices": {"driver": "nvidia", "ids": ["MIG-2"]}}
+    assert wire(got.access) == {**NO_ACCESS, "devices": {"driver": "nvidia", "ids": ["MIG-2"]}}
     assert (got.gpus[0].mem_bytes, got.files) == (None, {})
 
 
 @pytest.mark.parametrize("provider", ["whole", "mig"])
 def test_a_part_that_was_promised_is_never_a_whole_gpu_whatever_the_site_has_changed_since(provider):
     got = accesses(an_agent(fgpu_provider=provider, fgpu=None), QUARTER)
-    assert got.access["libraries"] == LIBRARIES
+    assert got.access.libraries == LIBRARIES
     assert got.gpus[0].mem_bytes is not None
     gone = accesses(an_agent(gpus=0), QUARTER)
-    assert (gone.gpus[0].mem_bytes, gone.access["libraries"]) == (0, LIBRARIES)
+    assert (gone.gpus[0].mem_bytes, gone.access.libraries) == (0, LIBRARIES)
     recut = accesses(an_agent(units_per_gpu=1), GpuShare("GPU-a1-0", 1500, whole=False))
     assert (recut.gpus[0].mem_bytes, recut.gpus[0].compute) == (8 * GIB, 1000)
 
@@ -141,10 +150,10 @@ def test_a_manifest_carries_what_a_kernel_gets(site):
     session = placed_on(make_session(1, fgpu="0.5"), "a1", state=SessionState.PREPARING)
     session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", (QUARTER,))),))
     written = manifest(agent, [session], {session.id: fake_key_pair("s1")}, 7, LaunchPolicy(), lambda name, _: name)
-    (parsed,) = agent_manifest.parse_manifest(written).sessions[0].kernels
+    (parsed,) = agent_manifest.parse_manifest(wire(written)).sessions[0].kernels
     kernel = parsed.spec
     assert kernel["gpus"] == [{"uuid": "GPU-a1-0", "mem_bytes": 2 * GIB, "compute": 250}]
-    assert kernel["gpu_access"] == gpu_access(agent, session.main).access
+    assert kernel["gpu_access"] == wire(gpu_access(agent, session.main).access)
     assert kernel["files"]["fgpu"]["mode"] == "0444"
     assert kernel["files"]["fgpu"]["content"].startswith("version 1\n")
     assert "gpu_uuids" not in kernel["resources"]

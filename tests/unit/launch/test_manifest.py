@@ -1,5 +1,6 @@
 """What a manifest says of the cores that a kernel may run on."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -24,7 +25,7 @@ def cpusets(launched: Session, *others: Session) -> list[str | None]:
     """Of the kernels of a session that is launched on a host of two nodes with four cores each."""
     agent = make_agent("a1", cpus=8, gpus=4, numa_nodes=2)
     written = manifest(agent, [launched, *others], {launched.id: KEYS}, 7, LaunchPolicy(), lambda name, _: name)
-    kernels = agent_manifest.parse_manifest(written).sessions[0].kernels
+    kernels = agent_manifest.parse_manifest(json.loads(written.model_dump_json())).sessions[0].kernels
     return [kernel.spec["resources"]["cpuset"] for kernel in kernels]
 
 

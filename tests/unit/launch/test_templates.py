@@ -17,7 +17,7 @@ NAMES = ("authorized_keys", "known_hosts", "ssh_config", "sshd_config", "hostfil
 def files_of(session: Session, templates: Templates) -> dict[str, str]:
     keys = {session.id: make_key_pair("muster-train")}
     written = manifest(make_agent(), [session], keys, 8, LaunchPolicy(), templates.render)
-    return {name: file["content"] for name, file in written["sessions"][0]["kernels"][0]["files"].items()}
+    return {name: file.content for name, file in written.sessions[0].kernels[0].files.items()}
 
 
 @pytest.fixture

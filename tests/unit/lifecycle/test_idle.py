@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.contract.report import UseSample
 from muster.core.lifecycle.idle import IdleRules, ends, idle_for, judged
 from muster.core.lifecycle.touch import undelivered
 from muster.core.model.session import GpuShare, Result, SessionState
@@ -20,7 +21,7 @@ RULES = IdleRules(timeout_s=3600, grace_s=0, warn_before_s=600, gap_s=90)
 
 def sample(at, cpu=0.0, net=0, **values):
     zero = {"mem_bytes": 1, "mem_peak_bytes": 1, "gpu_percent": None}
-    return {"at": at, "cpu_seconds": cpu, "net_rx_bytes": net, "net_tx_bytes": 0, **zero, **values}
+    return UseSample(**{"at": at, "cpu_seconds": cpu, "net_rx_bytes": net, "net_tx_bytes": 0, **zero, **values})
 
 
 def running(**values):
@@ -31,9 +32,9 @@ def seen(session, samples, rules=RULES):
     """The use of main1 after these observations; the agent's clock is some time ahead."""
     first, *rest = samples
     kernel = session.main
-    use = first_usage(kernel.id, 1, session.id, NOW, first, first["at"])
+    use = first_usage(kernel.id, 1, session.id, NOW, first, first.at)
     for one in rest:
-        use = judged(use, next_usage(use, one, one["at"]), kernel, rules)
+        use = judged(use, next_usage(use, one, one.at), kernel, rules)
     return use
 
 
@@ -43,7 +44,7 @@ def idle_samples(seconds, step=30):
 
 def verdict(session, samples, rules=RULES, now=None):
     use = seen(session, samples, rules)
-    return ends(session, {session.main.id: use}, rules, samples[-1]["at"] if now is None else now)
+    return ends(session, {session.main.id: use}, rules, samples[-1].at if now is None else now)
 
 
 def test_idle_time_is_what_lies_between_observations_that_saw_no_use():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.contract.outcome import LastWords, Outcome
 from muster.core.lifecycle.outcomes import record
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
@@ -11,15 +12,11 @@ from tests.reports import reports_of
 from tests.strategies import NOW, make_session, placed_on
 
 S = SessionState
-FAILED = {"outcome": "failed", "error": "no room on the disk", "permanent": False}
+FAILED = Outcome("failed", "no room on the disk")
 
 
-def recorded(session: Session, **by_agent: dict[str, object]) -> Event | None:
-    outcomes = {
-        agent_id: {"error": None, "permanent": False, "last_words": [], **outcome}
-        for agent_id, outcome in by_agent.items()
-    }
-    return record(session, outcomes, reports_of(session), NOW)
+def recorded(session: Session, **by_agent: Outcome) -> Event | None:
+    return record(session, by_agent, reports_of(session), NOW)
 
 
 def preparing(step: LaunchStep, *agent_ids: str) -> Session:
@@ -28,13 +25,13 @@ def preparing(step: LaunchStep, *agent_ids: str) -> Session:
 
 
 def test_a_gang_on_one_agent_runs_with_its_first_answer():
-    event = recorded(preparing(LaunchStep.STARTING, "a1"), a1={"outcome": "released"})
+    event = recorded(preparing(LaunchStep.STARTING, "a1"), a1=Outcome("released"))
     assert (event.to_state, event.session["started_at"], event.session["step"]) == (S.RUNNING, NOW, None)
     assert sorted(facts["container_id"] for facts in event.kernels.values()) == ["c-main1", "c-sub1"]
 
 
 def test_a_gang_over_agents_is_released_when_all_have_started_and_runs_when_all_are_released():
-    started, released = ({"outcome": outcome} for outcome in ("started", "released"))
+    started, released = (Outcome(outcome) for outcome in ("started", "released"))
     event = recorded(preparing(LaunchStep.STARTING, "a1", "a2"), a1=started, a2=started)
     assert (event.to_state, event.session) == (S.PREPARING, {"step": LaunchStep.RELEASING})
     event = recorded(preparing(LaunchStep.RELEASING, "a1", "a2"), a1=released, a2=released)
@@ -44,33 +41,43 @@ def test_a_gang_over_agents_is_released_when_all_have_started_and_runs_when_all_
 @pytest.mark.parametrize("step", [LaunchStep.STARTING, LaunchStep.RELEASING])
 @pytest.mark.parametrize("other", ["started", "released"])
 def test_a_gang_of_which_one_agent_failed_has_failed(step, other):
-    event = recorded(preparing(step, "a1", "a2"), a1={"outcome": other}, a2=FAILED)
+    event = recorded(preparing(step, "a1", "a2"), a1=Outcome(other), a2=FAILED)
     assert (event.to_state, event.reason, event.session["attempts"]) == (S.PENDING, "no room on the disk", 1)
 
 
 def test_a_failure_that_is_for_good_anywhere_is_an_error():
-    event = recorded(preparing(LaunchStep.STARTING, "a1", "a2"), a1=FAILED, a2={**FAILED, "permanent": True})
+    event = recorded(preparing(LaunchStep.STARTING, "a1", "a2"), a1=FAILED, a2=replace(FAILED, permanent=True))
     assert (event.to_state, event.session["result"]) == (S.ERROR, Result.FAILURE)
 
 
 def test_a_session_has_ended_when_its_agents_say_stopped():
     session = placed_on(make_session(cluster_size=2), "a1", "a2", state=S.TERMINATING)
     session = replace(session, reason="ended by ada")
-    words = {"kernel_id": session.main.id, "exit_code": 143, "oom_killed": False, "started_at": "1", "finished_at": "2"}
-    stopped: dict[str, object] = {"outcome": "stopped"}
+    words = LastWords(
+        session_id=session.id,
+        kernel_id=session.main.id,
+        name="main1",
+        exit_code=143,
+        oom_killed=False,
+        started_at="2026-01-01T00:00:00Z",
+        finished_at="2026-01-01T00:01:00Z",
+        log_gz_b64="",
+        log_truncated=False,
+    )
+    stopped = Outcome("stopped")
     assert recorded(session, a1=stopped, a2=FAILED) is None
-    event = recorded(session, a1={**stopped, "last_words": [words]}, a2=stopped)
+    event = recorded(session, a1=replace(stopped, last_words=(words,)), a2=stopped)
     assert (event.to_state, event.reason, event.session["ended_at"]) == (S.TERMINATED, "ended by ada", NOW)
     assert event.kernels[session.main.id]["exit_code"] == 143
 
 
 @pytest.mark.parametrize("outcome", ["started", "released"])
 def test_a_session_that_was_ended_during_its_launch_is_not_over_yet(outcome):
-    assert recorded(placed_on(make_session(), "a1", state=S.TERMINATING), a1={"outcome": outcome}) is None
+    assert recorded(placed_on(make_session(), "a1", state=S.TERMINATING), a1=Outcome(outcome)) is None
 
 
 def test_a_session_that_is_queued_again_has_none_of_its_containers_facts():
     session = placed_on(make_session(requeue=True), "a1", state=S.TERMINATING)
-    event = recorded(replace(session, requeue_after_end=True), a1={"outcome": "stopped"})
+    event = recorded(replace(session, requeue_after_end=True), a1=Outcome("stopped"))
     assert (event.to_state, event.session["requeues"]) == (S.PENDING, 1)
     assert event.kernels[session.main.id]["exit_code"] is None

@@ -11,7 +11,7 @@ from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.reports import kernel_entry
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies import NOW, make_agent, make_session, placed_on, reporting
 
 S = SessionState
 
@@ -43,7 +43,7 @@ def names(found: Touched) -> list[str]:
 
 def showing(agent: Agent, *, kernels: Collection[Any] = (), networks: Collection[Any] = ()) -> Agent:
     """The agent with these in its report."""
-    return replace(agent, report={**agent.report, "kernels": list(kernels), "networks": list(networks)})
+    return reporting(agent, kernels=list(kernels), networks=list(networks))
 
 
 def network(name: str, session_id: str, driver: str = "bridge", generation: int = 7) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.contract.report import stored_report
 from muster.core.model.agent import AgentState
 from muster.core.model.gpu_model import is_of_model
 from muster.core.model.numa import NumaNode, cpuset, promised_by_node
@@ -157,7 +158,10 @@ def test_an_agent_takes_sessions_while_it_answers_and_is_not_drained(changes, ta
 )
 def test_overlays_reach_an_active_member_of_the_swarm(swarm, reached, manages):
     agent = make_agent()
-    agent = replace(agent, report={**agent.report, "swarm": swarm})
+    report = {**agent.report.model_dump(), "swarm": swarm}
+    if swarm is None:
+        del report["swarm"]
+    agent = replace(agent, report=stored_report(report))
     assert (agent.on_overlay, agent.manages_overlays) == (reached, manages)
 
 

@@ -7,28 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.model.agent import agent_from_report
 from muster.core.model.agent_sample import MEASURES, Amount, counted, is_due, sample
 from muster.core.model.room import Room
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.usage.over_time import SPANS, span_named, usage_over_time
 from muster.core.values.errors import BadInputError
 from tests.properties import cheap, examples
-from tests.reports import kernel_entry
-from tests.simulated_agents import report_of
+from tests.reports import kernel_entry, use_of
+from tests.simulated_agents import host_of
 from tests.strategies import NOW, make_session, placed_on, snapshots
+from tests.strategies import observed as agent_of
 
 GIB = 1 << 30
 
 
 def observed(at, entries=(), **hardware):
-    report = report_of("a1", **hardware)
-    report["kernels"] = list(entries)
-    return agent_from_report("a1", report, NOW + at)
+    report, inventory = host_of("a1", **hardware)
+    return agent_of("a1", {**report, "kernels": list(entries)}, inventory, NOW + at)
 
 
 def entry(session, at, cpu, **facts):
-    use = {"at": NOW + 5000 + at, "cpu_seconds": cpu, "mem_bytes": GIB, "gpu_percent": None}
+    use = use_of(at=NOW + 5000 + at, cpu_seconds=cpu, mem_bytes=GIB)
     return kernel_entry(session, "main1", **{"use": use, **facts})
 
 
@@ -90,7 +89,7 @@ def test_shares_count_as_their_parts_of_gpus_however_these_are_cut():
 
 def test_gpus_are_as_busy_as_their_kernels_say():
     share = {"uuid": "GPU-a1-0", "mem_bytes": 1, "compute": 250, "used_bytes": None}
-    use = {"at": NOW, "cpu_seconds": 1.0, "mem_bytes": 1}
+    use = use_of(at=NOW, cpu_seconds=1.0, mem_bytes=1)
     busy = [entry(s, 0, 0, gpus=[share], use={**use, "gpu_percent": p}) for s, p in ((RUNNING, 40.0), (OTHER, 85.0))]
     assert used(None, observed(0, busy, gpus=1), "gpu") == 1250
     silent = entry(OTHER, 0, 0, gpus=[share], use={**use, "gpu_percent": None})

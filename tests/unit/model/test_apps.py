@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.ansible_gateway.templates import Templates
+from muster.contract.manifest import AppEntry
+from muster.contract.report import AppReport
 from muster.core.launch.app_files import app_files, manifest_apps
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, manifest
 from muster.core.model.apps import KINDS, START_PATIENCE_S, App, AppState, app_token, app_views, apps_of, with_kinds
@@ -123,40 +125,40 @@ def test_only_main1_is_told_of_apps():
     session = replace(session, state=SessionState.PREPARING, step=LaunchStep.STARTING)
     keys = {session.id: KeyPair("the private key", "public")}
     written = manifest(make_agent("a1"), [session], keys, 8, LaunchPolicy(), Templates().render)
-    main, *others = written["sessions"][0]["kernels"]
-    assert main["apps"] == [
-        {"name": "jupyterlab", "port": 8888, "health": "/api", "starts": True},
-        {"name": "ttyd", "port": 7681, "health": "/", "starts": True},
-        {"name": "80", "port": 80, "health": None, "starts": False},
-    ]
-    assert main["files"]["app-jupyterlab.token"]["content"] == app_token("the private key", "jupyterlab")
-    assert "run_app jupyterlab 8888 &\nrun_app ttyd 7681 &\n" in main["files"]["apps"]["content"]
+    main, *others = written.sessions[0].kernels
+    assert main.apps == (
+        AppEntry(name="jupyterlab", port=8888, health="/api", starts=True),
+        AppEntry(name="ttyd", port=7681, health="/", starts=True),
+        AppEntry(name="80", port=80, health=None, starts=False),
+    )
+    assert main.files["app-jupyterlab.token"].content == app_token("the private key", "jupyterlab")
+    assert "run_app jupyterlab 8888 &\nrun_app ttyd 7681 &\n" in main.files["apps"].content
     assert len(others) == 2
     for kernel in others:
-        assert kernel["apps"] == []
-        assert not [name for name in kernel["files"] if name.startswith("app")]
+        assert kernel.apps == ()
+        assert not [name for name in kernel.files if name.startswith("app")]
 
 
 def test_a_published_port_needs_no_file():
     session = with_apps(publish=["80"])
     assert app_files(session, session.main, "key", "/opt/muster/runtime", Templates().render) == {}
-    assert manifest_apps(session, session.main)[0]["starts"] is False
+    assert manifest_apps(session, session.main)[0].starts is False
 
 
 @pytest.mark.parametrize(
     ("facts", "age_s", "state", "reason"),
     [
-        ({"healthy": True, "exit_code": None, "problem": ""}, 1, AppState.HEALTHY, ""),
-        ({"healthy": False, "exit_code": None, "problem": "silent"}, 1, AppState.STARTING, "silent"),
-        ({"healthy": False, "exit_code": None, "problem": "silent"}, START_PATIENCE_S, AppState.UNHEALTHY, "silent"),
+        (AppReport(healthy=True, exit_code=None, problem=""), 1, AppState.HEALTHY, ""),
+        (AppReport(healthy=False, exit_code=None, problem="silent"), 1, AppState.STARTING, "silent"),
+        (AppReport(healthy=False, exit_code=None, problem="silent"), START_PATIENCE_S, AppState.UNHEALTHY, "silent"),
         (
-            {"healthy": False, "exit_code": 127, "problem": "sh: ttyd: not found"},
+            AppReport(healthy=False, exit_code=127, problem="sh: ttyd: not found"),
             1,
             AppState.MISSING,
             "sh: ttyd: not found",
         ),
-        ({"healthy": False, "exit_code": 3, "problem": ""}, 1, AppState.UNHEALTHY, "it ended with exit code 3"),
-        ({"healthy": False, "exit_code": 3, "problem": "x"}, 1, AppState.UNHEALTHY, "it ended with exit code 3: x"),
+        (AppReport(healthy=False, exit_code=3, problem=""), 1, AppState.UNHEALTHY, "it ended with exit code 3"),
+        (AppReport(healthy=False, exit_code=3, problem="x"), 1, AppState.UNHEALTHY, "it ended with exit code 3: x"),
         (None, 1, AppState.STARTING, ""),
         (None, START_PATIENCE_S, AppState.UNHEALTHY, "its agent has not told of it yet"),
     ],
@@ -170,7 +172,7 @@ def test_how_an_app_fares(facts, age_s, state, reason):
 
 def test_apps_of_a_session_that_does_not_run_have_no_state():
     session = replace(with_apps(apps=["ttyd"]), state=SessionState.TERMINATED)
-    (view,) = app_views(session, {"ttyd": {"healthy": True, "exit_code": None, "problem": ""}}, 0.0)
+    (view,) = app_views(session, {"ttyd": AppReport(healthy=True)}, 0.0)
     assert view.state is None
 
 

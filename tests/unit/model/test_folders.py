@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.contract.manifest import FolderEntry, MountEntry
 from muster.core.launch.folders import folders_to_make, groups, mounts
 from muster.core.model.folders import (
     Folder,
@@ -148,14 +149,14 @@ def test_a_manifest_has_folders_at_their_places_made_for_their_owners():
     session = make_session(1, mounts=asked, folders=mounted_folders(mounting(*asked), "ada", known))
     uid_of = {"ada": 4711, "bob": 4712}.__getitem__
     bobs, local = known
-    assert mounts(session) == [
-        {"folder": "sets/mnist", "target": "/sets", "read_only": True, "owned": False},
-        {"folder": bobs.path, "target": f"{HOME}/data", "read_only": True, "owned": True},
-        {"folder": local.path, "target": f"{HOME}/.local", "read_only": False, "owned": True},
-    ]
-    assert folders_to_make(session, uid_of) == [
-        {"path": bobs.path, "uid": 4712, "number": bobs.number, "quota_bytes": 1 << 30},
-        {"path": local.path, "uid": 4711, "number": local.number, "quota_bytes": None},
-    ]
-    assert groups(session, uid_of) == [bobs.number]
-    assert groups(session, lambda _owner: 1000) == []
+    assert mounts(session) == (
+        MountEntry(folder="sets/mnist", target="/sets", read_only=True, owned=False),
+        MountEntry(folder=bobs.path, target=f"{HOME}/data", read_only=True, owned=True),
+        MountEntry(folder=local.path, target=f"{HOME}/.local", read_only=False, owned=True),
+    )
+    assert folders_to_make(session, uid_of) == (
+        FolderEntry(path=bobs.path, uid=4712, number=bobs.number, quota_bytes=1 << 30),
+        FolderEntry(path=local.path, uid=4711, number=local.number, quota_bytes=None),
+    )
+    assert groups(session, uid_of) == (bobs.number,)
+    assert groups(session, lambda _owner: 1000) == ()

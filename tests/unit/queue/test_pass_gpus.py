@@ -71,7 +71,7 @@ def test_a_site_may_have_such_a_session_ended(control_node, before):
     node.run()
     use(agent, session, before)
     node.run()
-    agent.hardware["attributes"]["fgpu_over_cap"] = "end"
+    agent.inventory["fgpu_over_cap"] = "end"
     use(agent, session, 2 * CAP)
     node.run()
     ended = node.session(session)

@@ -86,7 +86,7 @@ def test_every_kernel_gets_the_bootstrap_script_and_the_secrets_and_those_with_t
     made = {kernel.name: startup_files(session, kernel, values) for kernel in session.kernels}
     assert [name for name, files in made.items() if "stdin" in files] == ["main1"]
     for files in made.values():
-        contents = {name: file["content"] for name, file in files.items() if name != "stdin"}
+        contents = {name: file.content for name, file in files.items() if name != "stdin"}
         assert contents == {
             "bootstrap": "true",
             "workdir": "/data/x",
@@ -95,7 +95,7 @@ def test_every_kernel_gets_the_bootstrap_script_and_the_secrets_and_those_with_t
             "secret_env": "API token\n",
             "secret_links": f"token {HOME}/.t\n",
         }
-        assert {file["mode"] for name, file in files.items() if name.startswith("secret")} == {"0400"}
+        assert {file.mode for name, file in files.items() if name.startswith("secret")} == {"0400"}
 
 
 @pytest.mark.parametrize(("run_on", "readers"), [("main", ["main1"]), ("all", ["main1", "sub1"])])

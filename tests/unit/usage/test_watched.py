@@ -10,7 +10,8 @@ from muster.engine.container_usage import LiveUse
 from muster.service.usage import live as live_use
 from muster.service.usage.live import KernelNow, LiveUses
 from muster.service.usage.watched import LINGER_S, MOST_OF_ONE_OWNER, MOST_SESSIONS, WatchedUses
-from tests.strategies import make_agent, make_session, new_id, placed_on
+from tests.reports import kernel_entry, use_of
+from tests.strategies import make_agent, make_session, new_id, placed_on, reporting
 
 WAIT_S = 20
 
@@ -142,9 +143,9 @@ def test_one_owner_and_all_together_watch_so_many_at_once(hub):
 def test_who_looks_for_longer_hears_of_newer_reports(monkeypatch):
     session = running()
     agent = make_agent("a1")
-    entry = {"kernel_id": session.id, "use": {"gpu_percent": 40}}
+    entry = kernel_entry(session, "main1", use=use_of(gpu_percent=40))
     uses = LiveUses([session], {"a1": agent}, 1.0)
-    uses.know({"a1": replace(agent, report={**agent.report, "kernels": [entry]})})
+    uses.know({"a1": reporting(agent, kernels=[entry])})
     asked = threading.Event()
 
     class Engine:

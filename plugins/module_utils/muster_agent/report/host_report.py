@@ -33,7 +33,6 @@ def gather_report(
     engine: EngineApi,
     cluster: str,
     runtime_path: str,
-    attributes: dict[str, Any],
     warn: Callable[[str], None],
 ) -> dict[str, Any]:
     """Return the report; `warn` is told what could not be read but does not keep the host from working."""
@@ -84,7 +83,6 @@ def gather_report(
         "generation": host_state.read_generation(cluster),
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
         "networks": _networks(networks, is_manager=swarm["manager"]),
-        "attributes": attributes,
     }
 
 

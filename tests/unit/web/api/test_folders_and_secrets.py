@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.contract.folders import FolderState
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.folders import MountedFolder
 from muster.core.model.token import Scope
@@ -26,15 +27,16 @@ def asked_agents(monkeypatch):
         def __init__(self, inventory, cluster):
             del inventory, cluster
 
-        def folders(self, agent_ids, variables, on_answer):
-            asked.append((variables["folders_state"], [entry["path"] for entry in variables["folders_entries"]]))
+        def folders(self, agent_ids, root, state, folders, on_answer):
+            del root
+            asked.append((state, [folder.path for folder in folders]))
             told = {"exists": True, "used_bytes": 5, "files": 2, "quota": None, "shared_from": None}
             for agent_id in agent_ids:
                 if agent_id == "far":
                     on_answer(AgentAnswer("far", problem="no route to far", reached=False))
                 else:
-                    entries = [{"path": entry["path"], **told} for entry in variables["folders_entries"]]
-                    on_answer(AgentAnswer(agent_id, folders=entries))
+                    states = [FolderState(path=folder.path, **told) for folder in folders]
+                    on_answer(AgentAnswer(agent_id, folders=states))
 
     monkeypatch.setattr(folders, "AnsibleGateway", Gateway)
     return asked

@@ -2,13 +2,12 @@
 
 import html
 import re
-from dataclasses import replace
 
 import pytest
 import yaml
 
 from muster.core.model.token import Scope
-from tests.strategies import make_agent
+from tests.strategies import make_agent, reporting
 
 OLD, NEW = ("sha256:" + digit * 64 for digit in "12")
 
@@ -33,7 +32,7 @@ def catalog(tmp_path):
 def holding(agent_id, tag, image_id, size):
     agent = make_agent(agent_id)
     images = [{"id": image_id, "tags": [tag], "size_bytes": size}]
-    return replace(agent, report={**agent.report, "images": images})
+    return reporting(agent, images=images)
 
 
 def words(text):

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.agent import AgentState, agent_from_report
+from muster.core.model.agent import AgentState
 from muster.core.model.agent_sample import AgentSample, Amount
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.model.token import Scope
-from tests.simulated_agents import report_of
-from tests.strategies import make_agent, make_session, placed_on
+from tests.simulated_agents import host_of
+from tests.strategies import make_agent, make_session, observed, placed_on
 
 NASTY = '"><script>alert(1)</script>'
 GIB = 1 << 30
@@ -75,10 +75,10 @@ def test_a_gpu_is_drawn_to_scale(browser):
 
 
 def test_instances_of_a_gpu_share_one_bar(service, browser):
-    report = report_of("a1", gpus=2)
+    report, inventory = host_of("a1", gpus=2)
     for number, gpu in enumerate(report["gpus"]):
         gpu |= {"index": 0, "uuid": f"MIG-{number}", "parent_uuid": "GPU-1", "mig_profile": "3g.40gb", "fraction": 500}
-    service.store.save_agents([agent_from_report("a1", report, time.time())])
+    service.store.save_agents([observed("a1", report, inventory, time.time())])
     text = browser("ada").get("/resources/a1").text
     assert text.count('<svg class="gpu"') == 1
     widths = re.findall(r'class="gpu-free" x="([\d.]+)" y="1" width="([\d.]+)"', text)
@@ -185,9 +185,9 @@ def test_nobody_else_drains(service, browser, scope):
 
 
 def test_of_images_on_an_agent_only_those_of_the_catalog_that_one_may_use_are_shown(service, browser):
-    report = report_of("a1")
+    report, inventory = host_of("a1")
     report["images"].append({"id": "sha256:x", "tags": ["eve/private-model:1"], "size_bytes": 1})
-    service.store.save_agents([agent_from_report("a1", report, time.time())])
+    service.store.save_agents([observed("a1", report, inventory, time.time())])
     assert "private-model" not in browser("ada").get("/resources/a1").text
 
 

@@ -16,7 +16,8 @@ from muster.service.images.commits_under_way import CommitState
 from muster.service.local_backend import LocalBackend
 from muster.service.usage.live import KernelNow
 from muster.service.usage.watched import KernelWatched, Sample, UseNow
-from tests.strategies import make_agent, make_session, new_id, placed_on
+from tests.reports import kernel_entry
+from tests.strategies import make_agent, make_session, new_id, placed_on, reporting
 from tests.unit.web.api.test_api import SESSIONS, SMALL, submitted
 
 HTMX = {"HX-Request": "true"}
@@ -286,11 +287,10 @@ def test_the_parts_that_are_live_ask_for_themselves(browser, add):
 def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(app, browser, add, service):
     apps = [{"name": "jupyterlab", "port": 8888, "command": "x"}, {"name": "gone", "port": 9000, "command": "y"}]
     session = placed_on(make_session(1, apps=apps), "a1")
-    entry = {"kernel_id": session.id, "generation": session.generation, "apps": {
-        "jupyterlab": {"healthy": True, "exit_code": None, "problem": ""},
-        "gone": {"healthy": False, "exit_code": 127, "problem": "the image lacks its program"}}}  # fmt: skip
-    agent = make_agent("a1")
-    service.store.save_agents([replace(agent, report={**agent.report, "kernels": [entry]})])
+    told = {"jupyterlab": {"healthy": True, "exit_code": None, "problem": ""},
+            "gone": {"healthy": False, "exit_code": 127, "problem": "the image lacks its program"}}  # fmt: skip
+    entry = kernel_entry(session, "main1", apps=told)
+    service.store.save_agents([reporting(make_agent("a1"), kernels=[entry])])
     add(session)
     ada = browser("ada")
     # Without ports for apps there is the command line for it.

@@ -1,0 +1,209 @@
+"""Everything that one agent should run for one cluster (docs/agent-contract.md, "Manifest").
+
+What a tenant wrote has no bounds here: a spec has them, and one spec must not cost an agent its manifest.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from muster.contract.values import ContractModel, GpuUuid, Item, Milli, Port
+
+# These become parts of paths and of names in the engine.
+Cluster = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
+Id = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+KernelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+AppName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
+KeyFileName = Annotated[str, Field(pattern=r"^(secrets/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
+Leased = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,95}$")]
+Device = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./=-]{0,159}$")]
+UrlPath = Annotated[str, Field(pattern=r"^/[!-~]*$")]
+HostPath = Annotated[str, Field(pattern=r"^/[^\x00]+$")]
+CpuSet = Annotated[str, Field(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")]
+Mode = Annotated[str, Field(pattern=r"^0[0-7]{3}$")]
+PortRange = Annotated[str, Field(pattern=r"^\d{1,5}-\d{1,5}$")]
+Number = Annotated[int, Field(ge=0)]
+Uid = Annotated[int, Field(ge=0, lt=(1 << 32) - 1)]
+# A pass makes tuples and lists of them.
+All = Annotated[tuple[Item, ...], Field(strict=False)]
+
+
+class UserEntry(ContractModel):
+    """The user whose processes a kernel runs."""
+
+    name: FileName
+    uid: Uid
+    gid: Uid
+    home: HostPath
+
+
+class ResourcesEntry(ContractModel):
+    """What one container may use; `cpuset` None: any CPU."""
+
+    cpu_milli: Number
+    mem_bytes: Number
+    shm_bytes: Number
+    pids: Number
+    cpuset: CpuSet | None
+
+
+class AppEntry(ContractModel):
+    """An app that main1 serves; `health` None: only its port is asked for."""
+
+    name: AppName
+    port: Port
+    health: UrlPath | None
+    starts: bool
+
+
+class GpuEntry(ContractModel):
+    """What a kernel has of one GPU: a part, or with `mem_bytes` and `compute` None the whole device."""
+
+    uuid: GpuUuid
+    mem_bytes: Number | None
+    compute: Milli | None
+
+
+class DevicesEntry(ContractModel):
+    """A device request to the engine."""
+
+    driver: Literal["nvidia", "cdi"]
+    ids: All[Device]
+
+
+class HostMountEntry(ContractModel):
+    """A path of the host that a container is given."""
+
+    source: HostPath
+    target: HostPath
+    read_only: bool
+
+
+class GpuAccessEntry(ContractModel):
+    """What a container gets for its GPUs."""
+
+    devices: DevicesEntry | None
+    libraries: dict[FileName, HostPath]
+    mounts: All[HostMountEntry]
+    env: dict[str, str]
+    usage: bool
+    leases: All[Leased]
+
+
+class MountEntry(ContractModel):
+    """A folder below the folders' root."""
+
+    folder: str
+    target: str
+    read_only: bool
+    owned: bool
+
+
+class FolderEntry(ContractModel):
+    """A folder with an owner; `number` is that of its group and of its project quota."""
+
+    path: str
+    uid: Uid
+    number: Uid
+    quota_bytes: Number | None
+
+
+class PublishEntry(ContractModel):
+    """A port of a container at an address of its host, or at all where that is empty.
+
+    `host_port` is a range of which the engine takes one, a port, or 0 for any.
+    """
+
+    container_port: Port
+    host_ip: Annotated[str, Field(pattern=r"^([0-9A-Fa-f:.]{2,45})?$")]
+    host_port: Annotated[int, Field(ge=0, le=65_535)] | PortRange
+
+
+class FileEntry(ContractModel):
+    """A file of a kernel's key directory."""
+
+    content: Annotated[str, Field(repr=False)]
+    mode: Mode
+
+
+class NamedKernel(ContractModel):
+    """A kernel that is only named."""
+
+    id: Id
+    name: KernelName
+
+
+class LaunchedKernel(NamedKernel):
+    """A kernel with all that it takes to make its container."""
+
+    image: str
+    command: All[str]
+    env: dict[str, str]
+    user: UserEntry
+    resources: ResourcesEntry
+    apps: All[AppEntry]
+    gpus: All[GpuEntry]
+    gpu_access: GpuAccessEntry | None
+    mounts: All[MountEntry]
+    groups: All[Uid]
+    publish: All[PublishEntry]
+    files: dict[KeyFileName, FileEntry]
+
+
+class NetworkEntry(ContractModel):
+    """A session's network."""
+
+    name: FileName
+    driver: Literal["bridge", "overlay"]
+
+
+class LaunchedSession(ContractModel):
+    """A session to be launched; with `release` its commands begin as soon as all of its kernels here answer."""
+
+    id: Id
+    name: str
+    generation: Number
+    desired: Literal["launch"]
+    release: bool
+    network: NetworkEntry
+    folders: All[FolderEntry]
+    kernels: All[LaunchedKernel]
+
+
+class KnownSession(ContractModel):
+    """A session whose kernels are there; `notice` is what its users have to read."""
+
+    id: Id
+    name: str
+    generation: Number
+    desired: Literal["release", "keep", "stop"]
+    network: NetworkEntry
+    notice: str | None
+    kernels: All[NamedKernel]
+
+
+class OverlayEntry(ContractModel):
+    """An overlay network that shall exist; `mtu` None: the engine's own."""
+
+    session_id: Id
+    name: FileName
+    generation: Number
+    mtu: Annotated[int, Field(ge=68, le=65_535)] | None
+    encrypted: bool
+
+
+class Manifest(ContractModel):
+    """`overlays` is None for all agents but the one that keeps them."""
+
+    version: Literal[1]
+    cluster: Cluster
+    generation: Number
+    runtime_path: HostPath
+    sshd_port: Port
+    folders_root: HostPath
+    start_timeout_s: Number
+    stop_grace_s: Number
+    log_max_bytes: Number
+    overlays: All[OverlayEntry] | None
+    sessions: All[Annotated[LaunchedSession | KnownSession, Field(discriminator="desired")]]

@@ -1,0 +1,202 @@
+"""What an agent says of itself and of the kernels on it (docs/agent-contract.md, "Report").
+
+Fields with defaults came with later versions, or are unknown of agents that are only imagined. An agent that reports
+names all of them.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from muster.contract.values import (
+    Amount,
+    ContractError,
+    ContractModel,
+    ExitCode,
+    Few,
+    GpuUuid,
+    Line,
+    Many,
+    Milli,
+    Moment,
+    Port,
+    Real,
+    Text,
+    check_complete,
+    checked,
+)
+
+# Of numbers with as many digits as hosts have CPUs: what is read of it is counted.
+CpuList = Annotated[str, Field(max_length=4_096, pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?$")]
+Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f:.]{2,45}$")]
+# The engine's word: a newer engine may have more of them.
+ContainerState = Annotated[str, Field(pattern=r"^[a-z]{1,32}$")]
+
+
+class NumaReport(ContractModel):
+    """A NUMA node with its online CPUs."""
+
+    node: Annotated[int, Field(ge=0, le=65_535)]
+    cpus: CpuList
+    mem_bytes: Amount
+
+
+class DiskReport(ContractModel):
+    """The disk that the engine's data lie on."""
+
+    path: Line = ""
+    total_bytes: Amount = 0
+    free_bytes: Amount = 0
+
+
+class EngineReport(ContractModel):
+    """The Docker engine."""
+
+    version: Line = ""
+    api_version: Line = ""
+    storage_driver: Line = ""
+    cgroup_version: Line = ""
+
+
+class SwarmReport(ContractModel):
+    """What the engine is in its swarm; `state` is its word."""
+
+    state: Line = "inactive"
+    node_id: Line | None = None
+    manager: bool = False
+
+
+class GpuReport(ContractModel):
+    """A GPU, or a MIG instance of one, which names its parent; `fraction` is in thousandths of that."""
+
+    index: Annotated[int, Field(ge=0, le=65_535)]
+    uuid: GpuUuid
+    model: Line
+    mem_bytes: Amount
+    mem_used_bytes: Amount | None = None
+    numa_node: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    parent_uuid: GpuUuid | None = None
+    mig_profile: Line | None = None
+    fraction: Milli | None = None
+
+    @property
+    def is_instance(self) -> bool:
+        return bool(self.parent_uuid)
+
+
+class ImageReport(ContractModel):
+    """An image that the engine holds."""
+
+    id: Line
+    tags: Many[Line]
+    size_bytes: Amount = 0
+
+
+class KernelGpuReport(ContractModel):
+    """A GPU that a container was made with; `used_bytes` is what its processes use there, null where nobody knows."""
+
+    uuid: GpuUuid
+    mem_bytes: Amount | None
+    compute: Milli | None
+    used_bytes: Amount | None = None
+
+
+class AppReport(ContractModel):
+    """How an app of a kernel fares; `problem` is empty where all is well."""
+
+    healthy: bool
+    exit_code: ExitCode | None = None
+    problem: Text = ""
+
+
+class UseSample(ContractModel):
+    """A kernel's counters since its launch, each None where nothing tells; `at` is by the agent's clock."""
+
+    at: Real
+    cpu_seconds: Real | None = None
+    mem_bytes: Amount | None = None
+    mem_peak_bytes: Amount | None = None
+    net_rx_bytes: Amount | None = None
+    net_tx_bytes: Amount | None = None
+    gpu_percent: Real | None = None
+
+
+class KernelReport(ContractModel):
+    """A container that carries the cluster's label, whether or not the control node knows it."""
+
+    kernel_id: Line
+    session_id: Line
+    name: Line
+    generation: Amount
+    container_id: Line
+    state: ContainerState
+    released: bool
+    exit_code: ExitCode | None
+    oom_killed: bool
+    started_at: Moment | None
+    finished_at: Moment | None
+    address: Address | None
+    ssh_port: Port | None
+    gpus: Few[KernelGpuReport] = ()
+    apps: Annotated[dict[Line, AppReport], Field(max_length=1_024)] = Field(default_factory=dict)
+    use: UseSample | None = None
+    notice: Text | None = None
+
+
+class NetworkReport(ContractModel):
+    """A network of the cluster that this host could remove."""
+
+    name: Line
+    session_id: Line
+    driver: Line
+    generation: Amount
+
+
+class Report(ContractModel):
+    """What a host has, and what of the cluster is on it."""
+
+    version: Literal[1] = 1
+    hostname: Line = ""
+    boot_id: Line | None = None
+    os: Line = ""
+    kernel: Line = ""
+    architecture: Line = ""
+    cpu_count: Annotated[int, Field(ge=0, le=65_536)] = 0
+    numa: Few[NumaReport] = ()
+    mem_bytes: Amount = 0
+    mem_available_bytes: Amount | None = None
+    disk: DiskReport = DiskReport()
+    docker: EngineReport = EngineReport()
+    swarm: SwarmReport = SwarmReport()
+    gpus: Few[GpuReport] = ()
+    runtime: Line | None = None
+    fgpu: Line | None = None
+    images: Many[ImageReport] = ()
+    generation: Amount | None = None
+    kernels: Many[KernelReport] = ()
+    networks: Many[NetworkReport] = ()
+
+    @model_validator(mode="after")
+    def _names_nothing_twice(self) -> Self:
+        for what, names in (
+            ("GPU", [gpu.uuid for gpu in self.gpus]),
+            ("NUMA node", [node.node for node in self.numa]),
+        ):
+            if len(names) != len(set(names)):
+                raise ValueError(f"it names a {what} twice")
+        return self
+
+
+def report_from_agent(data: object) -> Report:
+    """Return the report that an agent gave. Raises ContractError."""
+    report = checked(Report, data, "report")
+    check_complete(report, "report")
+    return report
+
+
+def stored_report(data: object) -> Report | None:
+    """Return the report as a store kept it, perhaps an older version's; None where it is none that can be read."""
+    try:
+        return checked(Report, data, "the stored report")
+    except ContractError:
+        return None

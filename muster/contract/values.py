@@ -1,0 +1,76 @@
+"""What all values that travel between the control node and an agent have in common."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
+
+_MOST_OF_A_PLACE = 80
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class ContractError(ValueError):
+    """What an agent said is not what docs/agent-contract.md allows: one line that names the field."""
+
+
+class ContractModel(BaseModel):
+    """A value of the contract: nothing is converted, and nothing unknown is ignored."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True, validate_default=False
+    )
+
+
+Value = TypeVar("Value", bound=ContractModel)
+Item = TypeVar("Item")
+
+
+def printable(text: str) -> str:
+    """Return the text without control characters, but for tabs and newlines: it goes to terminals and databases."""
+    return _UNPRINTABLE.sub(_REPLACEMENT, text)
+
+
+# One line that an engine or the host's administrator chose.
+Line = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+# Text that a tenant had a hand in, so that what is odd in it must not cost the agent its report.
+Text = Annotated[str, Field(max_length=65_536), AfterValidator(printable)]
+Moment = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")]
+GpuUuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,95}$")]
+Amount = Annotated[int, Field(ge=0, le=1 << 60)]
+Real = Annotated[float, Field(ge=0, le=1e15)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Milli = Annotated[int, Field(ge=0, le=1000)]
+ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32)]
+# Databases and Ansible hand over lists.
+Few = Annotated[tuple[Item, ...], Field(strict=False, max_length=1_024), FailFast()]
+Many = Annotated[tuple[Item, ...], Field(strict=False, max_length=65_536), FailFast()]
+
+
+def checked(kind: type[Value], data: object, what: str) -> Value:
+    """Return the value that the data describe. Raises ContractError, which calls them `what`."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first, *others = error.errors(include_url=False, include_context=False, include_input=False)
+        rest = f" (and {len(others)} more)" if others else ""
+        raise ContractError(f"{place(what, first['loc'])}: {first['msg']}{rest}") from None
+
+
+def check_complete(value: ContractModel, what: str) -> None:
+    """Raise ContractError where a field was left to its default."""
+    for name in type(value).model_fields:
+        if name not in value.model_fields_set:
+            raise ContractError(f"{what}: {name} is missing")
+        inner = getattr(value, name)
+        items = inner.items() if isinstance(inner, Mapping) else enumerate(inner) if isinstance(inner, tuple) else ()
+        for key, item in ((None, inner), *items):
+            if isinstance(item, ContractModel):
+                check_complete(item, place(what, (name,) if key is None else (name, key)))
+
+
+def place(what: str, path: tuple[int | str, ...]) -> str:
+    """Return the path of a field as one short word; an agent may have chosen the names in it."""
+    words = [f"[{step}]" if isinstance(step, int) else f".{printable(step[:_MOST_OF_A_PLACE])}" for step in path]
+    return " ".join(f"{what}{''.join(words)}".split())

@@ -1,0 +1,39 @@
+"""What the inventory says of an agent: what of it is right, and what is wrong."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from muster.core.model.agent_attributes import AgentAttributes
+from muster.core.model.agent_connection import AgentConnection
+from muster.core.spec.base import SpecModel
+from muster.core.spec.errors import validated
+from muster.core.values.errors import FieldError, SpecError
+
+_Model = TypeVar("_Model", bound=SpecModel)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInventory:
+    """An agent's entry in the inventory; a field that is among the `errors` is as if it were not given."""
+
+    attributes: AgentAttributes
+    connection: AgentConnection
+    errors: tuple[FieldError, ...]
+
+
+def agent_inventory(given: Mapping[str, Any]) -> AgentInventory:
+    """Return the entry that the variable `agent_attributes` describes. A value of None is none."""
+    stated = {name: value for name, value in given.items() if value is not None}
+    attributes, wrong_attributes = _right(AgentAttributes, stated)
+    connection, wrong_connection = _right(AgentConnection, stated)
+    return AgentInventory(attributes, connection, (*wrong_attributes, *wrong_connection))
+
+
+def _right(model: type[_Model], stated: Mapping[str, Any]) -> tuple[_Model, tuple[FieldError, ...]]:
+    try:
+        return validated(model, stated), ()
+    except SpecError as error:
+        wrong = {item.field.partition(".")[0] for item in error.errors}
+        right = {name: value for name, value in stated.items() if name not in wrong}
+        return validated(model, right), error.errors

@@ -1,0 +1,5 @@
+"""The control node's side of the module agent_converge."""
+
+from muster.ansible_gateway.agent_action import AgentAction as ActionModule
+
+__all__ = ["ActionModule"]

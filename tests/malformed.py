@@ -1,0 +1,63 @@
+"""What a host that is not to be trusted could say: values with something else in them."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hypothesis import strategies as st
+
+from muster.contract.values import ContractError
+
+Path = tuple[str | int, ...]
+
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.just("x" * 100_000),
+    st.just(10**30),
+    st.just("\x1b[2J\x00"),
+    st.lists(st.none(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.none(), max_size=2),
+    st.recursive(st.none(), lambda inner: st.lists(inner, max_size=1), max_leaves=50),
+)
+
+
+def paths(value: object, path: Path = ()) -> Iterator[Path]:
+    """Where values are, the inner ones too."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from paths(item, (*path, key))
+
+
+def problem_of(read: Callable[[], object]) -> str:
+    """The line by which something is refused; empty where it is taken."""
+    try:
+        read()
+    except ContractError as error:
+        return str(error)
+    return ""
+
+
+def changed(report: dict[str, Any], path: Path, change: str, odd: object) -> dict[str, Any]:
+    made = copy.deepcopy(report)
+    *way, last = path
+    place: Any = made
+    for step in way:
+        place = place[step]
+    if change == "removed":
+        del place[last]
+    elif change == "added" and isinstance(place, dict):
+        place["extra"] = odd
+    elif change == "nested":
+        place[last] = [{"inner": place[last]}]
+    elif change == "many":
+        place[last] = [place[last]] * 70_000
+    else:
+        place[last] = odd
+    return made

@@ -1,0 +1,89 @@
+"""What a compromised agent returns through the real Ansible: of the inventory's word nothing is its own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.model.agent import agent_from_report
+from muster.engine.agent_ssh import ssh_command
+from tests.simulated_agents import report_of
+
+OWN = {
+    "connection": "local",
+    "address": "192.0.2.66",
+    "port": "22\nProxyCommand touch /tmp/x",
+    "user": "-oProxyCommand=touch /tmp/x",
+    "ssh_args": "-oProxyCommand='touch /tmp/x'",
+    "private_key_file": "/etc/shadow",
+    "publish_address": "192.0.2.66",
+    "resource_group": "mine",
+}
+LISTED = {
+    "ansible_connection": "local",
+    "ansible_host": "192.0.2.7",
+    "ansible_port": 2022,
+    "ansible_user": "admin",
+    "ansible_ssh_common_args": "-o ForwardAgent=no",
+    "publish_address": "{{ ansible_host }}",
+    "resource_group": "{{ 'big' ~ '-mem' }}",
+    "labels": {"disk": "{{ 'ssd' }}"},
+}
+
+
+@pytest.fixture
+def observed(tmp_path):
+    """Observes an agent whose Python is the attacker's: whatever it is sent, it says this."""
+
+    def observe(said: dict[str, Any]) -> AgentAnswer:
+        (tmp_path / "said.json").write_text(json.dumps(said), encoding="utf-8")
+        python = tmp_path / "python"
+        python.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {tmp_path / 'said.json'}\n", encoding="utf-8")
+        python.chmod(0o755)
+        hosts = {"far": {**LISTED, "ansible_python_interpreter": str(python)}}
+        inventory = tmp_path / "hosts.yml"
+        inventory.write_text(yaml.safe_dump({"all": {"children": {"agents": {"hosts": hosts}}}}), encoding="utf-8")
+        answers: list[AgentAnswer] = []
+        AnsibleGateway(Path(inventory), "muster").observe((), answers.append)
+        (answer,) = answers
+        return answer
+
+    return observe
+
+
+def test_connection_variables_of_an_agent_never_reach_ssh(observed):
+    said = {
+        "changed": False,
+        "report": report_of("far"),
+        "inventory": OWN,
+        "attributes": OWN,
+        "agent_attributes": OWN,
+        "ansible_facts": {"agent_attributes": OWN, **{f"ansible_{name}": value for name, value in OWN.items()}},
+        "add_host": {"host_name": "evil", "groups": ["agents"], "host_vars": {"ansible_connection": "local"}},
+        "unreachable": True,
+    }
+    answer = observed(said)
+    agent = agent_from_report(answer.agent_id, answer.report, answer.inventory, 0.0)
+    assert agent.problem == ""
+    assert (agent.resource_group, agent.labels) == ("big-mem", {"disk": "ssd"})
+    assert agent.connection.publish_address == "192.0.2.7"
+    command = ["ssh", "-o", "ForwardAgent=no", "-p", "2022", "-l", "admin", "192.0.2.7"]
+    assert ssh_command(agent) == command
+    assert not {str(value) for value in OWN.values()} & {str(value) for value in answer.inventory.values()} - {"local"}
+
+
+def test_a_report_with_attributes_is_refused(observed):
+    answer = observed({"changed": False, "report": {**report_of("far"), "attributes": OWN}})
+    line = "what it says is refused: report.attributes: Extra inputs are not permitted"
+    assert (answer.report, answer.problem, answer.reached) == (None, line, True)
+
+
+def test_a_failure_is_told_in_one_short_line(observed):
+    answer = observed({"failed": True, "msg": "\x1b[2J" + "no\n" * 1_000_000})
+    assert answer.report is None
+    assert answer.problem.isprintable()
+    assert len(answer.problem) < 2100
