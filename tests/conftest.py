@@ -1,11 +1,18 @@
 """A database that is made once; Hypothesis' profile is loaded here, before any property is defined."""
 
+import gc
 from pathlib import Path
 
 import pytest
 
 import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from searching libraries and tests again and again: they stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
