@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,3 +88,9 @@ def provision(*arguments: str, inventory: Path = INVENTORY, **streams: Any) -> s
         check=False,
         **streams,
     )
+
+
+def changes(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """Count what a run changed on each host of the lab, of those that it reached and did not fail on."""
+    recap = re.findall(r"^(lab-\d+) +:.* changed=(\d+) +unreachable=0 +failed=0 ", done.stdout, re.MULTILINE)
+    return {host: int(changed) for host, changed in recap}
