@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ import yaml
 from muster.core.model.session import FINAL
 from muster.settings import load_settings
 from muster.store.store import Store
-from tests.forked_cli import Done, run_forked
+from tests.forked_cli import Done, ForkedMuster, run_forked
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = Path(sys.executable).parent
@@ -31,7 +30,7 @@ class ControlNode:
     cluster: str
     settings: dict[str, Any] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
-    daemon: subprocess.Popen[bytes] | None = None
+    daemon: ForkedMuster | None = None
 
     def __post_init__(self) -> None:
         self.directory.mkdir(exist_ok=True)
@@ -135,8 +134,7 @@ class ControlNode:
         return self.run("exec", reference, "--", *command, check=check, stdin=stdin)
 
     def start_daemon(self) -> None:
-        log = (self.directory / "daemon.log").open("ab")
-        self.daemon = subprocess.Popen([SCRIPTS / "muster", "daemon"], env=self.environment, stdout=log, stderr=log)
+        self.daemon = ForkedMuster(("daemon",), self.environment, self.directory / "daemon.log")
         deadline = time.monotonic() + 60
         while not self.run("agents", "--json").json():
             assert time.monotonic() < deadline, (self.directory / "daemon.log").read_text()
@@ -144,8 +142,8 @@ class ControlNode:
 
     def stop_daemon(self) -> None:
         if self.daemon is not None:
-            self.daemon.send_signal(signal.SIGTERM)
-            assert self.daemon.wait(60) == 0, (self.directory / "daemon.log").read_text()
+            self.daemon.terminate()
+            assert self.daemon.wait() == 0, (self.directory / "daemon.log").read_text()
             self.daemon = None
 
     def left_on_host(self) -> dict[str, list[str]]:

@@ -1,17 +1,23 @@
 """`muster` in a forked child: the real command line in a process of its own, without the price of Python's imports.
 
-A test session runs it some five hundred times; each import of its libraries would cost half a second of CPU.
+A test session runs it some five hundred times, and starts some thirty daemons and servers: imports and the scheduler's
+compiled code would cost each of them 1.3 to 2 s of CPU.
 """
 
+import faulthandler
+import functools
+import gc
 import json
+import logging
 import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NoReturn
 
 import muster.cli.agents.agent
@@ -34,10 +40,13 @@ import muster.cli.sessions.top
 import muster.cli.sessions.why
 import muster.cli.simulate
 import muster.cli.token
+import muster.daemon
 import muster.service.control_node
 import muster.service.images.commits
-import muster.service.images.distribution  # noqa: F401 - like the ones above, for the children to find
+import muster.service.images.distribution
+import muster.web.server  # noqa: F401 - like the ones above, for the children to find
 from muster.cli.main import main
+from muster.service.scheduler.compiled_code import compile_placement
 
 
 @dataclass
@@ -52,32 +61,108 @@ class Done:
         return json.loads(self.out)
 
 
-def run_forked(arguments: tuple[str, ...], environment: Mapping[str, str], stdin: str, timeout_s: float) -> Done:
-    """Raises TimeoutError; the child is killed then."""
+class ForkedMuster:
+    """A `muster` that goes on, such as a daemon or a server. All that it prints goes to the end of `log`."""
+
+    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str], log: Path) -> None:
+        self._code: int | None = None
+        with Path(os.devnull).open("rb") as nothing, log.open("ab") as out:
+            self._pid = start_forked(arguments, environment, (nothing.fileno(), out.fileno(), out.fileno()))
+
+    def poll(self) -> int | None:
+        """Return its exit code, or None while it runs."""
+        if self._code is None:
+            ended, status = os.waitpid(self._pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if ended else None
+        return self._code
+
+    def wait(self, timeout_s: float = 60) -> int:
+        """Return its exit code once it has ended. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"still running after {timeout_s} s")
+            time.sleep(0.01)
+        return code
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self._pid, number)
+
+
+def _nothing() -> None:
+    return
+
+
+def run_forked(
+    arguments: tuple[str, ...],
+    environment: Mapping[str, str],
+    stdin: str,
+    timeout_s: float,
+    prepare: Callable[[], None] = _nothing,
+) -> Done:
+    """Run `muster` to its end, after `prepare` in the same process.
+
+    Raises TimeoutError; the child is killed then.
+    """
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        child = os.fork()
-        if child == 0:
-            _become_muster(arguments, environment, (given.fileno(), out.fileno(), err.fileno()))
-        code = _waited(child, timeout_s)
+        child = start_forked(arguments, environment, (given.fileno(), out.fileno(), err.fileno()), prepare)
+        code = wait_for(child, timeout_s)
         out.seek(0)
         err.seek(0)
         return Done(code, out.read().decode(), err.read().decode())
 
 
+def start_forked(
+    arguments: tuple[str, ...],
+    environment: Mapping[str, str],
+    descriptors: Sequence[int],
+    prepare: Callable[[], None] = _nothing,
+) -> int:
+    """Run `muster` on these three files, after `prepare` in the same process. Return its process id."""
+    _load_compiled_code()
+    child = os.fork()
+    if child == 0:
+        _become_muster(arguments, environment, descriptors, prepare)
+    return child
+
+
+@functools.cache
+def _load_compiled_code() -> None:
+    compile_placement()
+
+
 def _become_muster(
-    arguments: tuple[str, ...], environment: Mapping[str, str], descriptors: tuple[int, ...]
+    arguments: tuple[str, ...],
+    environment: Mapping[str, str],
+    descriptors: Sequence[int],
+    prepare: Callable[[], None],
 ) -> NoReturn:
     code: object = 1
     try:
+        # Nothing of the tests' own process is finalized here: its files have numbers that are others' soon.
+        gc.freeze()
+        faulthandler.disable()
+        signal.set_wakeup_fd(-1)
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         sys.stdin, sys.stdout, sys.stderr = (_stream(number, mode) for number, mode in enumerate("rww"))
+        # Pytest's own handlers keep `muster` from having one.
+        logging.getLogger().handlers.clear()
         os.environ.clear()
         os.environ.update(environment)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.argv = ["muster", *arguments]
+        prepare()
         main()
     except SystemExit as ended:
         code = ended.code
@@ -93,7 +178,8 @@ def _stream(number: int, mode: str) -> TextIOWrapper:
     return open(number, mode, encoding="utf-8", closefd=False)
 
 
-def _waited(child: int, timeout_s: float) -> int:
+def wait_for(child: int, timeout_s: float) -> int:
+    """Return a child's exit code. Raises TimeoutError; the child is killed then."""
     deadline = time.monotonic() + timeout_s
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)

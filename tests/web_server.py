@@ -2,9 +2,7 @@
 
 import os
 import secrets
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +11,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.control_node import SCRIPTS, ControlNode
-from tests.forked_cli import Done, run_forked
+from tests.control_node import ControlNode
+from tests.forked_cli import Done, ForkedMuster, run_forked
 
 
 @dataclass
@@ -46,10 +44,7 @@ def web_server(node: ControlNode, directory: Path, *arguments: str) -> Iterator[
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log_path = directory / "web.log"
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            [SCRIPTS / "muster", "web", "--port", str(port), *arguments], env=node.environment, stdout=log, stderr=log
-        )
+    process = ForkedMuster(("web", "--port", str(port), *arguments), node.environment, log_path)
     server = Server(f"http://127.0.0.1:{port}", directory, node)
     deadline = time.monotonic() + 120
     while True:
@@ -61,5 +56,5 @@ def web_server(node: ControlNode, directory: Path, *arguments: str) -> Iterator[
             assert time.monotonic() < deadline
             time.sleep(0.2)
     yield server
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0, log_path.read_text()
+    process.terminate()
+    assert process.wait() == 0, log_path.read_text()

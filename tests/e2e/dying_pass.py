@@ -3,27 +3,31 @@
 import itertools
 import os
 import signal
-import sys
 from contextlib import contextmanager
 
-from muster.service.control_node import opened, work_once
-from muster.settings import load_settings
+import pytest
+
 from muster.store.store import Store
-
-last = int(sys.argv[1])
-commits = itertools.count(1)
-writing = Store._writing
+from tests.control_node import ControlNode
+from tests.forked_cli import run_forked
 
 
-@contextmanager
-def dying(self):
-    with writing(self) as connection:
-        yield connection
-        if next(commits) == last:
-            os.kill(os.getpid(), signal.SIGKILL)
+def die_at(node: ControlNode, commit: int) -> bool:
+    """Whether the pass got so far."""
 
+    def prepare() -> None:
+        commits = itertools.count(1)
+        writing = Store._writing
 
-settings = load_settings()
-with opened(settings) as shell:
-    Store._writing = dying
-    work_once(settings, shell)
+        @contextmanager
+        def dying(self):
+            with writing(self) as connection:
+                yield connection
+                if next(commits) == commit:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        pytest.MonkeyPatch().setattr(Store, "_writing", dying)
+
+    done = run_forked(("pass",), node.environment, "", 120, prepare)
+    assert done.code in {0, -signal.SIGKILL}, done.err
+    return done.code == -signal.SIGKILL

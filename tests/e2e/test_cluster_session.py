@@ -17,8 +17,7 @@ def trio(request, node: ControlNode, busybox_image: str) -> str:
     image = ("--image", busybox_image) if request.param == "busybox" else ()
     name = f"trio-{request.param}"
     node.start("--name", name, "--cluster-size", "3", "--env", "GREETING=hello world", "--env", "RANK=mine", *image)
-    yield name
-    node.run("terminate", name, "--wait")
+    return name
 
 
 def environment_of(node: ControlNode, reference: str) -> dict[str, str]:
@@ -140,7 +139,6 @@ def test_a_lone_kernel_does_not_look_like_a_distributed_job(node):
         not {"WORLD_SIZE", "WORLD_RANK", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"}
         & variables.keys()
     )
-    node.run("terminate", name, "--wait")
 
 
 def test_roles_have_their_own_resources_and_names(node):
@@ -155,7 +153,6 @@ def test_roles_have_their_own_resources_and_names(node):
     limit = "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes"
     assert node.exec(f"{name}:ps1", "sh", "-c", limit).out.strip() == str(96 * MEGA)
     assert node.exec(f"{name}:sub1", "sh", "-c", limit).out.strip() == str(64 * MEGA)
-    node.run("terminate", name, "--wait")
 
 
 def test_only_main1_has_a_published_ssh_port_and_muster_ssh_uses_it(node, trio):

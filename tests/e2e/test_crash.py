@@ -4,32 +4,13 @@ tests/unit/queue/test_pass*.py kill the worker before and after each single comm
 again.
 """
 
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import docker
 import pytest
 
 from tests.control_node import NOTHING, SMALL, ControlNode
-
-DYING_PASS = Path(__file__).with_name("dying_pass.py")
-
-
-def die_at(node: ControlNode, commit: int) -> bool:
-    """A pass that is killed just before its commit of that number; whether it got so far."""
-    done = subprocess.run(
-        [sys.executable, DYING_PASS, str(commit)],
-        env=node.environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
-    return done.returncode == -signal.SIGKILL
+from tests.e2e.dying_pass import die_at
 
 
 def settle(node: ControlNode) -> dict[str, dict]:

@@ -30,7 +30,6 @@ def test_no_session_reaches_anothers_kernels_by_any_network(node):
         assert ping.code != 0
     names = node.exec(one, "python3", "-c", "import socket; print(socket.gethostbyname('sub1'))").out.strip()
     assert names in own
-    node.run("terminate", one, other, "--wait")
 
 
 def every_address(container_id: str) -> list[str]:
@@ -83,7 +82,6 @@ def test_a_committed_image_carries_no_key(node: ControlNode):
         assert b"OPENSSH PRIVATE KEY" in node.exec(name, "cat", "/run/muster/id_ed25519").out.encode()
     finally:
         docker.from_env().images.remove(image.id, force=True)
-    node.run("terminate", name, "--wait")
 
 
 def test_an_owner_may_have_a_uid_of_their_own(new_node):

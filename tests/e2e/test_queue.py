@@ -30,12 +30,11 @@ def test_what_does_not_fit_waits_and_starts_when_room_appears(node):
 def test_what_can_never_fit_is_said_at_once_and_blocks_nobody(node):
     done = node.run("submit", *SMALL, "--name", "giant", "--cpu", "100000", "--json")
     assert "never fits" in done.err
-    small = node.start()
+    node.start()
     assert node.show("giant")["wait"]["code"] == "never-fits"
     assert "even when empty: cpu on 1" in node.run("why", "giant").out
     node.run("cancel", "giant")
     assert node.show("giant")["state"] == "CANCELLED"
-    node.run("terminate", small, "--wait")
 
 
 def test_a_running_session_is_not_cancelled(node):
@@ -43,7 +42,6 @@ def test_a_running_session_is_not_cancelled(node):
     done = node.run("cancel", name, check=False)
     assert done.code == 1
     assert "muster terminate" in done.err
-    node.run("terminate", name, "--wait")
 
 
 def test_a_batch_session_succeeds_with_its_command(node):
@@ -153,4 +151,3 @@ def test_exec_hands_through_input_output_and_exit_code(node):
     name = node.start()
     done = node.exec(name, "sh", "-c", "cat; echo oops >&2; exit 7", stdin="through\n", check=False)
     assert (done.code, done.out, done.err) == (7, "through\n", "oops\n")
-    node.run("terminate", name, "--wait")

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from tests.control_node import ROOT, SCRIPTS, ControlNode
+from tests.forked_on_path import muster_on_path
 
 
 def tour() -> list[str]:
@@ -23,22 +24,23 @@ def toured(new_node) -> ControlNode:
     return node
 
 
-def test_the_tour_goes_as_written(toured):
+def test_the_tour_goes_as_written(toured, tmp_path):
     """All blocks in one shell that stops at the first failure, with the test's settings in place of /etc/muster."""
     script = "\n".join(tour()).replace("ansible-playbook ", f"ansible-playbook -e muster_config={toured.config} ")
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=ROOT,
-        env={
-            **toured.environment,
-            "PATH": f"{SCRIPTS}:{os.environ['PATH']}",
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    with muster_on_path(tmp_path) as programs:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=ROOT,
+            env={
+                **toured.environment,
+                "PATH": f"{programs}:{SCRIPTS}:{os.environ['PATH']}",
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            },
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     for answer in (
         "rank 1 of 3, master main1:12345",

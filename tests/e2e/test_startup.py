@@ -5,7 +5,6 @@ import os
 import shlex
 import subprocess
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import docker
@@ -32,18 +31,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def gang(node: ControlNode, files: Path) -> Iterator[str]:
+def gang(node: ControlNode, files: Path) -> str:
     """Two kernels that run, with a bootstrap script, a secret and a key that may log in."""
     node.run("secret", "set", "token", stdin=f"{TOKEN}\n")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", files / "mine"], check=True)
-    name = node.start(
+    return node.start(
         *("--cluster-size", "2", "--bootstrap", str(files / "bootstrap.sh"), "--workdir", f"{HOME}/project"),
         *("--secret", "token=API_TOKEN", "--secret", f"token:{HOME}/.config/app/token"),
         *("--on", "all", "--ssh-key", str(files / "mine.pub")),
         *("-c", "pwd > ~/where; echo $API_TOKEN > /tmp/seen; exec sleep 7200"),
     )
-    yield name
-    node.run("terminate", name)
 
 
 def in_kernel(node: ControlNode, reference: str, script: str) -> str:

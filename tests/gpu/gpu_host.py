@@ -13,11 +13,11 @@ import yaml
 
 from tests.control_node import ROOT
 from tests.forked_cli import Done
-from tests.lab.bring_up import provision
+from tests.lab.bring_up import give_what_is_here, provision
 from tests.lab.host import HostError, docker
 from tests.lab.host_network import Host, HostNetwork
 
-NETWORK = HostNetwork("muster-gpu", "192.168.216.0/24", ROOT / ".lab-gpu")
+NETWORK = HostNetwork("muster-gpu", "192.168.216.0/24", ROOT / ".lab-gpu", engine=True)
 INVENTORY = NETWORK.directory / "inventory.yml"
 NAME = "gpu-1"
 GPU_BYTES = 8 << 30
@@ -84,6 +84,7 @@ class GpuHost:
 def bring_up() -> GpuHost:
     """The host, with its driver and not provisioned yet where it is new."""
     (host,) = NETWORK.bring_up([NAME])
+    give_what_is_here(host)
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run(["make", "-s", "-j2", "-C", ROOT / "tests/fake_driver", f"OUT={directory}"], check=True)
         docker("exec", NAME, "mkdir", "-p", "/opt/driver")

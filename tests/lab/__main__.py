@@ -1,6 +1,7 @@
-"""python -m tests.lab up [N] | down | molecule-up DIRECTORY NAME… | molecule-down DIRECTORY.
+"""python -m tests.lab up [N] | down | molecule-up DIRECTORY sshd|engine NAME… | molecule-down DIRECTORY.
 
-`molecule-up` prints an inventory of the hosts; their keys lie in the directory.
+`molecule-up` prints an inventory of the hosts; their keys lie in the directory. All have an sshd, with `engine` a
+Docker engine too.
 """
 
 import json
@@ -13,8 +14,8 @@ from tests.lab.host import HostError
 from tests.lab.host_network import HostNetwork
 
 
-def molecule_network(directory: str) -> HostNetwork:
-    return HostNetwork("muster-molecule", "192.168.215.0/24", Path(directory))
+def molecule_network(directory: str, image: str = "sshd") -> HostNetwork:
+    return HostNetwork("muster-molecule", "192.168.215.0/24", Path(directory), engine=image == "engine")
 
 
 def main(arguments: list[str]) -> int:
@@ -24,8 +25,8 @@ def main(arguments: list[str]) -> int:
         case ["down"]:
             NETWORK.take_down()
             GPU_NETWORK.take_down()
-        case ["molecule-up", directory, *names]:
-            network = molecule_network(directory)
+        case ["molecule-up", directory, "sshd" | "engine" as image, *names]:
+            network = molecule_network(directory, image)
             hosts = {host.name: network.inventory_of(host) for host in network.bring_up(names)}
             sys.stdout.write(json.dumps({"all": {"hosts": hosts}}))
         case ["molecule-down", directory]:

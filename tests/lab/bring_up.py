@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,17 +10,18 @@ from typing import Any
 
 import yaml
 
-from tests.lab.host import ROOT
+from tests.lab.host import ROOT, docker
 from tests.lab.host_network import Host, HostNetwork
 
 # Not of the ranges that engines take their own networks from.
 DIRECTORY = ROOT / ".lab"
 # The share that a site would have: the same directory on every host.
 SHARED = DIRECTORY / "shared"
-NETWORK = HostNetwork("muster-lab", "192.168.213.0/24", DIRECTORY, (f"{SHARED}:/mnt/shared",))
+NETWORK = HostNetwork("muster-lab", "192.168.213.0/24", DIRECTORY, (f"{SHARED}:/mnt/shared",), engine=True)
 INVENTORY = NETWORK.directory / "inventory.yml"
 PROVISIONED = NETWORK.directory / "provisioned"
 SCRIPTS = Path(sys.executable).parent
+RUNTIME = Path("/opt/muster/runtime")
 
 
 def host_names(count: int) -> list[str]:
@@ -48,12 +50,35 @@ def bring_up(count: int) -> int:
     """Have so many hosts, provisioned: the exit status of ansible-playbook."""
     SHARED.mkdir(parents=True, exist_ok=True)
     hosts = NETWORK.bring_up(host_names(count))
+    give_what_is_here(hosts[0])
     INVENTORY.write_text(yaml.safe_dump(inventory(hosts), sort_keys=False), encoding="utf-8")
     PROVISIONED.unlink(missing_ok=True)
     status = provision().returncode
     if status == 0:
         PROVISIONED.write_text(_what_was_provisioned(), encoding="utf-8")
     return status
+
+
+def give_what_is_here(host: Host) -> None:
+    """Give a host this machine's default image and session runtime, if there are any.
+
+    Where this machine was provisioned by the same roles, they find the host's as they want them and make no second
+    ones. Other hosts get theirs from this one.
+    """
+    image = "muster/default:latest"
+    if docker("image", "ls", "--quiet", image) and not docker("exec", host.name, "docker", "image", "ls", "-q", image):
+        _pipe(["docker", "save", image], ["docker", "exec", "--interactive", host.name, "docker", "load", "--quiet"])
+    if RUNTIME.exists() and docker("exec", host.name, "sh", "-c", f"test -e {RUNTIME} || echo missing"):
+        docker("exec", host.name, "mkdir", "--parents", str(RUNTIME.parent))
+        folder = str(RUNTIME.parent)
+        pack = ["tar", "--create", "--directory", folder, RUNTIME.name, f"{RUNTIME.name}-versions"]
+        _pipe(pack, ["docker", "exec", "--interactive", host.name, "tar", "--extract", "--directory", folder])
+
+
+def _pipe(source: list[str], target: list[str]) -> None:
+    with subprocess.Popen(source, stdout=subprocess.PIPE) as sending:
+        subprocess.run(target, stdin=sending.stdout, stdout=subprocess.DEVNULL, check=True)
+    assert sending.returncode == 0, source
 
 
 def is_up(count: int) -> bool:
@@ -87,3 +112,9 @@ def provision(*arguments: str, inventory: Path = INVENTORY, **streams: Any) -> s
         check=False,
         **streams,
     )
+
+
+def changes(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """Count what a run changed on each host of the lab, of those that it reached and did not fail on."""
+    recap = re.findall(r"^(lab-\d+) +:.* changed=(\d+) +unreachable=0 +failed=0 ", done.stdout, re.MULTILINE)
+    return {host: int(changed) for host, changed in recap}

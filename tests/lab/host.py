@@ -44,6 +44,14 @@ apt-get install -y -qq --no-install-recommends openssh-server
 apt-get install -y -qq --no-install-recommends --download-only docker.io iptables procps
 rm -f /etc/ssh/ssh_host_*
 """
+# As a site has them that runs containers already. Nothing is started while the image is made.
+WITH_ENGINE = """
+export DEBIAN_FRONTEND=noninteractive
+printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d
+chmod +x /usr/sbin/policy-rc.d
+apt-get install -y -qq --no-install-recommends docker.io iptables procps
+rm /usr/sbin/policy-rc.d
+"""
 
 
 class HostError(Exception):
@@ -84,18 +92,23 @@ def _bare_root() -> str:
 def root_with_sshd() -> str:
     """The image of a system that an administrator can log in to. Its name says what is in it, bare_root() included."""
     with _one_at_a_time():
-        return _root_with_sshd()
+        return _with(_bare_root(), "sshd", WITH_SSHD)
 
 
-def _root_with_sshd() -> str:
-    base = _bare_root()
-    reference = f"{base}-sshd-{hashlib.sha256(WITH_SSHD.encode()).hexdigest()[:12]}"
+def root_with_engine() -> str:
+    """The image of a system with an sshd and a Docker engine, as the distribution's package leaves it."""
+    with _one_at_a_time():
+        return _with(_with(_bare_root(), "sshd", WITH_SSHD), "engine", WITH_ENGINE)
+
+
+def _with(base: str, what: str, script: str) -> str:
+    reference = f"{base}-{what}-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
     if not docker("image", "ls", "--quiet", reference):
         _remove_images(keep=base)
         name = f"{REPOSITORY}-making"
         docker("rm", "--force", name, check=False)  # of a run that was killed
         try:
-            docker("run", "--network", "host", "--name", name, base, "sh", "-ec", WITH_SSHD)
+            docker("run", "--network", "host", "--name", name, base, "sh", "-ec", script)
             docker("commit", name, reference)
         finally:
             docker("rm", "--force", name, check=False)
@@ -111,9 +124,9 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _remove_images(keep: str) -> None:
-    """Remove what older recipes made, as far as no host runs from it."""
+    """Remove what older recipes made, as far as no host runs from it. `keep` stays, with what it is made from."""
     for reference in docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", REPOSITORY).split():
-        if reference != keep:
+        if not keep.startswith(reference):
             docker("image", "rm", reference, check=False)
 
 

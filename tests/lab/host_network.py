@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.lab.host import HostError, docker, remove_host, root_with_sshd, run_host, wait_until_booted
+from tests.lab.host import (
+    HostError,
+    docker,
+    remove_host,
+    root_with_engine,
+    root_with_sshd,
+    run_host,
+    wait_until_booted,
+)
 
 # Wherever a host stands, its network's first addresses are the gateway's and whatever else a router may want.
 FIRST_HOST = 11
@@ -28,13 +36,15 @@ class Host:
 class HostNetwork:
     """`name` is the network's, and the label of all that belongs to it; `directory` holds key and known_hosts.
 
-    `volumes` are what each host's container gets beside its own: SOURCE:TARGET.
+    `volumes` are what each host's container gets beside its own: SOURCE:TARGET. `engine`: whether hosts come with a
+    Docker engine.
     """
 
     name: str
     subnet: str
     directory: Path
     volumes: tuple[str, ...] = ()
+    engine: bool = False
 
     @property
     def key(self) -> Path:
@@ -46,7 +56,7 @@ class HostNetwork:
 
     def bring_up(self, names: Sequence[str]) -> list[Host]:
         """Have exactly these hosts, booted: what runs is kept, what was stopped is started, the rest is made."""
-        image = root_with_sshd()
+        image = root_with_engine() if self.engine else root_with_sshd()
         self.directory.mkdir(parents=True, exist_ok=True)
         hosts = self._addressed(names)
         self._make_network()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.control_node import ROOT, SCRIPTS
 from tests.forked_cli import Done
-from tests.lab.bring_up import provision
+from tests.lab.bring_up import changes, provision
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 
@@ -41,9 +41,7 @@ def test_a_new_runtime_and_a_new_configuration_disturb_no_running_session(
     lab.run("lab-2", "sh", "-c", "echo old > /opt/muster/runtime/VERSION")
     done = provision("--tags", "docker_engine,overlay_network,session_runtime", stdout=subprocess.PIPE)
     assert done.returncode == 0, done.stdout
-    assert "lab-2" in [
-        line.split()[0] for line in done.stdout.splitlines() if "changed=" in line and "changed=0" not in line
-    ]
+    assert changes(done) == {"lab-1": 0, "lab-2": 1, "lab-3": 0}, done.stdout
     assert lab_node.exec(gang, "ssh", "sub1", "ssh", "sub2", "hostname").out == "sub2\n"
     versions = {lab.run(host.name, "cat", "/opt/muster/runtime/VERSION").out for host in lab.hosts}
     assert len(versions) == 1, versions

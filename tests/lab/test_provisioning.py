@@ -1,29 +1,17 @@
 """What `playbooks/site.yml` makes of the lab's hosts."""
 
-import re
 import subprocess
 
 import pytest
 
-from tests.lab.bring_up import provision
+from tests.lab.bring_up import changes, provision
 from tests.lab.lab import Lab
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def changes(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    recap = re.findall(r"^(lab-\d+) +:.* changed=(\d+) +unreachable=0 +failed=0 ", done.stdout, re.MULTILINE)
-    return {host: int(changed) for host, changed in recap}
-
-
 def on_all(lab: Lab, *command: str) -> dict[str, str]:
     return {host.name: lab.run(host.name, *command).out.strip() for host in lab.hosts}
-
-
-def test_provisioning_again_changes_nothing(lab: Lab) -> None:
-    done = provision(stdout=subprocess.PIPE)
-    assert done.returncode == 0, done.stdout
-    assert changes(done) == {host.name: 0 for host in lab.hosts}
 
 
 def test_all_hosts_hold_the_same_image_and_the_same_runtime(lab: Lab) -> None:
