@@ -99,9 +99,15 @@ def _hear_answers(
         logs=tuple(_logs(answers)),
         usage=tuple(usage.values()),
         reporting=reporting,
-        events=tuple(observe(snapshot, reports)) if reports else (),
+        events=tuple(observe(_as_reported(snapshot, reporting), reports)) if reports else (),
     )
     return _with_silent(snapshot, heard, {a.agent_id: a.problem for a in answers if a.report is None}, rules)
+
+
+def _as_reported(snapshot: Snapshot, reporting: Iterable[Agent]) -> Snapshot:
+    """Return the snapshot with these agents as they have just answered, their inventory's attributes included."""
+    agents = {agent.id: agent for agent in (*snapshot.agents, *reporting)}
+    return replace(snapshot, agents=tuple(agents.values()))
 
 
 def _logs(answers: Iterable[AgentAnswer]) -> Iterator[KernelLog]:
