@@ -1,13 +1,14 @@
 """Amounts of resources in templates, read and written as Muster's command line does."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
 from muster.core.values.slots import format_bytes, format_milli, parse_bytes, parse_milli
 
 
-def _filter(function: Callable[[object], object]) -> Callable[[object], object]:
+def _filter(function: Callable[[Any], object]) -> Callable[[object], object]:
     def apply(value: object) -> object:
         try:
             return function(value)

@@ -60,7 +60,7 @@ class LogLines {
       start += added.length;
     }
     // An escape sequence may not have been received to its end.
-    this.lastNode.data = plainText(this.unfinishedLine).replace(/\x1b[^]*$/, "");
+    this.lastNode.data = plainText(this.unfinishedLine).replace(/\x1b[\s\S]*$/, "");
     this.dropOldest();
   }
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule
 
 
-def fail_without_muster(module: AnsibleModule) -> NoReturn:
+def fail_without_muster(module: AnsibleModule) -> NoReturn:  # type: ignore[misc] # Ansible has no types
     """Say which Python the module should have been run with."""
     module.fail_json(
         msg=missing_required_lib("muster")

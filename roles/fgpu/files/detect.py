@@ -88,7 +88,7 @@ def libraries() -> dict[str, str | None]:
     environment = {**os.environ, "PATH": SYSTEM_PATH}
     listing = subprocess.run(["ldconfig", "-p"], env=environment, stdout=subprocess.PIPE, check=True).stdout.decode()
     tag = ARCHITECTURES.get(platform.machine(), platform.machine())
-    found = {}
+    found: dict[str, str | None] = {}
     for name, kind, path in re.findall(r"^\s+(\S+) \(([^)]*)\) => (\S+)$", listing, re.MULTILINE):
         if tag in kind:
             found.setdefault(name, path)

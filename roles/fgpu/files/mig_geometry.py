@@ -301,7 +301,7 @@ def wanted_geometries(
     gpus: list[Gpu], given: list[str] | dict[str, list[str]], found: dict[str, list[str] | None]
 ) -> dict[str, list[str] | None]:
     """By UUID. A GPU for which nothing is given stays as it is, or becomes again what it was found as."""
-    wanted = {}
+    wanted: dict[str, list[str] | None] = {}
     for gpu in gpus:
         profiles = profiles_for(gpu.model, given)
         if profiles and gpu.modes() is None:

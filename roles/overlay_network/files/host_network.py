@@ -53,8 +53,8 @@ def routes() -> Iterator[tuple[ipaddress.IPv4Network, str]]:
 
 
 def main() -> None:
-    candidate, pool, *taken = sys.argv[1:]
-    pool = ipaddress.ip_network(pool)
+    candidate, pool_argument, *taken = sys.argv[1:]
+    pool = ipaddress.ip_network(pool_argument)
     in_the_way = [*routes(), *((ipaddress.ip_network(network), "the engine's own pool") for network in taken)]
     address = own_address(candidate) or default_route_address()
     collisions = [

@@ -85,7 +85,7 @@ def candidates() -> dict[str, dict[str, str]]:
         text = output_of("apt-cache", "show", "--no-all-versions", *sorted(libraries.union(PROGRAMS, TOOLS)))
     except RuntimeBuildError as error:
         raise RuntimeBuildError(f"{error}; run `apt-get update` and check /etc/apt/sources.list") from error
-    stanzas = {}
+    stanzas: dict[str, dict[str, str]] = {}
     for block in text.split("\n\n"):
         fields = dict(re.findall(r"^([A-Za-z-]+): (.*)$", block, re.MULTILINE))
         if "Package" in fields:
@@ -139,7 +139,7 @@ def unpack(packages: dict[str, str], directory: Path) -> Path:
     output_of(
         "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download",
         *(f"{name}={version}" for name, version in sorted(packages.items())),
-        cwd=str(downloads),
+        cwd=downloads,
     )  # fmt: skip
     root = directory / "root"
     root.mkdir()
@@ -160,7 +160,7 @@ def find(root: Path, relative: str) -> Path | None:
 
 
 def shared_libraries(root: Path) -> dict[str, Path]:
-    found = {}
+    found: dict[str, Path] = {}
     for path in sorted(root.rglob("*.so*")):
         if path.is_file():
             found.setdefault(path.name, path.resolve())

@@ -105,7 +105,7 @@ def container_body(
     """Return the body that creates a kernel's container; `folders` are the mounts' folders as resolved on this host."""
     spec = kernel.spec
     binds = [*_binds(manifest, session, kernel, folders), *gpu_binds]
-    ports = {f"{manifest.sshd_port}/tcp": {}}
+    ports: dict[str, dict[str, str]] = {f"{manifest.sshd_port}/tcp": {}}
     bindings: dict[str, list[dict[str, str]]] = {}
     for publish in spec["publish"]:
         port = f"{publish['container_port']}/tcp"

@@ -205,7 +205,8 @@ class GangLaunch:
     def _check_mounts(self, kernel: Kernel, container_id: str, seen: list[mount_check.Identity | None]) -> None:
         if seen:
             pid = self._engine.container(container_id)["State"]["Pid"]
-            if not pid or (None not in seen and mount_check.are_mounted(seen, pid)):
+            known = [identity for identity in seen if identity is not None]
+            if not pid or (len(known) == len(seen) and mount_check.are_mounted(known, pid)):
                 return
             message = f"{kernel.name}: a folder was replaced while it was being mounted"
             raise LaunchError(message, permanent=False)

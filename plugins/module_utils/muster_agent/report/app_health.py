@@ -53,7 +53,7 @@ def answer_all(kernels: list[dict[str, Any]], patience_s: float = PATIENCE_S) ->
     """
     give_up_at = time.monotonic() + patience_s
     asking = [kernel["apps"] and _ask(kernel["apps"]) for kernel in kernels]
-    for kernel, asked in zip(kernels, asking):  # noqa: B905 - Python 3.9 has no strict
+    for kernel, asked in zip(kernels, asking):
         kernel["apps"] = _answer(*asked, give_up_at) if asked else {}
 
 

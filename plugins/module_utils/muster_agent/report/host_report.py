@@ -54,7 +54,8 @@ def gather_report(
     busy = percent_by_container(answers, [kernel["container_id"] for kernel in kernels])
     for kernel in kernels:
         parts = [busy.get(gpu["uuid"], {}).get(kernel["container_id"]) for gpu in kernel["gpus"]]
-        kernel["use"]["gpu_percent"] = None if not parts or None in parts else sum(parts)
+        known = [part for part in parts if part is not None]
+        kernel["use"]["gpu_percent"] = sum(known) if parts and len(known) == len(parts) else None
         for gpu in kernel["gpus"]:
             gpu["used_bytes"] = used.get(gpu["uuid"], {}).get(kernel["container_id"])
     return {
