@@ -33,4 +33,5 @@ def _rules(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(f"{_HEADER}\n\nfrom __future__ import annotations\n\nMANIFEST = {manifest_schema()!r}")  # noqa: T201
+    imports = "from __future__ import annotations\n\nfrom typing import Any"
+    print(f"{_HEADER}\n\n{imports}\n\nMANIFEST: dict[str, Any] = {manifest_schema()!r}")  # noqa: T201

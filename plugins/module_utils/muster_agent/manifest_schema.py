@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-MANIFEST = {
+from typing import Any
+
+MANIFEST: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "version": {"const": 1, "type": "integer"},
