@@ -33,6 +33,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from muster.contract.report import Report
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PlacementPolicy
 from muster.core.scheduling.placement import Constraint, Gang, Rooms, Typical, typical_requests
@@ -64,7 +65,7 @@ def nodes_of(data: Path) -> list[Agent]:
                     fgpu=int(row["gpu"]) * GPU,
                 ),
                 gpus=tuple(Gpu(f"{row['sn']}-{i}", i, row["model"], 0, units=1) for i in range(int(row["gpu"]))),
-                report={"cpu_count": int(row["cpu_milli"]) // 1000},
+                report=Report(cpu_count=int(row["cpu_milli"]) // 1000),
             )
             for row in csv.DictReader(lines)
         ]

@@ -91,6 +91,7 @@ def test_a_test_that_fails_in_its_fixture_counts_as_failed(pytester, monkeypatch
         """
     )
     monkeypatch.setenv("MUSTER_TIER_REPORT", str(tmp_path / "report"))
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.runpytest_inprocess("-p", "tests.tiers.reports")
     record = read_record(tmp_path / "report")
     assert [sorted(tests) for tests in (record.passed, record.failed)] == [
