@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from muster.contract.outcome import Outcome
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied
@@ -19,7 +20,8 @@ from muster.core.model.session import Kernel, LaunchStep, PullProgress, Session,
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import AnsibleFailedError, ImageError
-from tests.strategies import NOW, make_agent, make_session, snapshots
+from tests.reports import kernel_entry
+from tests.strategies import NOW, make_agent, make_session, reporting, snapshots
 
 RULES = TurnRules(lost_after_s=300, slow_after_s=15)
 
@@ -150,11 +152,12 @@ def answers(draw: st.DrawFn, world: World) -> AgentAnswer:
         return AgentAnswer(agent_id, visit.number, problem="no", reached=draw(st.booleans()))
     outcomes = dict(draw(_outcomes(world, visit, agent)))
     kernels = [entry for session in world.snapshot.placed for entry in draw(_entries(session, agent))]
-    return AgentAnswer(agent_id, visit.number, report={**agent.report, "kernels": kernels}, outcomes=outcomes)
+    report = reporting(agent, kernels=kernels).report
+    return AgentAnswer(agent_id, visit.number, report, agent.inventory, outcomes)
 
 
 @st.composite
-def _outcomes(draw: st.DrawFn, world: World, visit: OpenVisit, agent: Agent) -> list[tuple[str, dict[str, Any]]]:
+def _outcomes(draw: st.DrawFn, world: World, visit: OpenVisit, agent: Agent) -> list[tuple[str, Outcome]]:
     may_be = {
         LaunchStep.STARTING: ("started", "started", "released", "failed"),
         LaunchStep.RELEASING: ("released", "released", "failed"),
@@ -165,8 +168,7 @@ def _outcomes(draw: st.DrawFn, world: World, visit: OpenVisit, agent: Agent) -> 
         step, _, _ = visit.steps.get(session.id, "").partition(" ")
         if step and agent.id in session.agents:
             outcome = draw(st.sampled_from(may_be.get(step, ("kept",))))
-            facts = {"outcome": outcome, "error": "it failed", "permanent": draw(st.booleans()), "last_words": []}
-            found.append((session.id, facts))
+            found.append((session.id, Outcome(outcome, "it failed", draw(st.booleans()))))
     return found
 
 
@@ -180,22 +182,15 @@ def _entries(draw: st.DrawFn, session: Session, agent: Agent) -> list[dict[str, 
 
 def _entry(session: Session, kernel: Kernel, state: str) -> dict[str, Any]:
     ended = state != "running"
-    return {
-        "kernel_id": kernel.id,
-        "session_id": session.id,
-        "name": kernel.name,
-        "generation": session.generation,
-        "container_id": f"c{kernel.id}",
-        "state": state,
-        "released": True,
-        "exit_code": 0 if ended else None,
-        "oom_killed": False,
-        "started_at": "2026-01-01T00:00:00Z",
-        "finished_at": "2026-01-01T00:01:00Z" if ended else None,
-        "address": None if ended else "10.1.2.3",
-        "ssh_port": None,
-        "gpus": [],
-    }
+    return kernel_entry(
+        session,
+        kernel.name,
+        container_id=f"c{kernel.id}",
+        state=state,
+        exit_code=0 if ended else None,
+        finished_at="2026-01-01T00:01:00Z" if ended else None,
+        address=None if ended else "10.1.2.3",
+    )
 
 
 def agents_in(visits: tuple[OpenVisit, ...]) -> Iterator[str]:

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from muster.core.lifecycle.idle import IdleRules
-from muster.core.lifecycle.launch_usage import LaunchUsage, samples_in
+from muster.core.lifecycle.launch_usage import LaunchUsage, Sample, samples_in
 from muster.core.model.session import SessionState
 from muster.core.usage.kernel import KernelUsage
 from muster.core.values.slots import Slots
 from muster.service.queue.worker import with_recorded_usage
-from tests.strategies import NOW, make_session, placed_on
+from tests.reports import kernel_entry
+from tests.reports import use_of as counters_of
+from tests.strategies import NOW, make_agent, make_session, placed_on, reporting
 
 RULES = IdleRules(timeout_s=100, grace_s=0, warn_before_s=20, gap_s=60)
 
@@ -25,18 +27,9 @@ def running(number, **values):
 
 
 def report(session, at, cpu=0.0):
-    use = {"at": at, "cpu_seconds": cpu, "mem_bytes": 1, "mem_peak_bytes": 2, "net_rx_bytes": 0, "net_tx_bytes": 0}
-    entries = [
-        {
-            "kernel_id": kernel.id,
-            "session_id": session.id,
-            "generation": 7,
-            "state": "running",
-            "use": {**use, "gpu_percent": None},
-        }
-        for kernel in session.kernels
-    ]
-    return {"kernels": entries}
+    use = counters_of(at=at, cpu_seconds=cpu, mem_bytes=1, mem_peak_bytes=2, net_rx_bytes=0, net_tx_bytes=0)
+    entries = [kernel_entry(session, kernel.name, use=use) for kernel in session.kernels]
+    return reporting(make_agent("a1"), kernels=entries).report
 
 
 def test_each_launch_of_a_kernel_has_a_row_of_its_own(store):
@@ -81,15 +74,15 @@ class Usage:
         self.store = store
         self.usage = LaunchUsage()
 
-    def take(self, sessions, samples, now, *, is_last=False):
+    def take(self, sessions, samples, now):
         self.usage = with_recorded_usage(self.usage, self.store, sessions)
-        changed = self.usage.changed_by(samples, now, lambda _group: RULES, is_last=is_last)
+        changed = self.usage.changed_by(samples, now, lambda _group: RULES)
         self.store.uses.save(changed.values())
         self.usage = self.usage.with_changed(changed)
 
     def observe(self, session, at, cpu=0.0):
         snapshot = self.store.snapshot(at)
-        self.take(snapshot.placed, samples_in([report(session, at, cpu)], snapshot), at)
+        self.take(snapshot.placed, samples_in({"a1": report(session, at, cpu)}, snapshot), at)
         return self.store.apply(self.usage.events(snapshot, lambda _group: RULES))
 
 
@@ -125,9 +118,9 @@ def test_use_takes_a_warning_back(store, usage):
 def test_last_words_are_recorded_however_soon_they_come(store, usage):
     session = running(1)
     store.add([session])
-    usage.take([session], [], NOW, is_last=True)
-    entry = report(session, NOW, cpu=1.0)["kernels"][0]
-    usage.take([session], [(session, entry)], NOW, is_last=True)
-    later = {**entry, "use": {**entry["use"], "at": NOW + 0.1, "cpu_seconds": 1.25}}
-    usage.take([session], [(session, later)], NOW, is_last=True)
+    usage.take([session], [], NOW)
+    use = report(session, NOW, cpu=1.0).kernels[0].use
+    usage.take([session], [Sample(session, session.main.id, use, is_last=True)], NOW)
+    later = use.model_copy(update={"at": NOW + 0.1, "cpu_seconds": 1.25})
+    usage.take([session], [Sample(session, session.main.id, later, is_last=True)], NOW)
     assert [use.cpu_seconds for use in store.uses.of_sessions([session.id])] == [1.25]

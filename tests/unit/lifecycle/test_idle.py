@@ -14,7 +14,8 @@ from muster.core.model.session import GpuShare, Result, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUsage, first_usage, next_usage
 from tests.properties import cheap
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.reports import kernel_entry
+from tests.strategies import NOW, make_agent, make_session, placed_on, reporting
 
 RULES = IdleRules(timeout_s=3600, grace_s=0, warn_before_s=600, gap_s=90)
 
@@ -165,7 +166,7 @@ def test_what_is_no_longer_known_stays_as_it_was_and_gpu_seconds_are_made_of_sam
     use = KernelUsage("k", 1, "s", NOW, NOW, NOW, cpu_seconds=5.0, mem_peak_bytes=9, net_rx_bytes=1, net_tx_bytes=2)
     later = next_usage(use, sample(NOW + 10, cpu=7.0, gpu_percent=150.0), NOW + 10)
     assert (later.gpu_seconds, later.gpu_percent, later.cpu_cores) == (15.0, 150.0, 0.2)
-    gone = {"at": NOW + 11, "cpu_seconds": 8.0, "mem_bytes": None, "mem_peak_bytes": None, "net_rx_bytes": None}
+    gone = UseSample(at=NOW + 11, cpu_seconds=8.0)
     last = next_usage(later, gone, NOW + 11, is_last=True)
     assert (last.cpu_seconds, last.mem_bytes, last.mem_peak_bytes) == (8.0, None, 9)
     assert (last.net_rx_bytes, last.net_tx_bytes, last.gpu_seconds) == (1, 2, 15.0)
@@ -173,10 +174,9 @@ def test_what_is_no_longer_known_stays_as_it_was_and_gpu_seconds_are_made_of_sam
 
 def test_a_notice_is_taken_to_the_kernels_that_do_not_have_it_yet():
     session = replace(running(cluster_size=2), notice="soon")
-    entry = {"session_id": session.id, "generation": session.generation, "state": "running"}
-    states = [{"notice": "soon"}, {"notice": None}]
-    entries = [{**entry, "kernel_id": kernel.id, **had} for kernel, had in zip(session.kernels, states, strict=True)]
-    agent = replace(make_agent("a1"), report={"kernels": entries})
+    notices = ("soon", None)
+    entries = [kernel_entry(session, k.name, notice=had) for k, had in zip(session.kernels, notices, strict=True)]
+    agent = reporting(make_agent("a1"), kernels=entries)
     snapshot = Snapshot((agent,), (session,), NOW)
     assert undelivered(agent, snapshot) == {f"notice of {session.kernels[1].id}: soon"}
     ending = replace(snapshot, sessions=(replace(session, state=SessionState.TERMINATING),))

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.contract.outcome import Outcome
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, applied_to
 from muster.core.lifecycle.facts import PullOver, VisitOver
@@ -88,8 +89,8 @@ def test_commands_are_released_when_all_agents_have_answered_that_the_kernels_ar
             continue
         session = sessions[event.session_id]
         outcomes = world.ledger.outcomes.get((session.id, step_of(session)), {})
-        said = {agent_id for agent_id, outcome in outcomes.items() if outcome["outcome"] in {"started", "released"}}
-        shown = {k["kernel_id"] for a in session.agents for k in reports[a]["kernels"] if k["session_id"] == session.id}
+        said = {agent_id for agent_id, outcome in outcomes.items() if outcome.outcome in {"started", "released"}}
+        shown = {k.kernel_id for a in session.agents for k in reports[a].kernels if k.session_id == session.id}
         assert said >= set(session.agents) or shown >= {kernel.id for kernel in session.kernels}
 
 
@@ -103,8 +104,8 @@ def test_a_gang_is_released_by_the_last_of_its_agents_and_by_no_earlier_one(size
     assert visit.waiting == {agent.id for agent in agents}
     order = data.draw(st.permutations(agents))
     for place, agent in enumerate(order, start=1):
-        outcomes = {gang.id: {"outcome": "started", "last_words": []}}
-        answer = AgentAnswer(agent.id, visit.number, report=agent.report, outcomes=outcomes)
+        outcomes = {gang.id: Outcome("started")}
+        answer = AgentAnswer(agent.id, visit.number, agent.report, agent.inventory, outcomes)
         world = world.after(answer)
         if data.draw(st.booleans()):
             world = world.after(answer)
