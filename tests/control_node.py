@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,17 +119,13 @@ class ControlNode:
         """The session once it is in one of the states; a final state that was not asked for fails at once."""
         deadline = time.monotonic() + within
         # Looked up in the store: a command started ten times a second would take the machine from what is waited for.
-        store = Store(load_settings(self.config).database_url)
-        try:
-            while True:
-                session = store.find(name)
-                if session.state in states:
-                    return self.show(name)
+        # It is closed before the next command: SQLite does not work in the fork of a process that has the file open.
+        with closing(Store(load_settings(self.config).database_url)) as store:
+            while (session := store.find(name)).state not in states:
                 assert session.state not in FINAL, f"{name} is {session.state}: {session.reason}"
                 assert time.monotonic() < deadline, f"{name} is {session.state}: {session.reason} {session.wait}"
                 time.sleep(0.1)
-        finally:
-            store.close()
+        return self.show(name)
 
     def exec(self, reference: str, *command: str, check: bool = True, stdin: str = "") -> Done:
         return self.run("exec", reference, "--", *command, check=check, stdin=stdin)
