@@ -22,7 +22,7 @@ UrlPath = Annotated[str, Field(pattern=r"^/[!-~]*$")]
 HostPath = Annotated[str, Field(pattern=r"^/[^\x00]+$")]
 CpuSet = Annotated[str, Field(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")]
 Mode = Annotated[str, Field(pattern=r"^0[0-7]{3}$")]
-PortRange = Annotated[str, Field(pattern=r"^\d{1,5}-\d{1,5}$")]
+PortRange = Annotated[str, Field(pattern=r"^\d{1,5}(-\d{1,5})?$")]
 Number = Annotated[int, Field(ge=0)]
 Uid = Annotated[int, Field(ge=0, lt=(1 << 32) - 1)]
 # A pass makes tuples and lists of them.

@@ -177,7 +177,7 @@ def test_memory_that_the_driver_does_not_know_is_not_made_up(proc):
 WHOLE_REPORT = """
 import json, sys
 from tests.modules.agent_code import engine_api, host_report
-report = host_report.gather_report(engine_api.EngineApi(), sys.argv[1], "/nowhere", {}, sys.exit)
+report = host_report.gather_report(engine_api.EngineApi(), sys.argv[1], "/nowhere", sys.exit)
 print(json.dumps(report))
 """
 CUT = """

@@ -245,7 +245,7 @@ MANIFEST: dict[str, Any] = {
                 "host_port": {
                     "anyOf": [
                         {"maximum": 65535, "minimum": 0, "type": "integer"},
-                        {"pattern": "^\\d{1,5}-\\d{1,5}$", "type": "string"},
+                        {"pattern": "^\\d{1,5}(-\\d{1,5})?$", "type": "string"},
                     ]
                 },
             },
