@@ -115,6 +115,32 @@ def test_a_newcomer_gets_its_share_and_nothing_for_the_time_before_it_came(gpu, 
     assert worked == pytest.approx(0.5 * SECOND, abs=0.05 * SECOND)
 
 
+@pytest.mark.parametrize("waits", ["", "every=1"])
+@pytest.mark.parametrize("kernel_ms", [50, 500])
+def test_kernels_that_outlast_their_turn_are_charged_until_they_end(gpu, clock, kernel_ms, waits):
+    card, when = gpu(), at_once(clock, 60)
+    users = [("long", 500, f"kernel={kernel_ms * MS}", *waits.split()), ("short", 500, "kernel=1000000")]
+    long_ns, short_ns = busy(clock, [clock.start(card.command(*user, *when)) for user in users])
+    assert long_ns / (long_ns + short_ns) == pytest.approx(0.5, abs=0.02)
+
+
+def test_kernels_that_become_longer_than_a_turn_take_nothing_from_others(gpu, clock):
+    card, when = gpu(), at_once(clock, 300)
+    users = [("changes", 500, "kernel=2000000", f"later={SECOND}"), ("short", 500, "kernel=1000000")]
+    changes_ns, short_ns = busy(clock, [clock.start(card.command(*user, *when)) for user in users])
+    assert changes_ns / (changes_ns + short_ns) == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_kernel_that_waits_for_the_next_launch_of_its_process_gets_it_among_others(gpu, clock, tmp_path):
+    card, device = gpu(), tmp_path / "where they meet"
+    other = clock.start(card.command("other", 500, "kernel=1000000", f"run={60 * SECOND}"))
+    clock.run_for(SECOND)
+    pairs = clock.start(card.command("pairs", 500, "rank=0", "rounds=5", "pairs", device=device))
+    _, launches = result(clock.output(pairs))
+    assert launches == 10
+    assert other.poll() is None
+
+
 def test_two_gangs_that_hold_two_gpus_crosswise_both_finish(gpu, clock, tmp_path):
     left, right = gpu("left"), gpu("right")
     first, second = tmp_path / "first", tmp_path / "second"  # where the kernels of a gang meet
