@@ -274,3 +274,16 @@ void lease_table_charge(struct lease_table *table, unsigned account, uint64_t ns
     atomic_fetch_add(&table->accounts[account].virtual_ns, weighted(&table->accounts[account], ns));
     atomic_fetch_add(&table->accounts[account].used_ns, ns);
 }
+
+void lease_table_excuse(struct lease_table *table, unsigned account, uint64_t since, uint64_t now)
+{
+    uint64_t grant = atomic_load(&table->grant);
+    unsigned index = grant_account(grant);
+    if (index == 0 || index == account)
+        return;
+    uint64_t contended = contended_ns(table, grant, now), late = elapsed(since, now);
+    uint64_t excused = weighted(&table->accounts[index], contended < late ? contended : late);
+    uint64_t before = atomic_load(&table->accounts[index].virtual_ns);
+    while (!atomic_compare_exchange_weak(&table->accounts[index].virtual_ns, &before, elapsed(excused, before)))
+        ;
+}

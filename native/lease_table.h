@@ -101,6 +101,9 @@ bool lease_table_hand_over(struct lease_table *table, uint64_t grant, uint64_t n
 /* For work that outlasted the account's turn. */
 void lease_table_charge(struct lease_table *table, unsigned account, uint64_t ns);
 
+/* Takes back what the holder, if it is not `account`, will be charged for this time. */
+void lease_table_excuse(struct lease_table *table, unsigned account, uint64_t since, uint64_t now);
+
 void lease_table_ring(struct lease_table *table);
 
 void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns, bool shared);

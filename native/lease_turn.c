@@ -5,7 +5,8 @@
 #define SHORT_TURN (LEASE_TURN / 4)
 #define NEARLY (LEASE_TURN / 8)       /* rather than drain twice, a turn ends so much early */
 #define SOLITUDE (1000 * MILLISECOND) /* for so long after others waited, more of them may come any time */
-#define FIRST_CREDITS 16
+#define STUCK (1000 * MILLISECOND)    /* a kernel that runs for so long may wait for one that is not launched yet */
+#define FIRST_CREDITS 1
 #define DRIVER_DEPTH 1024             /* launches that the driver takes before it makes the caller wait */
 #define UNLIMITED (INT64_MAX / 2)
 
@@ -71,12 +72,23 @@ static bool drain_goes_on(struct process_lease *lease)
     return atomic_load(&lease->drains_asked) != lease->drains_done;
 }
 
-/* Work that outlasts its turn is charged until it ends. */
-static void settle_late_work(struct process_lease *lease, uint64_t now)
+/* Work that outlasts its turn is charged to this process until it ends. */
+static void charge_late_work(struct process_lease *lease, uint64_t now)
 {
-    if (lease->late_since != 0)
-        lease_table_charge(lease->table, lease->account, elapsed(lease->late_since, now));
-    lease->late_since = 0;
+    if (lease->late_since == 0)
+        return;
+    lease_table_charge(lease->table, lease->account, elapsed(lease->late_since, now));
+    lease->late_since = now;
+}
+
+/* The container whose turn it is meanwhile is not charged for that. If the work does not end it is, since the work may
+   wait for launches of this process, which needs another turn for them. */
+static void excuse_holder(struct process_lease *lease, uint64_t now)
+{
+    if (elapsed(lease->drain_since, now) >= STUCK)
+        return;
+    lease_table_excuse(lease->table, lease->account, lease->late_since, now);
+    charge_late_work(lease, now);
 }
 
 static void learn_patience(struct process_lease *lease)
@@ -93,6 +105,8 @@ static void learn_patience(struct process_lease *lease)
 static void enter(struct process_lease *lease, uint64_t grant, uint64_t now)
 {
     struct lease_member *member = lease->member;
+    /* The GPU has more to do for this process than fits into a turn, and what that costs is known only when it is done. */
+    bool late = lease->late_since != 0;
     uint64_t virtual_ns;
     if (lease->leaving == grant)
         return;
@@ -100,7 +114,8 @@ static void enter(struct process_lease *lease, uint64_t grant, uint64_t now)
         member = lease_table_enter(lease->table, member, grant, now);
         if (member == NULL)
             return;
-        settle_late_work(lease, now);
+        charge_late_work(lease, now);
+        lease->late_since = 0;
         learn_patience(lease);
         lease->member = member;
         lease->entered = grant;
@@ -108,6 +123,12 @@ static void enter(struct process_lease *lease, uint64_t grant, uint64_t now)
     }
     lease->idle_since = 0;
     atomic_store(&lease->gate.open, grant);
+    if (late) {
+        lease->contended = true;
+        lease->contended_at = now;
+        give_credits(lease, 0);
+        return;
+    }
     if (lease->hard || lease_table_contended(lease->table, lease->account, now, &virtual_ns))
         lease->contended_at = now;
     give_batch(lease, lease->contended_at != 0 && elapsed(lease->contended_at, now) < SOLITUDE, now);
@@ -130,7 +151,8 @@ static void left(struct process_lease *lease, uint64_t now)
         lease->entered = 0;
     }
     lease->leaving = 0;
-    settle_late_work(lease, now);
+    charge_late_work(lease, now);
+    lease->late_since = 0;
 }
 
 /* --- what the table asks of this process; each answers until when nothing has to be done --- */
@@ -221,6 +243,11 @@ static uint64_t hold(struct process_lease *lease, uint64_t grant, uint64_t now)
         if (!lease->contended)
             give_batch(lease, true, now);
         look_for_idleness(lease, now);
+        if (lease->blocked != 0 && drain_goes_on(lease) && elapsed(lease->drain_since, now) > STUCK << lease->nudges) {
+            lease->nudges++;
+            give_credits(lease, 1);
+            lease_wake_launches(lease);
+        }
     }
     bool unused = lease->entered != grant && elapsed(grant_since(grant), now) > PATIENCE &&
                   lease_table_members(lease->table, grant, now) == MEMBERS_NONE;
@@ -260,17 +287,19 @@ uint64_t lease_step(struct process_lease *lease, uint64_t now)
 {
     uint64_t grant = atomic_load(&lease->table->grant);
     bool mine = grant_account(grant) == lease->account;
-    if (lease->leaving != 0 && lease->leaving != (grant & ~GRANT_CLOSING) && lease->late_since == 0)
+    bool late = lease->leaving != 0 && lease->leaving != (grant & ~GRANT_CLOSING);
+    if (late && lease->late_since == 0)
         lease->late_since = now;
+    if (late)
+        excuse_holder(lease, now);
     if (lease->entered != 0 && lease->entered != (grant & ~GRANT_CLOSING) && lease->leaving != lease->entered)
         leave(lease); /* it was silent for too long, and others went on */
     if (mine && grant_closing(grant))
         return close_turn(lease, grant, now);
     if (mine)
         return hold(lease, grant, now);
-    if (lease->blocked != 0)
-        return wait_for_turn(lease, grant, now);
-    return NEVER;
+    uint64_t next = lease->blocked != 0 ? wait_for_turn(lease, grant, now) : NEVER;
+    return late && now + WATCH < next ? now + WATCH : next;
 }
 
 uint64_t lease_estimated_rest(const struct process_lease *lease, int64_t count, uint64_t now)
@@ -288,6 +317,7 @@ void lease_drained(struct process_lease *lease, uint32_t number, int64_t count, 
     lease->batch_launches = count;
     lease->batch_since = now;
     lease->drains_done = number;
+    lease->nudges = 0;
     if (lease_launches(lease) == count)
         lease->idle_since = now;
     if (lease->leaving != 0) {

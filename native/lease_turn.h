@@ -34,6 +34,7 @@ struct process_lease {
     _Atomic uint32_t in_driver;       /* futex: the drainer is in drain() */
     uint32_t drains_done;
     uint64_t drain_since;
+    unsigned nudges;                  /* launches that were let through for a drain that did not end */
     unsigned blocked;                 /* launches that wait */
     uint64_t blocked_since;
 

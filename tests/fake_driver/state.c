@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "state.h"
 
+#include "clock.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,6 +20,7 @@
 #define FAKE_GPU_VISIBLE "/var/lib/fake-gpu/visible"
 #endif
 
+enum { LAUNCH_NS = 2000 }; /* what a launch takes of the processor */
 static const uint64_t MAGIC = 0x31757067656b6166; /* "fakegpu1" */
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -323,6 +326,8 @@ uint64_t device_enqueue(struct state *state, struct process *process, unsigned d
     struct launch *launch = &process->queue[number % QUEUE_DEPTH];
     if (number >= QUEUE_DEPTH)
         device_wait(&state->devices[launch->device], launch->finish);
+    if (clock_spend)
+        clock_spend(LAUNCH_NS);
     uint64_t busy_until = hardware->busy_until, finish;
     do {
         uint64_t start = device_now(hardware);

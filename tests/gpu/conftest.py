@@ -17,7 +17,8 @@ def gpu_host() -> GpuHost:
     host = bring_up()
     done = host.provision()
     assert done.code == 0, done.out[-6000:] + done.err
-    host.copy_to_folder("tools", host.driver_file("smi"), Path(pynvml.__file__), ROOT / "tests/native/cuda_client.py")
+    of_the_driver = [host.driver_file(name) for name in ("smi", "libclock.so")]
+    host.copy_to_folder("tools", *of_the_driver, Path(pynvml.__file__), ROOT / "tests/native/cuda_client.py")
     return host
 
 

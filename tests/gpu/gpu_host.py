@@ -3,6 +3,7 @@ installed, and nothing of Muster's. The driver is the fake one, at the driver's 
 """
 
 import json
+import secrets
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -70,8 +71,16 @@ class GpuHost:
         for file in files:
             docker("cp", str(file), f"{NAME}:{FOLDERS}/{folder}/{file.name}")
 
-    def driver_status(self) -> dict[str, Any]:
-        status: dict[str, Any] = json.loads(self.run("/opt/driver/fakegpu", "status").out)
+    def new_clock(self, folder: str) -> str:
+        """Makes a virtual clock in a folder that sessions can mount, and returns its path on the host."""
+        path = f"{FOLDERS}/{folder}/{secrets.token_hex(4)}"
+        self.run("sh", "-ec", f"mkdir -p {FOLDERS}/{folder}; touch {path}; chmod 666 {path}")
+        return path
+
+    def driver_status(self, clock: str) -> dict[str, Any]:
+        """The devices and who used them, at one instant of the clock that the processes go by."""
+        on_clock = ("env", "LD_PRELOAD=/opt/driver/libclock.so", f"FAKE_CLOCK={clock}")
+        status: dict[str, Any] = json.loads(self.run(*on_clock, "/opt/driver/fakegpu", "status").out)
         return status
 
     def driver_file(self, name: str) -> Path:

@@ -3,6 +3,7 @@
 import re
 import shlex
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.timeout(600)
 SMALL = ("--cpu", "0.2", "--mem", "256M", "--shm", "16M", "--mount", "tools:/tools:ro")
 QUARTER = GPU_BYTES // 4
 MIB = 1 << 20
+SECOND = 1_000_000_000
 BY_NVIDIA_ML_PY = """
 import pynvml as nvml
 nvml.nvmlInit()
@@ -147,27 +149,29 @@ def test_nothing_starts_where_the_share_would_not_hold(node: LabControlNode) -> 
     assert "started" not in node.run("logs", "unsafe", check=False).out
 
 
-def busy_ns(gpu_host: GpuHost) -> dict[int, int]:
+def busy_ns(gpu_host: GpuHost, clock: str) -> dict[int, int]:
     """Device time by the driver's slot of a process, of those that have launched something and are alive."""
-    alive = [process for process in gpu_host.driver_status()["processes"] if process["alive"]]
+    alive = [process for process in gpu_host.driver_status(clock)["processes"] if process["alive"]]
     busy = {process["slot"]: [device["busy_ns"] for device in process["devices"].values()] for process in alive}
     return {slot: sum(by_device) for slot, by_device in busy.items() if sum(by_device)}
 
 
 def test_containers_share_the_compute_by_their_shares(node: LabControlNode, gpu_host: GpuHost) -> None:
+    clock = gpu_host.new_clock("clocks")
+    on_clock = f"LD_PRELOAD=/tools/libclock.so FAKE_CLOCK=/clocks/{Path(clock).name}"
     found: list[int] = []
     for fgpu in ("0.6", "1.4"):
-        node.submit(*SMALL, "--fgpu", fgpu, "-c", python(KEEP_BUSY))
+        node.submit(*SMALL, "--mount", "clocks:/clocks", "--fgpu", fgpu, "-c", f"{on_clock} {python(KEEP_BUSY)}")
         deadline = time.monotonic() + 60
-        while not (new := busy_ns(gpu_host).keys() - set(found)):
-            assert time.monotonic() < deadline, gpu_host.driver_status()
+        while not (new := busy_ns(gpu_host, clock).keys() - set(found)):
+            assert time.monotonic() < deadline, gpu_host.driver_status(clock)
             time.sleep(0.2)
         found += new
-    before = busy_ns(gpu_host)
-    time.sleep(10)
-    after = busy_ns(gpu_host)
+    before, after = busy_ns(gpu_host, clock), {}
+    while sum(after.values()) < sum(before.values()) + 20 * SECOND:
+        after = busy_ns(gpu_host, clock)
     small, large = (after[slot] - before[slot] for slot in found)
-    assert small / (small + large) == pytest.approx(0.3, abs=0.05)
+    assert small / (small + large) == pytest.approx(0.3, abs=0.01)
 
 
 def test_a_whole_gpu_is_given_as_it_is(node: LabControlNode) -> None:

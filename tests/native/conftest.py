@@ -1,12 +1,13 @@
 """A machine's fake GPUs, and the fGPU libraries built to stand before them."""
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.native.fake_driver import REPOSITORY, FakeDriver
+from tests.native.virtual_clock import VirtualClock
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,26 @@ def fake_driver(fake_driver_build: FakeDriver) -> FakeDriver:
     """Two GPUs of 8 GiB that nobody has used."""
     fake_driver_build.init()
     return fake_driver_build
+
+
+@pytest.fixture
+def new_clock(fake_driver_build: FakeDriver, tmp_path: Path) -> Iterator[Callable[[int], VirtualClock]]:
+    """Makes a clock whose seed decides how soon each thread runs that is woken. What runs on it ends with the test."""
+    clocks: list[VirtualClock] = []
+
+    def make(seed: int) -> VirtualClock:
+        path = tmp_path / f"clock-{len(clocks)}"
+        clocks.append(VirtualClock(fake_driver_build.directory / "libclock.so", path, seed))
+        return clocks[-1]
+
+    yield make
+    for clock in clocks:
+        clock.close()
+
+
+@pytest.fixture
+def clock(new_clock: Callable[[int], VirtualClock]) -> VirtualClock:
+    return new_clock(0)
 
 
 @pytest.fixture(scope="session")

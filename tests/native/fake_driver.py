@@ -8,6 +8,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.native.virtual_clock import VirtualClock
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -25,8 +27,12 @@ class FakeDriver:
         subprocess.run([self.directory / "fakegpu", "init", *words], check=True)
         self.visible.unlink(missing_ok=True)
 
-    def status(self) -> dict:
-        done = subprocess.run([self.directory / "fakegpu", "status"], check=True, capture_output=True, text=True)
+    def status(self, clock: VirtualClock | None = None) -> dict:
+        """The devices and who used them; where the processes are on a virtual clock, all at one instant of that."""
+        command = [self.directory / "fakegpu", "status"]
+        if clock is not None:
+            return json.loads(clock.output(clock.start(command)))
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
         return json.loads(done.stdout)
 
     def uuids(self) -> list[str]:
@@ -35,17 +41,26 @@ class FakeDriver:
     def used_bytes(self, device: int = 0) -> int:
         return self.status()["devices"][device]["used_bytes"]
 
-    def start(self, script: str, *libraries: Path) -> subprocess.Popen[str]:
-        """Runs `script` after `from cuda_client import *`; what `libraries` hold is found before the fake driver."""
+    def command(self, script: str, *libraries: Path) -> tuple[list[str], dict[str, str]]:
+        """Returns what runs `script` after `from cuda_client import *`, and its environment. What `libraries` hold is
+        found before the fake driver.
+        """
         code = "from cuda_client import *\n" + textwrap.dedent(script)
         path = ":".join(map(str, [*libraries, self.directory]))
         environment = {"LD_LIBRARY_PATH": path, "PYTHONPATH": str(Path(__file__).parent), "PATH": os.environ["PATH"]}
-        command = [sys.executable, "-S", "-u", "-c", code]
+        return [sys.executable, "-S", "-u", "-c", code], environment
+
+    def start(self, script: str, *libraries: Path) -> subprocess.Popen[str]:
+        command, environment = self.command(script, *libraries)
         return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, script: str, *libraries: Path) -> object:
-        """What `script` gives to `tell()`, or nothing."""
+        """Returns what `script` gives to `tell()`, or nothing."""
         process = self.start(script, *libraries)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         return json.loads(output) if output else None
+
+    def run_on(self, clock: VirtualClock, script: str) -> object:
+        """Runs `script` by a virtual clock, and returns what it gives to `tell()`."""
+        return json.loads(clock.output(clock.start(*self.command(script))))

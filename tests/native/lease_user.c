@@ -1,10 +1,11 @@
 /* A process that launches on a pretended GPU through a lease: what test_lease.py runs several of at a time.
 
-   lease_user DEVICE TABLE KERNEL SHARE fair|hard|none [start=NS] [run=NS] [kernel=NS[,NS...]] [every=N gap=NS]
-              [threads=N] [rank=N rounds=N] [fork]
+   lease_user DEVICE TABLE KERNEL SHARE fair|hard|none [start=NS] [run=NS] [kernel=NS[,NS...]] [later=NS]
+              [every=N gap=NS] [threads=N] [rank=N rounds=N [pairs]] [fork]
    DEVICE is a file that all processes on this GPU map; it executes kernels in the order of their launches. `start` is
-   an instant of CLOCK_MONOTONIC; `every` waits for the GPU after every N launches and then for `gap`. With `rank`, each
-   kernel is one half of a rendezvous: it ends when the process of rank ^ 1 has launched its own, on whatever device.
+   an instant of CLOCK_MONOTONIC. With `later`, kernels take so long in the second half of the run. `every` waits for the
+   GPU after every N launches and then for `gap`. With `rank`, each kernel is one half of a rendezvous: it ends when the
+   process of rank ^ 1 has launched its own, on whatever device. With `pairs`, this process launches both halves.
    Writes how long the device worked for it, in nanoseconds, and how many launches that were; with `fork`, a child works
    beside it and writes a line of its own. */
 #include <errno.h>
@@ -18,10 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../fake_driver/clock.h"
 #include "lease.h"
 #include "lease_table.h"
 
 #define DEPTH 1024
+#define LAUNCH_NS 2000 /* what a launch takes of the processor */
 
 struct device {
     _Atomic uint64_t busy_until;
@@ -34,8 +37,9 @@ struct launched {
 
 static struct device *device;
 static struct lease *lease;
-static uint64_t start, run = 1000 * MILLISECOND, kernels[8], gap;
+static uint64_t start, run = 1000 * MILLISECOND, kernels[8], later, gap;
 static unsigned kernel_count, every, threads = 1, rank, rounds;
+static bool pairs;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct launched queue[DEPTH]; /* guarded by mutex, as all that follow */
 static uint64_t first, last, busy, launches, round_number;
@@ -74,16 +78,22 @@ static void launch(uint64_t ns)
 {
     if (lease != NULL && !lease_before_launch(lease))
         exit(3);
+    if (clock_spend)
+        clock_spend(LAUNCH_NS);
     pthread_mutex_lock(&mutex);
     uint64_t now = monotonic_ns(), until = atomic_load(&device->busy_until), end;
     take_finished(now);
-    while (last - first == DEPTH) { /* as a driver does, the call waits for room */
+    while (last - first == DEPTH && now < start + run) { /* as a driver does, the call waits for room */
         uint64_t half = queue[(first + DEPTH / 2) % DEPTH].end;
         pthread_mutex_unlock(&mutex);
         sleep_until(half);
         pthread_mutex_lock(&mutex);
         now = monotonic_ns();
         take_finished(now);
+    }
+    if (last - first == DEPTH) {
+        pthread_mutex_unlock(&mutex);
+        return;
     }
     do
         end = (until > now ? until : now) + ns;
@@ -98,7 +108,7 @@ static void *work(void *unused)
     uint64_t stop = start + run;
     sleep_until(start);
     for (unsigned i = 0; monotonic_ns() < stop; i++) {
-        launch(kernels[i % kernel_count]);
+        launch(later != 0 && monotonic_ns() > start + run / 2 ? later : kernels[i % kernel_count]);
         if (every != 0 && (i + 1) % every == 0) {
             synchronize(NULL);
             sleep_until(monotonic_ns() + gap);
@@ -107,17 +117,24 @@ static void *work(void *unused)
     return NULL;
 }
 
+static void arrive(unsigned as)
+{
+    if (!lease_before_launch(lease))
+        exit(3);
+    pthread_mutex_lock(&mutex);
+    round_number += as == rank;
+    launches++;
+    pthread_mutex_unlock(&mutex);
+    atomic_fetch_add(&device->arrived[as], 1);
+}
+
 static void meet(void)
 {
     sleep_until(start);
     for (unsigned i = 0; i < rounds; i++) {
-        if (!lease_before_launch(lease))
-            exit(3);
-        pthread_mutex_lock(&mutex);
-        round_number++;
-        launches++;
-        pthread_mutex_unlock(&mutex);
-        atomic_fetch_add(&device->arrived[rank], 1);
+        arrive(rank);
+        if (pairs)
+            arrive(rank ^ 1);
         synchronize(NULL);
     }
 }
@@ -175,10 +192,12 @@ int main(int count, char **arguments)
         start = value(argument, "start") ? value(argument, "start") : start;
         run = value(argument, "run") ? value(argument, "run") : run;
         every = value(argument, "every") ? (unsigned)value(argument, "every") : every;
+        later = value(argument, "later") ? value(argument, "later") : later;
         gap = value(argument, "gap") ? value(argument, "gap") : gap;
         threads = value(argument, "threads") ? (unsigned)value(argument, "threads") : threads;
         rank = value(argument, "rank") ? (unsigned)value(argument, "rank") : rank;
         rounds = value(argument, "rounds") ? (unsigned)value(argument, "rounds") : rounds;
+        pairs = pairs || strcmp(argument, "pairs") == 0;
         forks = forks || strcmp(argument, "fork") == 0;
         if (strncmp(argument, "kernel=", 7) == 0)
             for (char *at = argument + 7; *at != '\0' && kernel_count < 8; at += *at == ',')

@@ -6,7 +6,10 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.native.fake_driver import REPOSITORY, FakeDriver
+from tests.native.virtual_clock import VirtualClock
 
 ABI = REPOSITORY / "native/abi"
 MIB, GIB = 1 << 20, 1 << 30
@@ -247,8 +250,8 @@ def test_a_stream_that_waits_for_a_captured_event_is_captured_until_it_is_joined
     """) == [[1, 904], [1, 0]]
 
 
-def test_launches_are_asynchronous_and_one_device_serves_them_in_order(fake_driver: FakeDriver):
-    not_ready, milliseconds = fake_driver.run("""
+def test_launches_are_asynchronous_and_one_device_serves_them_in_order(fake_driver: FakeDriver, clock: VirtualClock):
+    script = """
         context()
         spin, start, end = kernel("spin_us_5000"), c_void_p(), c_void_p()
         ok(cuda.cuEventCreate(byref(start), 0))
@@ -263,9 +266,10 @@ def test_launches_are_asynchronous_and_one_device_serves_them_in_order(fake_driv
         elapsed = c_float()
         ok(cuda.cuEventElapsedTime(byref(elapsed), start, end))
         tell([not_ready, elapsed.value])
-    """)
+    """
+    not_ready, milliseconds = fake_driver.run_on(clock, script)
     assert not_ready == 600
-    assert milliseconds >= 40
+    assert milliseconds == pytest.approx(40, abs=0.1)
 
 
 def test_each_process_is_charged_the_time_that_the_device_worked_for_it(fake_driver: FakeDriver):

@@ -5,13 +5,12 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.native.measured import measured
+from tests.native.virtual_clock import SECOND, VirtualClock
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
@@ -37,7 +36,7 @@ class Container:
     program: Path
     libraries: Path
     home: Path
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    clock: VirtualClock
 
     def limit(self, shares: dict[str, int], compute: str = "fair") -> None:
         gpus = "".join(f"gpu {uuid} {2048 * MIB} {share}\n" for uuid, share in shares.items())
@@ -49,50 +48,40 @@ class Container:
 
     def start(self, *words: object) -> subprocess.Popen[str]:
         environment = {"LD_LIBRARY_PATH": str(self.libraries), "PATH": os.environ["PATH"]}
-        command = [str(self.program), *map(str, words)]
-        self.processes.append(
-            subprocess.Popen(command, env=environment, cwd=self.home, text=True, stdout=-1, stderr=-1)
-        )
-        return self.processes[-1]
+        return self.clock.start([self.program, *words], environment, cwd=self.home)
 
     def run(self, *words: object) -> str:
-        process = self.start(*words)
-        output, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
-        return output
+        return self.clock.output(self.start(*words))
 
 
 @pytest.fixture
-def containers(fake_driver, build_native, launch_client, tmp_path):
+def containers(fake_driver, build_native, launch_client, clock, tmp_path):
     """Three of them. The paths of all are one build's: each process finds its own by where it runs."""
     fake_driver.init(4)
     here = Path("/proc/self/cwd")
     libraries = build_native(here / "limits", here / "state") / "lib"
     (tmp_path / "lease").mkdir()
-    made = [Container(number, launch_client, libraries, tmp_path / str(number)) for number in range(3)]
+    made = [Container(number, launch_client, libraries, tmp_path / str(number), clock) for number in range(3)]
     for container in made:
         (container.home / "state").mkdir(parents=True)
         (container.home / "state/lease").symlink_to(tmp_path / "lease")
-    yield made
-    for process in itertools.chain.from_iterable(container.processes for container in made):
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    return made
 
 
-def busy(fake_driver, processes, uuid):
-    of_pid = {process["pid"]: process["devices"] for process in fake_driver.status()["processes"]}
-    return [of_pid[process.pid].get(uuid, {"busy_ns": 0})["busy_ns"] for process in processes]
+def busy(fake_driver, clock, processes, uuid):
+    by_pid = {process["pid"]: process["devices"] for process in fake_driver.status(clock)["processes"]}
+    return [by_pid[process.pid].get(uuid, {"busy_ns": 0})["busy_ns"] for process in processes]
 
 
-def shares_in(fake_driver, seconds, running):
+def shares_in(fake_driver, clock, seconds, running):
     """Of each GPU, by UUID, what part of its work was done for which of its processes."""
-    time.sleep(1)
-    before = {uuid: busy(fake_driver, processes, uuid) for uuid, processes in running.items()}
-    time.sleep(seconds)
+    clock.run_for(SECOND)
+    before = {uuid: busy(fake_driver, clock, processes, uuid) for uuid, processes in running.items()}
+    clock.run_for(seconds * SECOND)
     shares = {}
     for uuid, processes in running.items():
-        worked = [now - then for now, then in zip(busy(fake_driver, processes, uuid), before[uuid], strict=True)]
+        after = busy(fake_driver, clock, processes, uuid)
+        worked = [now - then for now, then in zip(after, before[uuid], strict=True)]
         shares[uuid] = [part / sum(worked) for part in worked]
     return shares
 
@@ -114,8 +103,7 @@ def test_a_gpu_that_is_not_in_the_limits_needs_no_lease(containers, fake_driver)
     assert containers[0].run(1, "once", "kernel") == "0\n"
 
 
-@measured
-def test_shares_hold_for_kernels_graphs_and_contexts(containers, fake_driver):
+def test_shares_hold_for_kernels_graphs_and_contexts(containers, fake_driver, clock):
     first, second, third, fourth = fake_driver.uuids()
     one, two, three = containers
     one.limit({first: 300, second: 300, third: 250, fourth: 300})
@@ -132,15 +120,14 @@ def test_shares_hold_for_kernels_graphs_and_contexts(containers, fake_driver):
         ],
         fourth: [one.start(3, "contexts", "spin_us_400", run), two.start(3, "work", "kernel", "spin_us_1000", run)],
     }
-    shares = shares_in(fake_driver, 6, running)
+    shares = shares_in(fake_driver, clock, 6, running)
     for uuid, wanted in {first: [0.3, 0.7], second: [0.3, 0.7], third: [0.25, 0.25, 0.5], fourth: [0.3, 0.7]}.items():
-        assert shares[uuid] == pytest.approx(wanted, abs=0.03), f"of GPU {fake_driver.uuids().index(uuid)}"
+        assert shares[uuid] == pytest.approx(wanted, abs=0.01), f"of GPU {fake_driver.uuids().index(uuid)}"
     for process in itertools.chain.from_iterable(running.values()):
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
+        clock.output(process)
 
 
-def test_who_can_never_be_drained_still_shares(containers, fake_driver):
+def test_who_can_never_be_drained_still_shares(containers, fake_driver, clock):
     """A capture that the program spoiled and never ended forbids every synchronisation: work can only be estimated."""
     uuid = fake_driver.uuids()[0]
     for container in containers[:2]:
@@ -149,29 +136,27 @@ def test_who_can_never_be_drained_still_shares(containers, fake_driver):
         containers[0].start(0, "work", "kernel", "spin_us_300", 5000, "spoiled"),
         containers[1].start(0, "work", "ex", "spin_us_800", 5000),
     ]
-    shares = shares_in(fake_driver, 3, {uuid: running})
-    assert all(share > 0.1 for share in shares[uuid])
+    shares = shares_in(fake_driver, clock, 3, {uuid: running})
+    assert shares[uuid] == pytest.approx([0.5, 0.5], abs=0.05)
     for process in running:
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
+        clock.output(process)
 
 
-def test_no_capture_is_spoiled_while_turns_change(containers, fake_driver):
+def test_no_capture_is_spoiled_while_turns_change(containers, fake_driver, clock):
     uuids = fake_driver.uuids()[:3]
     for container in containers[:2]:
         container.limit(dict.fromkeys(uuids, 500))
     capturing = [containers[0].start(mode, "capture", "spin_us_500", mode, 3000) for mode in range(3)]
     others = [containers[1].start(device, "work", "kernel", "spin_us_1000", 3500) for device in range(3)]
-    for process in [*capturing, *others]:
-        output, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
-        if process in capturing:
-            captures, spoiled = map(int, output.split())
-            assert captures > 0
-            assert spoiled == 0
+    for process in capturing:
+        captures, spoiled = map(int, clock.output(process).split())
+        assert captures > 0
+        assert spoiled == 0
+    for process in others:
+        clock.output(process)
 
 
-def test_a_process_that_ends_amid_its_work_hands_on_its_turn(containers, fake_driver):
+def test_a_process_that_ends_amid_its_work_hands_on_its_turn(containers, fake_driver, clock):
     uuid = fake_driver.uuids()[0]
     for container in containers[:2]:
         container.limit({uuid: 500})
@@ -180,8 +165,8 @@ def test_a_process_that_ends_amid_its_work_hands_on_its_turn(containers, fake_dr
     while other.poll() is None:
         containers[0].run(0, "leave", "spin_us_300")
         ended += 1
-    assert other.returncode == 0, other.communicate()
-    assert ended > 1
+    clock.output(other)
+    assert ended > 100, "had it not handed on its turn, the other would have waited for 100 ms each time"
 
 
 def test_a_program_may_unload_the_library_and_destroy_its_context_after_a_launch(containers, fake_driver):
