@@ -26,7 +26,7 @@ def opened_service() -> Iterator[Service]:
 
 
 @contextmanager
-def backend() -> Iterator[Backend]:
+def opened_backend() -> Iterator[Backend]:
     """Open the control node's own answers, or with --server those of another one. Raises BadInputError."""
     if not asks_server():
         with opened_service() as service:
@@ -85,7 +85,7 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
-        with backend() as asked:
-            return [session.name for session in asked.search(SessionQuery()) if session.name.startswith(incomplete)]
+        with opened_backend() as backend:
+            return [session.name for session in backend.search(SessionQuery()) if session.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import click
 
-from muster.cli.context import backend, json_option
+from muster.cli.context import json_option, opened_backend
 from muster.cli.output import print_json, print_table
-from muster.core.usage.report import KEYS, Line, Totals
+from muster.core.usage.report import KEYS
 from muster.core.values.duration import format_duration
 from muster.core.values.errors import BadInputError
 from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_bytes
 from muster.service.usage.reports import DEFAULT_SPAN_S, point_or_ago, report_keys
-from muster.service.usage.views import AMOUNTS, KernelUsageView, ReportView, line_fields
+from muster.service.usage.views import AMOUNTS, KernelUsageView, TotalsView
 
 
 @click.command()
@@ -49,16 +49,17 @@ def report(
     ends = now if until is None else point_or_ago(until, now, "--until")
     if ends <= begins:
         raise BadInputError("--until: it is not after --since; leave it out, or give a later time")
-    with backend() as asked:
-        told = asked.report(begins, ends, by, users, projects)
+    with opened_backend() as backend:
+        found = backend.report(begins, ends, by, users, projects)
     if as_json:
-        print_json(ReportView.of(told))
+        print_json(found)
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, [*by, *AMOUNTS], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(line_fields(line, by) for line in told.lines)
+        writer.writerows(line.as_json() for line in found.lines)
     else:
-        print_table((*(key.upper() for key in by), *_HEADERS), [(*line.keys, *_cells(line)) for line in told.lines])
+        rows = [(*line.keys(by), *_cells(line)) for line in found.lines]
+        print_table((*(key.upper() for key in by), *_HEADERS), rows)
 
 
 def print_uses(uses: Sequence[KernelUsageView]) -> None:
@@ -97,9 +98,8 @@ _HEADERS = (
 )
 
 
-def _cells(line: Line) -> tuple[object, ...]:
-    totals: Totals = line.totals
-    mean = totals.wait_s / totals.waits if totals.waits else None
+def _cells(totals: TotalsView) -> tuple[object, ...]:
+    mean = totals.mean_wait_s
     return (
         totals.sessions,
         totals.kernels,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from decimal import Decimal
+from typing import Protocol
 
 # Far above any machine, and far below what a division or a database column cannot hold.
 _MOST_MILLI = 10**12
@@ -32,6 +33,22 @@ class Slots:
         """Return how much of each slot is missing in `room`; only the slots that are short."""
         missing = {name: getattr(self, name) - getattr(room, name) for name in SLOT_NAMES}
         return {name: amount for name, amount in missing.items() if amount > 0}
+
+
+class SlotAmounts(Protocol):
+    """The amounts of `Slots`, wherever they stand: also in views."""
+
+    @property
+    def cpu(self) -> int: ...
+
+    @property
+    def mem(self) -> int: ...
+
+    @property
+    def fgpu(self) -> int: ...
+
+    @property
+    def gpu(self) -> int: ...
 
 
 SLOT_NAMES = tuple(field.name for field in fields(Slots))
@@ -96,7 +113,7 @@ def format_slot(name: str, amount: int) -> str:
     return str(amount) if name == "gpu" else format_milli(amount)
 
 
-def format_slots(slots: Slots) -> str:
+def format_slots(slots: SlotAmounts) -> str:
     """Return the slots for people: `cpu 2, mem 4G, gpu 1`; empty ones are left out."""
     parts = [f"{name} {format_slot(name, getattr(slots, name))}" for name in SLOT_NAMES if getattr(slots, name)]
     return ", ".join(parts) or "nothing"

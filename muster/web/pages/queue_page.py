@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
+from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
 from muster.web.pages.queue_rows import MAX_ROWS, groups_of
 from muster.web.viewer import CurrentViewer
@@ -43,7 +43,7 @@ def change(
     return viewer.announce(_announcement(changed, _DONE[action]))
 
 
-def _change(backend: LocalBackend, action: str, selected: list[str]) -> list[Session]:
+def _change(backend: LocalBackend, action: str, selected: list[str]) -> list[SessionView]:
     match action:
         case "hold":
             return backend.hold(selected)
@@ -53,7 +53,7 @@ def _change(backend: LocalBackend, action: str, selected: list[str]) -> list[Ses
             return backend.terminate(selected, only_pending=True)
 
 
-def _announcement(sessions: list[Session], done: str) -> str:
+def _announcement(sessions: list[SessionView], done: str) -> str:
     if len(sessions) == 1:
         return f"{sessions[0].name} is {done}"
     return f"{len(sessions)} sessions are {done}"
