@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from muster.core.images.committed import CommittedImage
+from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import FINAL, Session
 from muster.core.values.errors import MusterError, NotFoundError
 from muster.core.values.moment import timestamp
@@ -111,6 +112,10 @@ class RemoteBackend:
     def rename(self, reference: str, name: str) -> Session:
         renamed: Session = unpacked(Session, self._client.post(f"{_session(reference)}/rename", {"name": name}))
         return renamed
+
+    def unworked(self) -> Unworked | None:
+        found: Unworked | None = unpacked(Unworked | None, self._client.get("queue/heartbeat"))
+        return found
 
     def known_images(self) -> KnownImages:
         known: KnownImages = unpacked(KnownImages, self._client.get("images"))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from muster.core.images.committed import CommittedImage
 from muster.core.model.folders import Folder, FolderUser
+from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import Session
 from muster.service.agents.gpu_map import GpuUse
 from muster.service.agents.views import AgentView
@@ -89,6 +90,8 @@ class Backend(Protocol):
     def restart(self, references: Iterable[str]) -> list[Session]: ...
 
     def rename(self, reference: str, name: str) -> Session: ...
+
+    def unworked(self) -> Unworked | None: ...
 
     def known_images(self) -> KnownImages: ...
 

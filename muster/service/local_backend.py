@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.core.images.committed import CommittedImage
 from muster.core.model.apps import App
+from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import Session, StoryLine, kernel_named
 from muster.core.model.token import Token
 from muster.core.usage.report import usage_report
@@ -31,6 +32,7 @@ from muster.service.questions.dry_run import DryRun, visible_dry_run
 from muster.service.questions.queue import VisibleQueue, visible_queue
 from muster.service.questions.what_if import Queued
 from muster.service.questions.why import Why, visible_why
+from muster.service.queue.heartbeat import unworked_queue
 from muster.service.reach.app_gateway import AppWay, openable_app, way_to_app
 from muster.service.reach.logs import LogRequest, opened_log
 from muster.service.reach.terminal import Terminal, open_terminal
@@ -81,7 +83,7 @@ class LocalBackend:
 
     @property
     def resources(self) -> ClusterResources:
-        return ClusterResources(self._store, self.sees)
+        return ClusterResources(self._store, self._settings, self.sees)
 
     @property
     def secrets(self) -> OwnedSecrets:
@@ -176,6 +178,10 @@ class LocalBackend:
 
     def images(self) -> list[ImageView]:
         return [ImageView.of(image) for image in self.known_images().images]
+
+    def unworked(self) -> Unworked | None:
+        """Return for how long nobody has worked the queue, if that is too long and a session waits or runs."""
+        return unworked_queue(self._store, self._settings)
 
     def known_images(self) -> KnownImages:
         return KnownImages(known_images(self._store, self._settings, self.user), len(self._store.agents()))

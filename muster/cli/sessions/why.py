@@ -7,6 +7,7 @@ import click
 
 from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_table
+from muster.core.model.heartbeat import Unworked
 from muster.core.values.slots import format_slots
 from muster.core.whatif.explain import Surroundings, code_text, explain, moment_text, start_text
 from muster.core.whatif.hypothesis import Suggestion
@@ -29,7 +30,7 @@ def why(session: str, what_if: bool, as_json: bool) -> None:
     if as_json:
         print_json(WhyView.of(told))
         return
-    found, around = told.session, surroundings(told.names)
+    found, around = told.session, surroundings(told.names, told.unworked)
     click.echo(f"{found.name} is {found.state}: {why_text(found)}")
     if told.wait:
         for line in explain(found, told.wait, told.position, around):
@@ -48,18 +49,19 @@ def queue(group: str | None, as_json: bool) -> None:
     """
     with backend() as asked:
         found = [q for q in asked.queue() if group in {None, q.session.spec.resource_group}]
+        unworked = asked.unworked()
     if as_json:
         print_json([QueuedView.of(queued) for queued in found])
         return
-    around = surroundings({})
+    around = surroundings({}, unworked)
     print_table(
         ("POS", "GROUP", "ID", "NAME", "OWNER", "PRIORITY", "SIZE", "RESOURCES", "CODE", "START"),
         [_queued_row(queued, around) for queued in found],
     )
 
 
-def surroundings(names: Mapping[str, str]) -> Surroundings:
-    return Surroundings(time.time(), _local_time, names)
+def surroundings(names: Mapping[str, str], unworked: Unworked | None = None) -> Surroundings:
+    return Surroundings(time.time(), _local_time, names, unworked is None)
 
 
 def print_suggestions(suggestions: Sequence[Suggestion], around: Surroundings) -> None:

@@ -5,11 +5,13 @@ from typing import Self
 
 from pydantic import Field
 
+from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import GpuShare, SessionState
 from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.hypothesis import Suggestion
 from muster.service.agents.views import share_view
 from muster.service.questions.details import Details
+from muster.service.questions.dry_run import DryRun
 from muster.service.questions.what_if import Queued
 from muster.service.questions.why import Why
 from muster.service.reach.views import SessionAppView
@@ -110,6 +112,19 @@ class QueueView(View):
         return cls(items=[QueuedView.of(queued) for queued in queue])
 
 
+class HeartbeatView(View):
+    """Whether something works the queue."""
+
+    unworked: str | None = Field(description="what is wrong, if nobody has worked the queue for too long")
+    unworked_for_s: float | None
+
+    @classmethod
+    def of(cls, unworked: Unworked | None) -> Self:
+        if unworked is None:
+            return cls(unworked=None, unworked_for_s=None)
+        return cls(unworked=unworked.text, unworked_for_s=round(unworked.for_s, 1))
+
+
 class PlacedKernelView(View):
     name: str
     agent: str
@@ -127,11 +142,11 @@ class DryRunItemView(View):
     suggestions: list[SuggestionView]
 
     @classmethod
-    def of(cls, answer: Answer) -> Self:
+    def of(cls, answer: Answer, *, is_worked: bool) -> Self:
         allocations = answer.placement.allocations if answer.placement else {}
         return cls(
             name=answer.session.name,
-            starts_now=answer.placement is not None,
+            starts_now=answer.placement is not None and is_worked,
             mode=answer.placement.mode if answer.placement else None,
             kernels=[
                 PlacedKernelView(name=kernel.name, agent=allocation.agent_id, gpus=list(allocation.gpus))
@@ -145,7 +160,12 @@ class DryRunItemView(View):
 
 class DryRunView(View):
     items: list[DryRunItemView]
+    unworked: str | None = Field(description="what is wrong, if nobody works the queue: then nothing starts now")
 
     @classmethod
-    def of(cls, answers: Iterable[Answer]) -> Self:
-        return cls(items=[DryRunItemView.of(answer) for answer in answers])
+    def of(cls, dry_run: DryRun) -> Self:
+        unworked = dry_run.unworked
+        return cls(
+            items=[DryRunItemView.of(answer, is_worked=unworked is None) for answer in dry_run.answers],
+            unworked=None if unworked is None else unworked.text,
+        )

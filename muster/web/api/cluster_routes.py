@@ -5,12 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from muster.core.model.heartbeat import Unworked
 from muster.core.values.errors import BadInputError
 from muster.service.agents.gpu_map import GpuUse
 from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
 from muster.service.images.known import KnownImages, named_images
 from muster.service.images.views import ImagesView, ImageView
-from muster.service.questions.views import QueueView
+from muster.service.questions.views import HeartbeatView, QueueView
 from muster.service.questions.what_if import Queued
 from muster.web.api import models
 from muster.web.api.requests import Replying
@@ -27,6 +28,12 @@ def queue(backend: Backend, reply: Replying, *, group: Annotated[str | None, Que
     """List the waiting sessions, in the order in which they are tried."""
     found = [queued for queued in backend.queue() if group in {None, queued.session.spec.resource_group}]
     return reply(list[Queued], found, QueueView.of)
+
+
+@router.get("/queue/heartbeat", tags=["queue"], response_model=HeartbeatView, responses=answers())
+def heartbeat(backend: Backend, reply: Replying) -> Response:
+    """Return whether something works the queue: `unworked` says for how long nothing did, if that is too long."""
+    return reply(Unworked | None, backend.unworked(), HeartbeatView.of)
 
 
 @router.get("/agents", tags=["agents"], responses=answers(422))

@@ -127,7 +127,7 @@ def dry_run(
 ) -> Response:
     """Forecast a submit, and change nothing: where it would start now, or why not and what would help."""
     forecast = backend.dry_run(spec, owner, count)
-    return reply(DryRun, forecast, lambda dry: DryRunView.of(dry.answers))
+    return reply(DryRun, forecast, DryRunView.of)
 
 
 @router.get("/{session}", response_model=DetailsView, responses=answers(404, 409), summary="Show a session")

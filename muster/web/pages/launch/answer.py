@@ -127,12 +127,16 @@ def _verdict(dry_run: DryRun, spec: SessionSpec, tried: int, count: int) -> Verd
         details.append(f"and {len(starting) - _MAX_SHOWN} more that start now")
     if tried < count:
         details.append(f"of the {count} sessions, the first {tried} were tried")
+    if dry_run.unworked is not None:
+        details, starting = [dry_run.unworked.text], []
+        if waiting is None:
+            return Verdict("waits", f"Waits: {dry_run.unworked.text}")
     if waiting is None or waiting.wait is None:
         lines = _placed_details(answers[0], dry_run) if len(answers) == 1 else []
         first = f"Starts now on {_where(answers[0])}" if len(answers) == 1 else f"All {len(answers)} start now"
         return Verdict("starts", first, (*lines, *details))
     wait = waiting.wait
-    around = Surroundings(time.time(), _clock_text, dry_run.names)
+    around = Surroundings(time.time(), _clock_text, dry_run.names, dry_run.unworked is None)
     lines = explain(waiting.session, wait, wait.position, around, advice=False)
     when = f"; estimated start {moment_text(wait.estimated_start, around)}" if wait.estimated_start else ""
     verb = "Can never start" if waiting.hopeless else "Waits"

@@ -61,7 +61,7 @@ def waiting(why: Why) -> Waiting | None:
     """Return why it waits; None for a session that does not wait or that no pass has tried yet."""
     if why.wait is None:
         return None
-    around = Surroundings(time.time(), moment, why.names)
+    around = Surroundings(time.time(), moment, why.names, why.unworked is None)
     return Waiting(explain(why.session, why.wait, why.position, around, advice=False), start_estimate(why.wait, around))
 
 
