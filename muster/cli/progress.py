@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
+from muster.cli.context import warn_if_unworked
 from muster.core.values.errors import MusterError
 from muster.service.backend import Backend
 from muster.service.sessions.views import SessionView, why_text
@@ -25,6 +26,7 @@ def follow(
 
     Raises WaitedTooLongError.
     """
+    warn_if_unworked(backend)
     said: dict[str, str] = {}
     now = list(submitted)
     try:

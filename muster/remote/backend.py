@@ -15,7 +15,7 @@ from muster.remote.folders import RemoteFolders, RemoteSecrets
 from muster.service.agents.views import AgentsView, GpusView
 from muster.service.images.commits_under_way import Progressed
 from muster.service.images.views import CommittedImageView, CommitView, ImagesView
-from muster.service.questions.views import DetailsView, DryRunView, QueueView, WhyView
+from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.reach.logs import LogRequest
 from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import SessionListView, SessionsView, SessionView, SubmittedView
@@ -91,6 +91,9 @@ class RemoteBackend:
 
     def rename(self, reference: str, name: str) -> SessionView:
         return self._client.post(SessionView, f"{_session(reference)}/rename", {"name": name})
+
+    def heartbeat(self) -> HeartbeatView:
+        return self._client.get(HeartbeatView, "queue/heartbeat")
 
     def images(self) -> ImagesView:
         return self._client.get(ImagesView, "images")

@@ -9,7 +9,7 @@ from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderRemovedView, FoldersView, MeasuredFolderView, UnsharedView
 from muster.service.images.commits_under_way import Progressed
 from muster.service.images.views import CommittedImageView, ImagesView
-from muster.service.questions.views import DetailsView, DryRunView, QueueView, WhyView
+from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.reach.logs import LogRequest
 from muster.service.secrets.views import SecretsView
 from muster.service.sessions.queries import SessionQuery
@@ -82,6 +82,8 @@ class Backend(Protocol):
     def restart(self, references: Iterable[str]) -> list[SessionView]: ...
 
     def rename(self, reference: str, name: str) -> SessionView: ...
+
+    def heartbeat(self) -> HeartbeatView: ...
 
     def images(self) -> ImagesView: ...
 

@@ -27,8 +27,16 @@ from muster.service.images.views import CommittedImageView, CommitView, ImagesVi
 from muster.service.questions.details import visible_details
 from muster.service.questions.dry_run import visible_dry_run
 from muster.service.questions.queue import VisibleQueue, visible_queue
-from muster.service.questions.views import DetailsView, DryRunView, QueueView, WhyView, session_with_shares
+from muster.service.questions.views import (
+    DetailsView,
+    DryRunView,
+    HeartbeatView,
+    QueueView,
+    WhyView,
+    session_with_shares,
+)
 from muster.service.questions.why import visible_why
+from muster.service.queue.heartbeat import unworked_queue
 from muster.service.reach.app_gateway import AppWay, openable_app, way_to_app
 from muster.service.reach.logs import LogRequest, opened_log
 from muster.service.reach.terminal import Terminal, open_terminal
@@ -87,7 +95,7 @@ class LocalBackend:
 
     @property
     def resources(self) -> ClusterResources:
-        return ClusterResources(self._store, self.sees)
+        return ClusterResources(self._store, self._settings, self.sees)
 
     @property
     def secrets(self) -> OwnedSecrets:
@@ -185,6 +193,10 @@ class LocalBackend:
         """Raises NotFoundError."""
         (use,) = self._agents.named([agent_id])
         return AgentView.of(use, self.sees)
+
+    def heartbeat(self) -> HeartbeatView:
+        """Return whether nobody has worked the queue for too long, though a session waits or runs."""
+        return HeartbeatView.of(unworked_queue(self._store, self._settings))
 
     def images(self) -> ImagesView:
         """Return the catalog as the user may see it."""

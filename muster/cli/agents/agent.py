@@ -6,7 +6,7 @@ import click
 
 from muster.cli.agents.drain_plan import print_drain_plan
 from muster.cli.agents.resources import agent_state
-from muster.cli.context import current_user, json_option, opened_service
+from muster.cli.context import current_user, json_option, opened_service, warn_if_unworked
 from muster.cli.output import age, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
 from muster.core.model.agent import Agent, Gpu
@@ -38,6 +38,7 @@ def show(name: str, as_json: bool) -> None:
     """Show an agent: what it has, what is free, its images, and what runs on it."""
     with opened_service() as service:
         (use,) = service.agents.named([name])
+        warn_if_unworked(service)
     if as_json:
         print_json(
             {**AgentView.of(use).as_json(), "swarm": use.agent.report.swarm.model_dump(), "images": _images(use.agent)}
@@ -162,6 +163,7 @@ def drain_(
         if end_sessions:
             on_them = {s.id for use in service.agents.named(names) for s in use.sessions}
             service.commands.terminate(sorted(on_them), current_user())
+        warn_if_unworked(service)
         if wait:
             _wait_until_empty(service, names, timeout, quiet=as_json)
         _answer(service, changed, as_json=as_json)
@@ -174,6 +176,7 @@ def resume_(names: tuple[str, ...], as_json: bool) -> None:
     """Place sessions on drained agents again."""
     with opened_service() as service:
         _answer(service, service.agents.resume(names), as_json=as_json)
+        warn_if_unworked(service)
 
 
 def _wait_until_empty(service: Service, names: Sequence[str], timeout_s: float | None, *, quiet: bool) -> None:

@@ -19,22 +19,23 @@ def print_dry_run(dry_run: DryRunView, *, as_json: bool) -> int:
     else:
         for item in items[:_MOST_SHOWN]:
             _print_item(item, dry_run)
-        if len(items) > 1:
+        if len(items) > 1 and dry_run.unworked is None:
             click.echo(f"{sum(item.starts_now for item in items)} of {len(items)} sessions would start now")
+    if dry_run.unworked is not None:
+        click.echo(f"muster: warning: {dry_run.unworked}", err=True)
     if any(item.never_starts for item in items):
         return NEVER
-    return WAITS if any(item.wait for item in items) else STARTS
+    return STARTS if all(item.starts_now for item in items) else WAITS
 
 
 def _print_item(item: DryRunItemView, dry_run: DryRunView) -> None:
-    if item.starts_now:
-        click.echo(f"{item.name} would start now, {item.mode}:")
+    if item.wait is None:
+        when = "now" if dry_run.unworked is None else "once somebody works the queue"
+        click.echo(f"{item.name} would start {when}, {item.mode}:")
         for line in placed_where(item.kernels, dry_run.gpu_indexes):
             click.echo(f"  {line}")
         return
-    if item.wait is None:
-        return
-    around = surroundings(dry_run.names)
+    around = surroundings(dry_run.names, is_worked=dry_run.unworked is None)
     verb = "would never start" if item.never_starts else "would wait"
     click.echo(f"{item.name} {verb}: {item.wait.message}")
     for line in explain(item, item.wait, item.wait.position or 0, around, advice=False):

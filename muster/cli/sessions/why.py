@@ -27,7 +27,7 @@ def why(session: str, what_if: bool, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    around = surroundings(answer.names)
+    around = surroundings(answer.names, is_worked=answer.unworked is None)
     click.echo(f"{answer.name} is {answer.state}: {why_text(answer)}")
     if answer.wait:
         for line in explain(answer, answer.wait, answer.wait.position or 0, around):
@@ -46,18 +46,19 @@ def queue(group: str | None, as_json: bool) -> None:
     """
     with opened_backend() as backend:
         found = backend.queue(group).items
+        is_worked = backend.heartbeat().unworked is None
     if as_json:
         print_json(found)
         return
-    around = surroundings({})
+    around = surroundings({}, is_worked=is_worked)
     print_table(
         ("POS", "GROUP", "ID", "NAME", "OWNER", "PRIORITY", "SIZE", "RESOURCES", "CODE", "START"),
         [_queued_row(queued, around) for queued in found],
     )
 
 
-def surroundings(names: Mapping[str, str]) -> Surroundings:
-    return Surroundings(time.time(), _local_time, names)
+def surroundings(names: Mapping[str, str], *, is_worked: bool) -> Surroundings:
+    return Surroundings(time.time(), _local_time, names, is_worked)
 
 
 def print_suggestions(suggestions: Sequence[SuggestionView], around: Surroundings) -> None:

@@ -12,6 +12,7 @@ from muster.core.values.slots import SLOT_NAMES, SlotAmounts, format_slot, forma
 HOPELESS = frozenset({WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS})
 """What does not end by waiting."""
 
+NOT_WORKED = "unknown: nobody works the queue"
 _MOST_NAMES = 5
 
 
@@ -105,11 +106,15 @@ class PlacedKernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The facts for a reader beside the wait: the time, how they write times, and other sessions' names by id."""
+    """The facts for a reader beside the wait: the time, how they write times, and other sessions' names by id.
+
+    `is_worked`: something works the queue. Otherwise nothing starts, whatever the queue says.
+    """
 
     now: float
     clock_text: Callable[[float], str]
     names: Mapping[str, str] = field(default_factory=dict)
+    is_worked: bool = True
 
 
 def explain(
@@ -141,6 +146,8 @@ def code_text(wait: ExplainedWait | None) -> str:
 
 def start_text(wait: ExplainedWait | None, around: Surroundings) -> str:
     """Return when it starts, as far as that is known, for a column."""
+    if not around.is_worked and (wait is None or wait.code not in HOPELESS):
+        return NOT_WORKED
     at = wait and (wait.estimated_start or wait.until)
     return "-" if not at else moment_text(at, around)
 
@@ -198,7 +205,8 @@ def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
     if wait.until is not None:
         lines.append(f"not before: {moment_text(wait.until, around)}")
     if wait.estimated_start is not None:
-        lines.append(f"estimated start: {moment_text(wait.estimated_start, around)}")
+        start = moment_text(wait.estimated_start, around) if around.is_worked else NOT_WORKED
+        lines.append(f"estimated start: {start}")
     return lines
 
 

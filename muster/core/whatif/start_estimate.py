@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from muster.core.model.wait import WaitCode
-from muster.core.whatif.explain import HOPELESS, ExplainedWait, Surroundings, moment_text
+from muster.core.whatif.explain import HOPELESS, NOT_WORKED, ExplainedWait, Surroundings, moment_text
 
 _UNKNOWN: Mapping[WaitCode, str] = {
     WaitCode.HELD: "unknown: not before it is released",
@@ -21,10 +21,12 @@ def start_estimate(wait: ExplainedWait | None, around: Surroundings) -> str:
 
     None: it starts now.
     """
+    if wait is not None and wait.code in HOPELESS:
+        return "never, as it is"
+    if not around.is_worked:
+        return NOT_WORKED
     if wait is None:
         return "now"
-    if wait.code in HOPELESS:
-        return "never, as it is"
     if wait.estimated_start is not None:
         return moment_text(wait.estimated_start, around)
     if wait.until is not None:

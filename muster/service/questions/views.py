@@ -6,6 +6,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from muster.core.model.agent import Agent
+from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import GpuShare, Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
@@ -107,6 +108,7 @@ class WhyView(View):
     progress: ProgressView | None
     wait: WaitView | None
     names: dict[str, str] = Field(description="by id, names and states of the sessions that it waits for")
+    unworked: str | None = Field(description="what is wrong, if nobody works the queue: then nothing starts now")
     suggestions: list[SuggestionView] | None = Field(default=None, description="left out unless requested")
 
     @classmethod
@@ -124,6 +126,7 @@ class WhyView(View):
             progress=ProgressView.of(session.progress),
             wait=WaitView.of(why.wait, why.position) if why.wait else None,
             names=dict(why.names),
+            unworked=why.unworked.text if why.unworked else None,
             **({} if suggestions is None else {"suggestions": suggestion_views(suggestions, session.spec)}),
         )
 
@@ -165,6 +168,19 @@ class QueueView(View):
         return cls(items=[QueuedView.of(queued) for queued in queue])
 
 
+class HeartbeatView(View):
+    """Whether something works the queue."""
+
+    unworked: str | None = Field(description="what is wrong, if nobody has worked the queue for too long")
+    unworked_for_s: float | None
+
+    @classmethod
+    def of(cls, unworked: Unworked | None) -> Self:
+        if unworked is None:
+            return cls(unworked=None, unworked_for_s=None)
+        return cls(unworked=unworked.text, unworked_for_s=round(unworked.for_s, 1))
+
+
 def suggestion_views(suggestions: Iterable[Suggestion], spec: SessionSpec) -> list[SuggestionView]:
     return [SuggestionView.of(suggestion, spec) for suggestion in suggestions]
 
@@ -194,7 +210,7 @@ class DryRunItemView(View):
         return self.wait is not None and self.wait.code in HOPELESS
 
     @classmethod
-    def of(cls, answer: Answer) -> Self:
+    def of(cls, answer: Answer, *, is_worked: bool) -> Self:
         session = answer.session
         allocations = answer.placement.allocations if answer.placement else {}
         return cls(
@@ -203,7 +219,7 @@ class DryRunItemView(View):
             priority=session.spec.priority,
             cluster_size=len(session.kernels),
             slots=SlotsView.of(session.slots),
-            starts_now=answer.placement is not None,
+            starts_now=answer.placement is not None and is_worked,
             mode=answer.placement.mode if answer.placement else None,
             kernels=[
                 PlacedKernelView(name=kernel.name, agent=allocation.agent_id, gpus=list(allocation.gpus))
@@ -217,16 +233,19 @@ class DryRunItemView(View):
 
 class DryRunView(View):
     items: list[DryRunItemView]
+    unworked: str | None = Field(description="what is wrong, if nobody works the queue: then nothing starts now")
     gpu_indexes: dict[str, int] = Field(description="by uuid, indexes of the GPUs that they would get")
     names: dict[str, str] = Field(description="by id, names of the sessions that they would wait for")
 
     @classmethod
     def of(cls, dry_run: DryRun) -> Self:
-        items = [DryRunItemView.of(answer) for answer in dry_run.answers]
+        unworked = dry_run.unworked
+        items = [DryRunItemView.of(answer, is_worked=unworked is None) for answer in dry_run.answers]
         uuids = {share.uuid for item in items for kernel in item.kernels for share in kernel.gpus}
         waited_for = {key for item in items if item.wait for key in item.wait.waits_for}
         return cls(
             items=items,
+            unworked=unworked.text if unworked else None,
             gpu_indexes={uuid: index for uuid, index in dry_run.gpu_indexes.items() if uuid in uuids},
             names={key: name for key, name in dry_run.names.items() if key in waited_for},
         )

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from muster.core.values.errors import BadInputError
 from muster.service.agents.views import AgentsView, AgentView, GpusView
 from muster.service.images.views import ImagesView
-from muster.service.questions.views import QueueView
+from muster.service.questions.views import HeartbeatView, QueueView
 from muster.web.api import models
 from muster.web.api.requests import reply
 from muster.web.caller import Backend
@@ -23,6 +23,12 @@ AgentId = Annotated[str, Path(max_length=255)]
 def queue(backend: Backend, *, group: Annotated[str | None, Query(max_length=255)] = None) -> Response:
     """List the waiting sessions, in the order in which they are tried."""
     return reply(backend.queue(group))
+
+
+@router.get("/queue/heartbeat", tags=["queue"], response_model=HeartbeatView, responses=answers())
+def heartbeat(backend: Backend) -> Response:
+    """Return whether something works the queue: `unworked` says for how long nothing did, if that is too long."""
+    return reply(backend.heartbeat())
 
 
 @router.get("/agents", tags=["agents"], responses=answers(422))

@@ -25,6 +25,12 @@ def queue(viewer: CurrentViewer, selected: Selected = []) -> Response:  # noqa: 
     return viewer.page("queue.html", groups=groups, max_rows=MAX_ROWS)
 
 
+@router.get("/queue/heartbeat")
+def heartbeat(viewer: CurrentViewer) -> Response:
+    """Show the banner of all pages: nothing while the queue is worked."""
+    return viewer.fragment("unworked.html", "unworked")
+
+
 @router.post("/queue/change")
 def change(
     request: Request,

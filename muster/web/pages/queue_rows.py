@@ -51,7 +51,7 @@ def groups_of(
     visible: VisibleQueue, now: float, clock_text: Callable[[float], str], selected: frozenset[str]
 ) -> list[Group]:
     """Return the resource groups with waiting sessions, by name; `selected` are ids of sessions."""
-    around = Surroundings(now, clock_text, visible.names)
+    around = Surroundings(now, clock_text, visible.names, visible.unworked is None)
     found: dict[str, list[Queued]] = {name: [] for name in sorted(visible.lengths)}
     for queued in visible.queued:
         found[queued.session.spec.resource_group].append(queued)

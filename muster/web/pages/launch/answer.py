@@ -116,19 +116,23 @@ def _as_text(spec: SessionSpec, form: LaunchForm, count: int) -> AsText:
 
 def _verdict(dry_run: DryRunView, tried: int, count: int) -> Verdict:
     items = dry_run.items
-    waiting = next((item for item in items if not item.starts_now), None)
-    starting = [item for item in items if item.starts_now]
+    waiting = next((item for item in items if item.wait is not None), None)
+    starting = [item for item in items if item.wait is None]
     details = [f"{one.name} starts now on {_where(one)}" for one in starting[:_MAX_SHOWN]] if len(items) > 1 else []
     if len(starting) > _MAX_SHOWN:
         details.append(f"and {len(starting) - _MAX_SHOWN} more that start now")
     if tried < count:
         details.append(f"of the {count} sessions, the first {tried} were tried")
+    if dry_run.unworked is not None:
+        details, starting = [dry_run.unworked], []
+        if waiting is None:
+            return Verdict("waits", f"Waits: {dry_run.unworked}")
     if waiting is None or waiting.wait is None:
         lines = _placed_details(items[0], dry_run) if len(items) == 1 else []
         first = f"Starts now on {_where(items[0])}" if len(items) == 1 else f"All {len(items)} start now"
         return Verdict("starts", first, (*lines, *details))
     wait = waiting.wait
-    around = Surroundings(time.time(), _clock_text, dry_run.names)
+    around = Surroundings(time.time(), _clock_text, dry_run.names, dry_run.unworked is None)
     lines = explain(waiting, wait, wait.position or 0, around, advice=False)
     when = f"; estimated start {moment_text(wait.estimated_start, around)}" if wait.estimated_start else ""
     verb = "Can never start" if waiting.never_starts else "Waits"

@@ -282,7 +282,8 @@ def test_the_parts_that_are_live_ask_for_themselves(browser, add):
         assert part.status_code == 200
         assert "<html" not in part.text
     ended = add(in_state(2, SessionState.TERMINATED))
-    assert "data-every" not in ada.get(f"/sessions/{ended.id}").text
+    # Only the banner of all pages.
+    assert re.findall(r'data-every="(\d+)"', ada.get(f"/sessions/{ended.id}").text) == ["60"]
 
 
 def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(app, browser, add, service):
