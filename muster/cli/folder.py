@@ -10,8 +10,8 @@ from muster.cli.context import current_user, json_option, opened_backend
 from muster.cli.output import print_json, print_table
 from muster.core.model.folders import few_names
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_slot, parse_bytes
+from muster.core.values.units import timestamp
 from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
 from muster.service.folders.views import FolderView, MeasuredFolderView
 

@@ -12,8 +12,8 @@ from muster.cli.output import print_json, print_table
 from muster.core.usage.report import KEYS
 from muster.core.values.duration import format_duration
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_bytes
+from muster.core.values.units import timestamp
 from muster.service.usage.reports import DEFAULT_SPAN_S, point_or_ago, report_keys
 from muster.service.usage.views import AMOUNTS, KernelUsageView, TotalsView
 

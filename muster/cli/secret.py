@@ -8,7 +8,7 @@ import click
 from muster.cli.context import json_option, opened_backend
 from muster.cli.output import print_json, print_table
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from muster.core.model.session import FINAL
 from muster.core.values.errors import MusterError, NotFoundError
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 from muster.remote.client import Client, ServerError
 from muster.remote.folders import RemoteFolders, RemoteSecrets
 from muster.service.agents.views import AgentsView, GpusView

@@ -15,8 +15,8 @@ from starlette.staticfiles import StaticFiles
 
 from muster.core.model.session import FINAL
 from muster.core.values.duration import format_duration
-from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_bytes, format_milli, format_slots
+from muster.core.values.units import timestamp
 from muster.service.sessions.views import why_text
 
 STATIC = Path(__file__).parent / "static"

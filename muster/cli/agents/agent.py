@@ -11,8 +11,8 @@ from muster.cli.output import age, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
 from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
 from muster.core.values.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
+from muster.core.values.units import timestamp
 from muster.service.agents.agents import AgentUse
 from muster.service.agents.views import AgentSessionView, AgentView
 from muster.service.service import Service

@@ -7,7 +7,7 @@ import click
 
 from muster.cli.output import print_json, print_table
 from muster.core.values.duration import format_duration
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 
 if TYPE_CHECKING:
     from muster.core.whatif.drain_plan import DrainPlan

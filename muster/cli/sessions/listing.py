@@ -10,8 +10,8 @@ from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_
 from muster.cli.report import print_uses
 from muster.core.model.apps import AppState
 from muster.core.model.session import SessionState
-from muster.core.values.moment import timestamp
 from muster.core.values.slots import format_slots
+from muster.core.values.units import timestamp
 from muster.service.questions.views import DependencyView, DetailsView
 from muster.service.reach.views import SessionAppView
 from muster.service.sessions.queries import SessionQuery

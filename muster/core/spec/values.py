@@ -10,8 +10,8 @@ from pydantic_core import PydanticCustomError
 
 from muster.core.values.array import array_indexes
 from muster.core.values.duration import parse_duration
-from muster.core.values.moment import parse_moment
 from muster.core.values.slots import parse_bytes, parse_milli
+from muster.core.values.units import parse_moment
 
 
 def invalid(problem: str, remedy: str) -> PydanticCustomError:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.values.moment import parse_moment
+from muster.core.values.units import parse_moment
 from tests.properties import cheap
 
 CET = timezone(timedelta(hours=1))
