@@ -7,11 +7,10 @@ from typing import Any
 import click
 
 from muster.cli.context import current_user, json_option, opened_backend
-from muster.cli.output import print_json, print_table
+from muster.cli.output import or_dash, print_json, print_table
 from muster.core.model.folders import few_names
 from muster.core.values.errors import BadInputError
-from muster.core.values.slots import format_slot, parse_bytes
-from muster.core.values.units import timestamp
+from muster.core.values.units import format_bytes, parse_bytes, timestamp
 from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
 from muster.service.folders.views import FolderView, MeasuredFolderView
 
@@ -66,7 +65,7 @@ def quota(name: str, size: str, owner: str | None, as_json: bool) -> None:
     most = None if size == "none" else _bytes(size)
     with opened_backend() as backend:
         folder = backend.folders.set_quota(name, owner, most)
-    _say(folder, f"{name} may hold {_size(most, 'any amount')}", as_json=as_json)
+    _say(folder, f"{name} may hold {'any amount' if most is None else format_bytes(most)}", as_json=as_json)
 
 
 @folder_group.command("ls")
@@ -108,7 +107,7 @@ def show(name: str, owner: str | None, as_json: bool) -> None:
             "Path": f"{folder.path}, below folders_root on the agents",
             "Created": timestamp(folder.created_at),
             "Size": f"{_used(folder)}, {_UNKNOWN if folder.files is None else folder.files} files",
-            "Quota": _size(folder.quota_bytes, "none"),
+            "Quota": "none" if folder.quota_bytes is None else format_bytes(folder.quota_bytes),
             "Used by": few_names(folder.used_by) if folder.used_by else "-",
             "Shared": _shares(folder),
         }
@@ -218,7 +217,7 @@ def _row(folder: FolderView) -> tuple[object, ...]:
         folder.owner,
         _state(folder),
         _used(folder),
-        _size(folder.quota_bytes, "-") + (" (not enforced)" if folder.quota_not_enforced else ""),
+        f"{or_dash(folder.quota_bytes, format_bytes)}" + (" (not enforced)" if folder.quota_not_enforced else ""),
         few_names(folder.used_by) if folder.used_by else "-",
         _shares(folder),
     )
@@ -229,11 +228,7 @@ def _state(folder: FolderView) -> str:
 
 
 def _used(folder: FolderView) -> str:
-    return _size(folder.used_bytes, _UNKNOWN)
-
-
-def _size(amount: int | None, otherwise: str) -> str:
-    return otherwise if amount is None else format_slot("mem", amount)
+    return _UNKNOWN if folder.used_bytes is None else format_bytes(folder.used_bytes)
 
 
 def _shares(folder: FolderView) -> str:

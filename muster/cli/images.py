@@ -8,8 +8,8 @@ from muster.cli.context import current_user, json_option, opened_backend, opened
 from muster.cli.output import print_json, print_table
 from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.values.errors import BadInputError
-from muster.core.values.slots import format_bytes, format_slots
-from muster.core.values.units import timestamp
+from muster.core.values.slots import format_slots
+from muster.core.values.units import format_bytes, timestamp
 from muster.service.images.views import ImageView
 
 

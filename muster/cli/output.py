@@ -2,16 +2,19 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import click
 
 from muster.core.model.session import SessionState
 from muster.core.values.array import format_indexes
-from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_slots
+from muster.core.values.units import format_age
 from muster.service.sessions.views import SessionView, why_text
 from muster.service.view import View
+
+_Value = TypeVar("_Value")
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -27,8 +30,14 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, default=View.as_json))
 
 
-def age(since: float | None) -> str:
-    return "-" if since is None else format_duration(max(0.0, time.time() - since))
+def or_dash(value: _Value | None, form: Callable[[_Value], object] = str) -> object:
+    """Return a value as it is to be printed, and a dash for None."""
+    return "-" if value is None else form(value)
+
+
+def age(since: float | None) -> object:
+    """Return how long ago that was, and a dash for None."""
+    return or_dash(since, lambda moment: format_age(moment, time.time()))
 
 
 def session_rows(sessions: Iterable[SessionView]) -> list[list[object]]:

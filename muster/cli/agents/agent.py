@@ -7,12 +7,12 @@ import click
 from muster.cli.agents.drain_plan import print_drain_plan
 from muster.cli.agents.resources import agent_state
 from muster.cli.context import current_user, json_option, opened_service, warn_if_unworked
-from muster.cli.output import age, print_json, print_table
+from muster.cli.output import age, or_dash, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
 from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
-from muster.core.values.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
-from muster.core.values.units import timestamp
+from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
+from muster.core.values.units import format_bytes, format_milli, timestamp
 from muster.service.agents.agents import AgentUse
 from muster.service.agents.views import AgentSessionView, AgentView
 from muster.service.service import Service
@@ -69,7 +69,7 @@ def show(name: str, as_json: bool) -> None:
         print_table(
             ("GPU", "UUID", "MODEL", "MEMORY", "UNITS", "NUMA"),
             [
-                (gpu.index, gpu.uuid, gpu.model, format_bytes(gpu.mem), _units(gpu), _or_dash(gpu.numa_node))
+                (gpu.index, gpu.uuid, gpu.model, format_bytes(gpu.mem), _units(gpu), or_dash(gpu.numa_node))
                 for gpu in use.agent.gpus
             ],
         )
@@ -114,10 +114,6 @@ def _facts(use: AgentUse) -> dict[str, object]:
 
 def _units(gpu: Gpu) -> str:
     return format_milli(gpu.capacity) if gpu.units else "-"
-
-
-def _or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)
 
 
 def _images(agent: Agent) -> list[dict[str, object]]:

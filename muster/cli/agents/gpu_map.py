@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from string import ascii_lowercase, ascii_uppercase
 
-from muster.cli.output import print_table
-from muster.core.values.slots import format_bytes, format_milli
+from muster.cli.output import or_dash, print_table
+from muster.core.values.units import format_bytes, format_milli
 from muster.service.agents.views import GpuHolderView, GpuView
 from muster.service.sessions.views import GpuShareView, KernelView
 
@@ -39,7 +39,7 @@ def print_kernels_gpus(kernels: Iterable[KernelView]) -> None:
         [
             (
                 kernel.name,
-                "-" if share.index is None else share.index,
+                or_dash(share.index),
                 _share(share),
                 "-" if share.compute is None else f"{share.compute / 10:g}%",
                 _memory(share.used_bytes, share.most_mem_bytes),
@@ -84,4 +84,4 @@ def _share(share: GpuHolderView | GpuShareView) -> str:
 
 def _memory(used: int | None, most: int | None) -> str:
     """Used of what there is, each a dash where nobody knows."""
-    return "/".join("-" if amount is None else format_bytes(amount) for amount in (used, most))
+    return f"{or_dash(used, format_bytes)}/{or_dash(most, format_bytes)}"

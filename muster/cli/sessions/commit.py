@@ -17,7 +17,7 @@ from muster.cli.context import (
 from muster.cli.output import print_json
 from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.values.errors import BadInputError
-from muster.core.values.slots import format_bytes
+from muster.core.values.units import format_bytes
 from muster.service.images.views import CommittedImageView
 from muster.service.service import Service
 

@@ -5,8 +5,8 @@ import sys
 import click
 
 from muster.cli.context import complete_session, json_option, opened_backend
-from muster.cli.output import print_json, print_table
-from muster.core.values.slots import format_bytes, format_milli
+from muster.cli.output import or_dash, print_json, print_table
+from muster.core.values.units import format_bytes, format_milli
 from muster.service.usage.views import CurrentUsageView
 
 _WHERE = ("SESSION", "KERNEL", "AGENT", "OWNER")
@@ -53,8 +53,8 @@ def _row(usage: CurrentUsageView) -> list[object]:
         _rate(usage.net_rx_bytes_per_s),
         _rate(usage.net_tx_bytes_per_s),
         "-" if usage.gpu_percent is None else f"{usage.gpu_percent:.0f}%",
-        "-" if usage.gpu_mem_bytes is None else format_bytes(usage.gpu_mem_bytes),
-        "-" if usage.processes is None else usage.processes,
+        or_dash(usage.gpu_mem_bytes, format_bytes),
+        or_dash(usage.processes),
         usage.problem or "-",
     ]
 

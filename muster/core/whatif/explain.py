@@ -6,8 +6,8 @@ from typing import Protocol
 
 from muster.core.model.session import GpuShare
 from muster.core.model.wait import NearestMiss, WaitCode
-from muster.core.values.duration import format_duration
 from muster.core.values.slots import SLOT_NAMES, SlotAmounts, format_slot, format_slots
+from muster.core.values.units import format_duration
 
 HOPELESS = frozenset({WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS})
 """What does not end by waiting."""

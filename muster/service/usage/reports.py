@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from muster.core.usage.report import KEYS
-from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError
-from muster.core.values.units import parse_moment
+from muster.core.values.units import parse_duration, parse_moment
 
 DEFAULT_SPAN_S = 30 * 86400.0
 

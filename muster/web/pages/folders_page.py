@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from muster.core.model.folders import few_names
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError
-from muster.core.values.slots import format_bytes, parse_bytes
+from muster.core.values.units import format_bytes, parse_bytes
 from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
 from muster.service.folders.views import FolderView
 from muster.web.viewer import CurrentViewer, Viewer

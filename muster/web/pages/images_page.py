@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Response
 
-from muster.core.values.slots import Slots, format_bytes, format_slots
+from muster.core.values.slots import Slots, format_slots
+from muster.core.values.units import format_bytes
 from muster.service.images.views import CommittedImageView, ImageView, MinimumView
 from muster.web.viewer import CurrentViewer
 

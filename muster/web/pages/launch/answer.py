@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from muster.core.spec.command_line import submit_command
@@ -13,6 +13,7 @@ from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.errors import FieldError, MusterError, SpecError
+from muster.core.values.units import format_minute
 from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where
 from muster.service.questions.views import DryRunItemView, DryRunView, SuggestionView
 from muster.service.sessions.launch_choices import LaunchChoices
@@ -132,7 +133,7 @@ def _verdict(dry_run: DryRunView, tried: int, count: int) -> Verdict:
         first = f"Starts now on {_where(items[0])}" if len(items) == 1 else f"All {len(items)} start now"
         return Verdict("starts", first, (*lines, *details))
     wait = waiting.wait
-    around = Surroundings(time.time(), _clock_text, dry_run.names, dry_run.unworked is None)
+    around = Surroundings(time.time(), format_minute, dry_run.names, dry_run.unworked is None)
     lines = explain(waiting, wait, wait.position or 0, around, advice=False)
     when = f"; estimated start {moment_text(wait.estimated_start, around)}" if wait.estimated_start else ""
     verb = "Can never start" if waiting.never_starts else "Waits"
@@ -180,7 +181,3 @@ def _changed_fields(changes: Mapping[str, Any] | None) -> dict[str, str | bool] 
             return None
         fields[name] = text
     return fields
-
-
-def _clock_text(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from muster.core.model.apps import AppState
 from muster.core.model.session import FINAL, SessionState
-from muster.core.values.slots import format_bytes, format_milli
+from muster.core.values.units import format_bytes, format_milli, format_moment
 from muster.core.whatif.explain import Surroundings, explain
 from muster.core.whatif.start_estimate import start_estimate
 from muster.service.questions.views import DependencyView, DetailsView, WhyView
@@ -18,7 +18,6 @@ from muster.service.sessions.views import GpuShareView, KernelView, SessionView
 from muster.service.usage.live import KernelNow
 from muster.service.usage.watched import KernelWatched, UseNow
 from muster.web.drawing.sparkline import sparkline
-from muster.web.rendering import moment
 
 # With a sparkline in each row, the page of a larger session would be large, and is sent every two seconds.
 _MAX_SPARKLINES = 32
@@ -61,7 +60,7 @@ def waiting(why: WhyView) -> Waiting | None:
     """Return why it waits; None for a session that does not wait or that no pass has tried yet."""
     if why.wait is None:
         return None
-    around = Surroundings(time.time(), moment, why.names, why.unworked is None)
+    around = Surroundings(time.time(), format_moment, why.names, why.unworked is None)
     lines = explain(why, why.wait, why.wait.position or 0, around, advice=False)
     return Waiting(lines, start_estimate(why.wait, around))
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from muster.core.values.duration import format_duration
-from muster.core.values.slots import format_bytes
+from muster.core.values.units import format_bytes, format_duration
 from muster.service.usage.views import AMOUNTS, ReportLineView, TotalsView
 from muster.web.drawing.plots import HOURS, Bar, bar_plot
 from muster.web.pages.usage.query import COLUMNS, UsageQuery
