@@ -7,6 +7,7 @@ from muster.contract.report import Report, UseSample
 from muster.core.model.agent import UNIT, Agent, Gpu
 from muster.core.model.room import Room
 from muster.core.model.session import Kernel
+from muster.core.values.counters import growth_rate
 
 # `cpu` and `gpu` are in thousandths of a core and of a GPU, `mem` and `gpu_mem` in bytes. A share of a GPU counts as
 # its part of it, so that agents whose GPUs are cut differently can be added up.
@@ -105,11 +106,11 @@ def _cpu_used(agent: Agent, before: Counted | None) -> float | None:
 
 
 def _cores(now: tuple[float, float], before: tuple[float, float] | None, elapsed: float) -> float | None:
-    """A kernel that was not there before has used all of it since; so has one whose counter began anew."""
-    if before is None or now[1] < before[1]:
+    """Return the kernel's cores; one that was not there before has used all of it since."""
+    if before is None:
         return now[1] / elapsed * UNIT
-    between = now[0] - before[0]
-    return None if between <= 0 else (now[1] - before[1]) / between * UNIT
+    cores = growth_rate(before[1], now[1], now[0] - before[0])
+    return None if cores is None else cores * UNIT
 
 
 def _known_sum(amounts: Iterable[float | None]) -> float | None:

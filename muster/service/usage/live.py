@@ -9,6 +9,7 @@ from typing import Any
 from muster.contract.report import KernelReport
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session, SessionState
+from muster.core.values.counters import growth_rate
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_engine import engine_of
 from muster.engine.container_usage import LiveUse, live_uses
@@ -114,8 +115,8 @@ class LiveUses:
         elapsed, before = at - earlier[0], earlier[1]
         return replace(
             now,
-            net_rx_per_s=max(0, now.use.net_rx_bytes - before.net_rx_bytes) / elapsed,
-            net_tx_per_s=max(0, now.use.net_tx_bytes - before.net_tx_bytes) / elapsed,
+            net_rx_per_s=growth_rate(before.net_rx_bytes, now.use.net_rx_bytes, elapsed),
+            net_tx_per_s=growth_rate(before.net_tx_bytes, now.use.net_tx_bytes, elapsed),
         )
 
     def _tell(self, seen: Mapping[str, KernelNow], agent_id: str) -> None:
