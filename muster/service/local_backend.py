@@ -37,7 +37,7 @@ from muster.service.questions.views import (
 )
 from muster.service.questions.why import visible_why
 from muster.service.queue.heartbeat import unworked_queue
-from muster.service.reach.app_gateway import AppWay, openable_app, way_to_app
+from muster.service.reach.app_gateway import AppTunnel, open_app_tunnel, openable_app
 from muster.service.reach.logs import LogRequest, opened_log
 from muster.service.reach.terminal import Terminal, open_terminal
 from muster.service.secrets.owned import OwnedSecrets
@@ -236,9 +236,9 @@ class LocalBackend:
         session = self.find(reference)
         return session, openable_app(self._store.agents(), session, name)
 
-    def way_to_app(self, session: Session, app: App) -> AppWay:
+    def open_app_tunnel(self, session: Session, app: App) -> AppTunnel:
         """Open a tunnel to an app of `openable_app`. Raises MusterError."""
-        return way_to_app(self._settings, self._store.agents(), session, app)
+        return open_app_tunnel(self._settings, self._store.agents(), session, app)
 
     def commit(
         self,

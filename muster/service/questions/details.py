@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from muster.core.model.apps import AppView
+from muster.core.model.apps import AppStatus
 from muster.core.model.session import Session, StoryLine
 from muster.service.agents.gpu_map import HeldShare, session_shares
 from muster.service.reach.apps import session_apps
@@ -22,7 +22,7 @@ class Details:
     session: Session
     story: Sequence[StoryLine]
     dependencies: Mapping[str, Session]
-    apps: Sequence[AppView]
+    apps: Sequence[AppStatus]
     shares: Mapping[str, Sequence[HeldShare]]
     uses: Sequence[KernelUsageView] = ()
 
