@@ -190,4 +190,4 @@ def _status(session: Session, app: App, facts: AppReport | None, now: float) -> 
         )
     if session.started_at is None or now < session.started_at + START_PATIENCE_S:
         return AppStatus(app, AppState.STARTING, problem)
-    return AppStatus(app, AppState.UNHEALTHY, problem or "its agent has not told of it yet")
+    return AppStatus(app, AppState.UNHEALTHY, problem or "its agent has not reported it yet")

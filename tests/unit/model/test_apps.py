@@ -160,7 +160,7 @@ def test_a_published_port_needs_no_file():
         (AppReport(healthy=False, exit_code=3, problem=""), 1, AppState.UNHEALTHY, "it ended with exit code 3"),
         (AppReport(healthy=False, exit_code=3, problem="x"), 1, AppState.UNHEALTHY, "it ended with exit code 3: x"),
         (None, 1, AppState.STARTING, ""),
-        (None, START_PATIENCE_S, AppState.UNHEALTHY, "its agent has not told of it yet"),
+        (None, START_PATIENCE_S, AppState.UNHEALTHY, "its agent has not reported it yet"),
     ],
 )
 def test_how_an_app_fares(facts, age_s, state, reason):
