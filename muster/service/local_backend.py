@@ -15,7 +15,7 @@ from muster.core.model.session import Session, kernel_named
 from muster.core.model.token import Token
 from muster.core.usage.report import usage_report
 from muster.core.values.errors import BadInputError, NotFoundError
-from muster.service.agents.agents import Agents, AgentUse
+from muster.service.agents.agents import AgentOccupancy, Agents
 from muster.service.agents.resources import ClusterResources, visible_gpus
 from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
 from muster.service.folders.owned import OwnedFolders
@@ -392,6 +392,6 @@ class LocalBackend:
     def _images(self, found: Sequence[KnownImage]) -> ImagesView:
         return ImagesView.of(found, len(self._store.agents()))
 
-    def _uses(self, labels: Mapping[str, str]) -> list[AgentUse]:
+    def _uses(self, labels: Mapping[str, str]) -> list[AgentOccupancy]:
         uses = self._agents.in_use()
         return [use for use in uses if labels.items() <= use.agent.choosable_labels.items()]

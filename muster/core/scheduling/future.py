@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
 
-from muster.core.model.session import Allocation, Held, Kernel, LaunchStep, Session, SessionState
+from muster.core.model.session import AllocatedSlots, Allocation, Kernel, LaunchStep, Session, SessionState
 from muster.core.scheduling.placement import Gang, Rooms
 
 
@@ -22,7 +22,7 @@ class Holder(NamedTuple):
     end: float
     since: float
     session_id: str
-    kernels: Sequence[Kernel | Held]
+    kernels: Sequence[Kernel | AllocatedSlots]
 
 
 class Waiting(NamedTuple):
@@ -61,9 +61,9 @@ def starter(session: Session, allocations: Sequence[Allocation], now: float) -> 
     return Holder(end_of(session, now), now, session.id, held(session, allocations))
 
 
-def held(session: Session, allocations: Sequence[Allocation]) -> tuple[Held, ...]:
+def held(session: Session, allocations: Sequence[Allocation]) -> tuple[AllocatedSlots, ...]:
     """Return what the session's kernels have with these allocations, in rank order."""
-    return tuple(map(Held, (kernel.slots for kernel in session.kernels), allocations))
+    return tuple(map(AllocatedSlots, (kernel.slots for kernel in session.kernels), allocations))
 
 
 class Future:

@@ -17,7 +17,7 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class AgentUse:
+class AgentOccupancy:
     """An agent, what is free on it, and the sessions that have kernels there."""
 
     agent: Agent
@@ -41,13 +41,13 @@ class AgentUse:
         return "DRAINING" if self.sessions else "DRAINED"
 
 
-def agents_in_use(snapshot: Snapshot) -> list[AgentUse]:
+def agents_in_use(snapshot: Snapshot) -> list[AgentOccupancy]:
     """All agents, in the snapshot's order; the sessions on them in the order in which they were submitted."""
     placed: dict[str, list[Session]] = {}
     for session in sorted(snapshot.placed, key=lambda session: (session.submitted_at, session.id)):
         for agent_id in session.agents:
             placed.setdefault(agent_id, []).append(session)
-    return [AgentUse(room.agent, room.free, tuple(placed.get(room.agent.id, ()))) for room in snapshot.rooms]
+    return [AgentOccupancy(room.agent, room.free, tuple(placed.get(room.agent.id, ()))) for room in snapshot.rooms]
 
 
 def shown_agents(store: Store, settings: Settings) -> Snapshot:
@@ -56,7 +56,7 @@ def shown_agents(store: Store, settings: Settings) -> Snapshot:
     return replace(snapshot, agents=tuple(a.aged(snapshot.now, settings.unworked_limit_s) for a in snapshot.agents))
 
 
-def named_agents(snapshot: Snapshot, names: Collection[str]) -> list[AgentUse]:
+def named_agents(snapshot: Snapshot, names: Collection[str]) -> list[AgentOccupancy]:
     """In the order of the names, each once. Raises NotFoundError that names all that do not exist."""
     known = {use.agent.id: use for use in agents_in_use(snapshot)}
     unknown = [name for name in dict.fromkeys(names) if name not in known]
@@ -76,11 +76,11 @@ class Agents:
         """Return all known agents, by id."""
         return self._store.agents()
 
-    def in_use(self) -> list[AgentUse]:
+    def in_use(self) -> list[AgentOccupancy]:
         """Return all agents with what is allocated on them."""
         return agents_in_use(shown_agents(self._store, self._settings))
 
-    def named(self, names: Collection[str]) -> list[AgentUse]:
+    def named(self, names: Collection[str]) -> list[AgentOccupancy]:
         """Return the agents in the names' order, each once. Raises NotFoundError that lists all unknown names."""
         return named_agents(shown_agents(self._store, self._settings), names)
 
@@ -104,7 +104,7 @@ class Agents:
         wake(self._settings, self._store)
         return changed
 
-    def until_empty(self, names: Collection[str], timeout_s: float | None) -> Iterator[list[AgentUse]]:
+    def until_empty(self, names: Collection[str], timeout_s: float | None) -> Iterator[list[AgentOccupancy]]:
         """Yield the agents each time that the sessions on them changed, until there are none.
 
         A forgotten agent has none. Raises TimeoutError.

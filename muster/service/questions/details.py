@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from muster.core.model.apps import AppStatus
 from muster.core.model.session import Session, StoryLine
-from muster.service.agents.gpu_map import HeldShare, session_shares
+from muster.service.agents.gpu_map import KernelShare, session_shares
 from muster.service.reach.apps import session_apps
 from muster.service.sessions.visibility import Sees
 from muster.service.usage.views import KernelUsageView, session_usage_views
@@ -23,7 +23,7 @@ class Details:
     story: Sequence[StoryLine]
     dependencies: Mapping[str, Session]
     apps: Sequence[AppStatus]
-    shares: Mapping[str, Sequence[HeldShare]]
+    shares: Mapping[str, Sequence[KernelShare]]
     uses: Sequence[KernelUsageView] = ()
 
 
