@@ -321,10 +321,10 @@ class LocalBackend:
         return ReportView.of(begins, ends, keys, usage_report(runs, begins, ends, keys))
 
     def usage_samples(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[CurrentUsagesView]:
-        """Yield what running sessions use: the named ones, or all that the user may see. Raises as `looks.looks`."""
-        from muster.service.usage.looks import looks  # noqa: PLC0415 - the Docker SDK loads slowly
+        """Yield as `samples.usage_samples`, of the sessions that the user may see."""
+        from muster.service.usage.samples import usage_samples  # noqa: PLC0415 - the Docker SDK loads slowly
 
-        for sample in looks(self._store, references, self._token.owner_filter, interval_s, once=once):
+        for sample in usage_samples(self._store, references, self._token.owner_filter, interval_s, once=once):
             yield CurrentUsagesView(items=[CurrentUsageView.of(now) for now in sample])
 
     def drain(self, agent_id: str, reason: str) -> bool:
