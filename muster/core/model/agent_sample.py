@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from muster.contract.report import Report, UseSample
 from muster.core.model.agent import UNIT, Agent, Gpu
-from muster.core.model.room import Room
+from muster.core.model.free_capacity import Room
 from muster.core.model.session import Kernel
 from muster.core.values.counters import growth_rate
 

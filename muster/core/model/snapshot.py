@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from muster.core.model.agent import Agent, AgentState
+from muster.core.model.free_capacity import Room
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.reservation import Reservation
-from muster.core.model.room import Room
 from muster.core.model.session import PLACED, Kernel, LaunchStep, Session, SessionState
 
 _PULLING = LaunchStep.PULLING

@@ -13,8 +13,8 @@ from muster.core.gpus.access import GpuAccess, gpu_access, kernel_gpus
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.agent import Agent
 from muster.core.model.agent_attributes import FgpuChoice
+from muster.core.model.free_capacity import Room
 from muster.core.model.gpu_providers import quantise
-from muster.core.model.room import Room
 from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.model.agent_sample import MEASURES, Amount, counted, is_due, sample
-from muster.core.model.room import Room
+from muster.core.model.free_capacity import Room
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.usage.over_time import SPANS, span_named, usage_over_time
 from muster.core.values.errors import BadInputError

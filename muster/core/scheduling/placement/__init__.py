@@ -10,7 +10,7 @@ from muster.core.scheduling.placement.gang import (
     typical_requests,
 )
 from muster.core.scheduling.placement.misses import Misses
-from muster.core.scheduling.placement.rooms import Rooms
+from muster.core.scheduling.placement.state import Rooms
 
 __all__ = [
     "Constraint",
