@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from muster.contract.report import Report, UseSample
 from muster.core.model.agent import UNIT, Agent, Gpu
-from muster.core.model.free_capacity import Room
+from muster.core.model.free_capacity import FreeCapacity
 from muster.core.model.session import Kernel
 from muster.core.values.counters import growth_rate
 
@@ -62,11 +62,13 @@ def is_due(last: float | None, now: float) -> bool:
 
 def sample(agent: Agent, kernels: Iterable[Kernel], before: Counted | None) -> AgentSample:
     """`kernels` are those that are placed on it, `before` is of its sample before this one."""
-    room = Room.of(agent).without(kernels)
+    remaining = FreeCapacity.of(agent).without(kernels)
     running = [entry for entry in agent.report.kernels if entry.state == "running"]
     uses = [entry.use or _UNKNOWN for entry in running]
     on_gpus = [entry.use or _UNKNOWN for entry in running if entry.gpus]
-    parts = [(gpu, (gpu.capacity - free) / gpu.capacity) for gpu, free in zip(agent.gpus, room.gpu_free, strict=True)]
+    parts = [
+        (gpu, (gpu.capacity - free) / gpu.capacity) for gpu, free in zip(agent.gpus, remaining.gpu_free, strict=True)
+    ]
     busy = _known_sum(use.gpu_percent for use in on_gpus)
     held = [gpu.mem_used_bytes for gpu in agent.report.gpus]
     return AgentSample(
@@ -74,8 +76,10 @@ def sample(agent: Agent, kernels: Iterable[Kernel], before: Counted | None) -> A
         agent.resource_group,
         agent.observed_at,
         {
-            "cpu": Amount(agent.capacity.cpu, agent.capacity.cpu - room.cpu, _cpu_used(agent, before)),
-            "mem": Amount(agent.capacity.mem, agent.capacity.mem - room.mem, _known_sum(use.mem_bytes for use in uses)),
+            "cpu": Amount(agent.capacity.cpu, agent.capacity.cpu - remaining.cpu, _cpu_used(agent, before)),
+            "mem": Amount(
+                agent.capacity.mem, agent.capacity.mem - remaining.mem, _known_sum(use.mem_bytes for use in uses)
+            ),
             "gpu": Amount(
                 sum(_devices(gpu) for gpu in agent.gpus),
                 sum(_devices(gpu) * part for gpu, part in parts),

@@ -15,7 +15,7 @@ from muster.core.model.reservation import Reservation
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
-from muster.core.scheduling.placement import Rooms, gang_of
+from muster.core.scheduling.placement import PlacementState, gang_of
 from muster.core.values.units import format_moment
 
 _NO_AGENTS: frozenset[str] = frozenset()
@@ -124,8 +124,8 @@ class Closures:
                 if kernel.allocation and kernel.allocation.agent_id in kernels:
                     kernels[kernel.allocation.agent_id].append(kernel)
         policy = self._snapshot.policy.of(session.spec.resource_group).placement
-        rooms = Rooms.of(agents, kernels, policy)
-        return rooms.fits(gang_of(session, overlay=self._snapshot.overlay_keeper is not None))
+        state = PlacementState.of(agents, kernels, policy)
+        return state.fits(gang_of(session, overlay=self._snapshot.overlay_keeper is not None))
 
     @cached_property
     def _by_id(self) -> Mapping[str, Agent]:

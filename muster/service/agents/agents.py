@@ -47,7 +47,9 @@ def agents_in_use(snapshot: Snapshot) -> list[AgentOccupancy]:
     for session in sorted(snapshot.placed, key=lambda session: (session.submitted_at, session.id)):
         for agent_id in session.agents:
             placed.setdefault(agent_id, []).append(session)
-    return [AgentOccupancy(room.agent, room.free, tuple(placed.get(room.agent.id, ()))) for room in snapshot.rooms]
+    return [
+        AgentOccupancy(one.agent, one.free, tuple(placed.get(one.agent.id, ()))) for one in snapshot.free_capacities
+    ]
 
 
 def shown_agents(store: Store, settings: Settings) -> Snapshot:
