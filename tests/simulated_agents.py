@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any
 
 from muster.ansible_gateway.gateway import read_visit
-from muster.ansible_gateway.playbook import INVENTORY
+from muster.ansible_gateway.layout import INVENTORY
 from muster.contract.manifest import Manifest
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler

@@ -11,7 +11,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from muster.ansible_gateway.playbook import INVENTORY
+from muster.ansible_gateway.layout import INVENTORY
 
 _MOST_BYTES = 256 << 20
 _KEPT = (

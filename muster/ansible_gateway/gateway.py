@@ -5,7 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.ansible_gateway.playbook import INVENTORY, private_directory, run_playbook
+from muster.ansible_gateway.layout import INVENTORY
+from muster.ansible_gateway.playbook import run_playbook
+from muster.ansible_gateway.private_files import private_directory
 from muster.contract.folders import folders_from_agent
 from muster.contract.manifest import FolderEntry, Manifest
 from muster.contract.outcome import outcomes_from_agent
