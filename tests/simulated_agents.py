@@ -429,4 +429,4 @@ class SimulatedGateway:
         agent: SimulatedAgent, result: dict[str, Any], manifests: Mapping[str, Manifest] | None = None
     ) -> AgentAnswer:
         said = agent.says(copy.deepcopy(result))
-        return read_visit(agent.id, {**said, INVENTORY: agent.inventory}, manifests)
+        return read_visit(agent.id, {**said, INVENTORY: agent.inventory}, manifests=manifests)

@@ -15,8 +15,8 @@ from muster.contract.values import printable
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 
-ReadResult = Callable[[str, Mapping[str, Any]], AgentAnswer]
-"""Makes the answer of a host from its id and the result of its task, which succeeded.
+ReadResult = Callable[[str, Mapping[str, Any], str], AgentAnswer]
+"""Makes the answer of a host from its id, the result of its task, and why that failed (empty: it did not).
 
 But for INVENTORY (see `layout.py`) the result is the host's own word, which is not to be trusted.
 """
@@ -84,9 +84,9 @@ def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadR
     message = " ".join(printable(str(result.get("msg", result))[:_MOST_OF_A_MESSAGE]).split())
     match event:
         case "runner_on_ok":
-            return read_result(host, result)
+            return read_result(host, result, "")
         case "runner_on_failed":
-            return AgentAnswer(host, problem=message)
+            return read_result(host, result, message)
         case "runner_on_unreachable":
             return AgentAnswer(host, problem=f"unreachable: {message}", reached=False)
         case _:

@@ -5,13 +5,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from muster.ansible_gateway.layout import ansible_root
 from muster.ansible_gateway.loaded_ansible import LoadedAnsible
+from tests.unit.gateway.waiting import wait_for
 
 PLAYBOOK = """
 - hosts: localhost
@@ -73,13 +73,6 @@ def fork_servers(of: int) -> list[int]:
         except (OSError, ValueError, IndexError):
             continue
     return found
-
-
-def wait_for(condition, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("arguments", [("-e", "verdict=true"), ("-e", "verdict=false"), ("--no-such-option",)])
