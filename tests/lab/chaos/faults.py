@@ -79,12 +79,9 @@ class Faults:
             self.node.start_daemon()
 
     def _fill_state(self, _: str) -> None:
+        disk = os.statvfs(self._filler.parent)
         with self._filler.open("wb") as filler:
-            try:
-                while filler.write(bytes(4096)):
-                    filler.flush()
-            except OSError:
-                return
+            os.posix_fallocate(filler.fileno(), 0, disk.f_bavail * disk.f_frsize)
 
     def _free_state(self, _: str) -> None:
         self._filler.unlink(missing_ok=True)
