@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.modules.agent_code import agent_manifest, agent_names, container_spec, engine_api, overlay_networks
+from tests.modules.agent_code import agent_manifest, agent_names, container_spec, engine_api, overlay_networks, removal
 from tests.modules.cluster_on_host import RUNTIME, desired, killed_when, on_overlay, session
 
 
@@ -277,6 +277,22 @@ def test_a_run_killed_in_the_middle_leaves_nothing_that_the_next_would_not_remov
     assert list(cluster.states().values()) == ["running"] * 2
     assert cluster.converge(overlays=[])["warnings"] == []
     assert cluster.leaves_nothing()
+
+
+def test_an_overlay_that_was_removed_under_running_kernels_is_made_again(cluster):
+    gang, overlay = _overlay_gang()
+    cluster.converge(gang, overlays=[overlay])
+    cluster.converge(desired(gang, "release"), overlays=[overlay])
+    for kernel in ("main1", "sub1"):
+        name = agent_names.container_name(gang["id"], kernel)
+        subprocess.run(["docker", "network", "disconnect", "--force", overlay["name"], name], check=True)
+    (removed,) = [network["Id"] for network in cluster.engine.networks() if network["Name"] == overlay["name"]]
+    removal.remove_overlay(cluster.engine, removed)
+    result = cluster.converge(desired(gang, "keep"), overlays=[overlay])
+    assert result["sessions"] == [{"id": gang["id"], "outcome": "kept", "error": None, "permanent": False}]
+    assert cluster.run_in(gang, "main1", "ssh", "sub1", "hostname") == "sub1"
+    assert {bool(kernel["address"]) for kernel in result["report"]["kernels"]} == {True}
+    assert not cluster.converge(desired(gang, "keep"), overlays=[overlay])["changed"]
 
 
 def _say_of_the_swarm(monkeypatch, **said):
