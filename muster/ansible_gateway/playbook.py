@@ -1,6 +1,7 @@
 """One playbook run, and each host's answer as it comes. The only import of ansible-runner."""
 
 import os
+import re
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,10 @@ But for INVENTORY the result is the host's own word, which is not to be trusted.
 # What of a result is the inventory's word: muster/ansible_gateway/agent_action.py puts it there.
 INVENTORY = "inventory"
 _MOST_OF_A_MESSAGE = 2_000
+# What ssh says when no connection came about. A run makes one, and sends the module through it.
+_NO_CONNECTION = re.compile(
+    r"ssh: connect to host |ssh: Could not resolve hostname |Host key verification failed|Permission denied \("
+)
 
 
 @contextmanager
@@ -96,6 +101,7 @@ def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadR
         case "runner_on_failed":
             return AgentAnswer(host, problem=message)
         case "runner_on_unreachable":
-            return AgentAnswer(host, problem=f"unreachable: {message}", reached=False)
+            nothing_begun = _NO_CONNECTION.search(message) is not None
+            return AgentAnswer(host, problem=f"unreachable: {message}", reached=False, nothing_begun=nothing_begun)
         case _:
             return None

@@ -22,7 +22,10 @@ from muster.core.model.wait import Wait
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 
-_NOT_AS_THEY_ARE = {"kernels", "spec", "state", "step", "result", "stranded_on", "folders", "wait", "progress"}
+_NOT_AS_THEY_ARE = {
+    *("kernels", "spec", "state", "step", "result", "wait", "progress"),
+    *("stranded_on", "failed_on", "folders"),
+}
 _SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS_THEY_ARE)
 _KERNEL_FIELDS = tuple(f.name for f in fields(Kernel) if f.name not in {"slots", "allocation"})
 
@@ -38,6 +41,7 @@ def session_row(session: Session) -> dict[str, Any]:
         "project": session.spec.project,
         "array_name": session.array_name,
         "stranded_on": _plain(session.stranded_on),
+        "failed_on": _plain(session.failed_on),
         "folders": [asdict(folder) for folder in session.folders],
         "spec": session.spec.model_dump(mode="json"),
         "state": session.state.value,
@@ -80,6 +84,7 @@ def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: 
         wait=wait,
         progress=_progress_from(row["progress"]),
         stranded_on=tuple(row["stranded_on"]),
+        failed_on=tuple(row["failed_on"]),
         folders=tuple(MountedFolder(**folder) for folder in row["folders"]),
         state=SessionState(row["state"]),
         step=LaunchStep(row["step"]) if row["step"] else None,

@@ -93,7 +93,7 @@ def _hear_answers(
         pulls=ledger.pulls.shown_by(reporting),
         usage=ledger.usage.with_changed(usage),
     )
-    ledger = ledger.with_reports_of(reports).with_outcomes(_outcomes(snapshot, ledger, answers))
+    ledger = ledger.with_fences(answers).with_outcomes(_outcomes(snapshot, ledger, answers))
     heard = Heard(
         ledger,
         logs=tuple(_logs(answers)),
@@ -144,22 +144,26 @@ def _outcomes(
         for session_id, outcome in answer.outcomes.items():
             if session_id in steps and outcome.outcome != "kept":
                 yield (session_id, steps[session_id]), answer.agent_id, outcome
-        if answer.report is None and answer.reached:
-            for session_id in _launched_on(answer.agent_id, snapshot, ledger):
-                if session_id in steps:
-                    yield (session_id, steps[session_id]), answer.agent_id, _refused(answer)
+        if answer.report is None:
+            for session in _launched_on(answer.agent_id, snapshot, ledger):
+                unbegun = answer.nothing_begun or (answer.reached and session.spans_agents)
+                if unbegun and session.id in steps and session.id not in answer.outcomes:
+                    yield (session.id, steps[session.id]), answer.agent_id, _refused(answer)
 
 
-def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[str]:
+def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[Session]:
     for session_id, generation in ledger.launches:
         session = snapshot.on_agents.get(session_id)
         if session is not None and session.generation == generation and agent_id in session.agents:
-            yield session_id
+            yield session
 
 
 def _refused(answer: AgentAnswer) -> Outcome:
-    """Return the outcome of each launch on an agent whose module failed as a whole."""
-    return Outcome("failed", f"agent {answer.agent_id}: {answer.problem}")
+    """Return the outcome of a launch of which no command began, on an agent whose visit failed as a whole.
+
+    A launch on one agent begins its commands there: unless the agent began nothing, it is unclear what became of it.
+    """
+    return Outcome("failed", f"agent {answer.agent_id}: {answer.problem}", reached=answer.reached)
 
 
 def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver, rules: TurnRules) -> Heard:

@@ -3,10 +3,11 @@
 Everything that must outlive the worker is in the store: one that begins with an empty ledger goes on from there.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.contract.outcome import Outcome
+from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf, LaunchUsage
 from muster.core.lifecycle.open_visits import OpenVisits, step_of
@@ -75,9 +76,17 @@ class Ledger:
             changed.setdefault(key, dict(self.outcomes.get(key, {})))[agent_id] = outcome
         return replace(self, outcomes={**self.outcomes, **changed}) if changed else self
 
-    def with_reports_of(self, agent_ids: Collection[str]) -> "Ledger":
-        """Return the ledger with these agents' reports counted as received."""
-        unclear = {session_id: agents.difference(agent_ids) for session_id, agents in self.unclear.items()}
+    def with_fences(self, answers: Iterable[AgentAnswer]) -> "Ledger":
+        """Return the ledger with launches cut short cleared up on agents that reported after a newer manifest.
+
+        An agent refuses manifests that are older than that, so that its report shows all that an earlier one led to.
+        """
+        unclear = dict(self.unclear)
+        for answer in answers:
+            visit = self.visits.find(answer.visit)
+            if answer.report is not None and visit is not None:
+                fenced = unclear.keys() & visit.steps.keys()
+                unclear |= {session_id: unclear[session_id] - {answer.agent_id} for session_id in fenced}
         return replace(self, unclear=unclear)
 
     def with_launches(self, session_ids: Iterable[str], generation: int) -> "Ledger":

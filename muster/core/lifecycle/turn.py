@@ -140,6 +140,7 @@ def _convergences(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledg
         free={a.id for a in snapshot.agents if a.state is AgentState.ALIVE and a.id not in in_flight},
         launchable=_launchable(snapshot, ledger, agents),
         heard={session.id: ledger.outcomes_of(session).keys() for session in snapshot.placed},
+        unclear=ledger.unclear,
         resisting={a.id for a in snapshot.agents if ledger.leftovers_tried.get(a.id) == leftovers(a, snapshot)},
     )
     if not touched.agents:

@@ -5,7 +5,7 @@ from which the next worker, by this same code, goes on. What this object remembe
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
@@ -170,7 +170,8 @@ class QueueWorker:
         generation = self._shell.store.next_generation(snapshot.now)
         keys: dict[str, KeyPair] = {}
         if visit.launches:
-            keys, snapshot = self._launch(visit.launches, generation, snapshot.now)
+            boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
+            keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
         manifests = {
             agent.id: manifest(
                 agent,
@@ -186,10 +187,14 @@ class QueueWorker:
         self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
         self._visits.converge(visit.visit, manifests)
 
-    def _launch(self, sessions: Sequence[Session], generation: int, now: float) -> tuple[dict[str, KeyPair], Snapshot]:
+    def _launch(
+        self, sessions: Sequence[Session], generation: int, now: float, boot_ids: Mapping[str, str | None]
+    ) -> tuple[dict[str, KeyPair], Snapshot]:
         """Commit the launches; return the keys of those that go on, and what is recorded after that."""
         keys = {session.id: self._shell.make_key_pair(f"muster-{session.name}") for session in sessions}
-        events = [transitions.launch(session, generation, keys[session.id].public, now) for session in sessions]
+        events = [
+            transitions.launch(session, generation, keys[session.id].public, now, boot_ids) for session in sessions
+        ]
         launched = {event.session_id for event in self._apply(events)}
         self.ledger = self.ledger.with_launches(launched, generation)
         # Read again: a session that a user ended in the meantime must not be launched.

@@ -51,6 +51,7 @@ sessions = Table(
     Column("array_name", String(63)),
     Column("array_index", Integer),
     Column("stranded_on", JSON, nullable=False, server_default="[]"),
+    Column("failed_on", JSON, nullable=False, server_default="[]"),
     Column("wait_id", BigInteger),
     Column("folders", JSON, nullable=False, server_default="[]"),
     Column("revision", BigInteger, nullable=False, server_default="0"),
@@ -100,6 +101,7 @@ kernels = Table(
     Column("started_at", String(40)),
     Column("finished_at", String(40)),
     Column("gpu_problem", Text),
+    Column("boot_id", Text),
     Index("kernels_by_session", "session_id", "rank"),
 )
 
@@ -136,6 +138,8 @@ agents = Table(
     Column("observed_at", Float, nullable=False),
     Column("unreachable_since", Float),
     Column("drain_reason", Text),
+    Column("silence_counts_from", Float),
+    Column("launch_record", JSON, nullable=False, server_default="{}"),
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("agents_by_revision", "revision"),
 )
