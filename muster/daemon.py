@@ -27,6 +27,7 @@ from muster.store.store import Store
 
 log = logging.getLogger("muster.daemon")
 _RETRY_S = 2.0
+_WATCHED = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
 class _StoppedError(Exception):
@@ -134,8 +135,9 @@ class _Watchers:
     def _watch(self, agent: Agent) -> None:
         def died(session_id: str) -> None:
             session = self._store.get([session_id]).get(session_id)
-            # The kernels of a session that is being ended die by our own hand.
-            if session is not None and session.state is SessionState.RUNNING:
+            # The kernels of a session that is being ended die by our own hand. Those of one that is being launched may
+            # die before the launch's answer is here, and after the report in it was made.
+            if session is not None and session.state in _WATCHED:
                 self.died(agent.id)
 
         try:
