@@ -43,7 +43,9 @@ class World:
 
     def after_turn(self, decided: Turn) -> "World":
         """The world once the worker has committed and begun what the turn says."""
-        snapshot, ledger, generation = applied(self.snapshot, decided.events), decided.ledger, self.generation
+        changed = {agent.id: agent for agent in decided.agents}
+        snapshot = replace(self.snapshot, agents=tuple(changed.get(a.id, a) for a in self.snapshot.agents))
+        snapshot, ledger, generation = applied(snapshot, decided.events), decided.ledger, self.generation
         for visit in decided.visits:
             if isinstance(visit, Convergence):
                 generation += 1

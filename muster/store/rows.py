@@ -100,6 +100,8 @@ def agent_from(row: Row) -> Agent:
         state=AgentState(row["state"]),
         problem=row["problem"] if report else _UNREADABLE,
         unreachable_since=row["unreachable_since"],
+        reached=row["reached"],
+        silence_counts_from=row["silence_counts_from"],
         drain_reason=row["drain_reason"],
     )
 
@@ -114,6 +116,8 @@ def agent_row(agent: Agent) -> dict[str, Any]:
         "problem": agent.problem,
         "observed_at": agent.observed_at,
         "unreachable_since": agent.unreachable_since,
+        "reached": agent.reached,
+        "silence_counts_from": agent.silence_counts_from,
     }
 
 

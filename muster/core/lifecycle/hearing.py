@@ -10,8 +10,9 @@ from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.agent import HAS_LEFT, Agent, AgentState, agent_from_report
 from muster.core.model.session import LaunchStep, PullProgress, Session
+from muster.core.model.silence import is_cut_off
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUsage
 
@@ -58,7 +59,7 @@ def hear(
     for fact in facts:
         match fact:
             case VisitOver():
-                heard = _hear_end(snapshot, heard, fact, rules)
+                heard = _hear_end(snapshot, heard, fact)
             case PullProgress() | PullOver():
                 heard = _hear_pull(snapshot, heard, fact)
             case AgentAnswer():
@@ -101,7 +102,13 @@ def _hear_answers(
         reporting=reporting,
         events=tuple(observe(_as_reported(snapshot, reporting), reports)) if reports else (),
     )
-    return _with_silent(snapshot, heard, {a.agent_id: a.problem for a in answers if a.report is None}, rules)
+    began = {visit.number: visit.since for visit in ledger.visits.visits}
+    silent = {
+        a.agent_id: _Silence(a.problem, began.get(a.visit or 0, snapshot.now), a.reached)
+        for a in answers
+        if a.report is None
+    }
+    return _with_silent(snapshot, heard, silent)
 
 
 def _as_reported(snapshot: Snapshot, reporting: Iterable[Agent]) -> Snapshot:
@@ -166,7 +173,7 @@ def _refused(answer: AgentAnswer) -> Outcome:
     return Outcome("failed", f"agent {answer.agent_id}: {answer.problem}", reached=answer.reached)
 
 
-def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver, rules: TurnRules) -> Heard:
+def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver) -> Heard:
     """Note the end of a visit, and the silence of the agents that it still waits for."""
     visit = heard.ledger.visits.find(end.visit)
     if visit is None:
@@ -176,21 +183,44 @@ def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver, rules: TurnRules
         # Agents that are silent because it broke off say nothing of themselves.
         return replace(heard, ledger=replace(heard.ledger, paused_until=snapshot.now + _PAUSE_AFTER_FAILURE_S))
     if not visit.everywhere:
-        return _with_silent(snapshot, heard, dict.fromkeys(visit.waiting, "Ansible brought no answer of it"), rules)
+        silence = _Silence("Ansible brought no answer of it", visit.since, reached=False)
+        return _with_silent(snapshot, heard, dict.fromkeys(visit.waiting, silence))
     known = visit.waiting & {agent.id for agent in snapshot.agents}
     needed = known & {agent_id for session in snapshot.placed for agent_id in session.agents}
     heard = replace(heard, forgotten=heard.forgotten | (known - needed))
-    return _with_silent(snapshot, heard, dict.fromkeys(needed, "it is no longer in the inventory"), rules)
+    return _with_silent(snapshot, heard, dict.fromkeys(needed, _Silence(HAS_LEFT, visit.since, reached=False)))
 
 
-def _with_silent(snapshot: Snapshot, heard: Heard, problems: Mapping[str, str], rules: TurnRules) -> Heard:
-    """Note that these agents gave no report: UNREACHABLE, and LOST after a time."""
-    silent = tuple(
-        agent.unanswered(problems[agent.id], snapshot.now, rules.lost_after_s)
-        for agent in snapshot.agents
-        if agent.id in problems
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """Why an agent gave no report in a visit that began at `since`, and whether its host was reached."""
+
+    problem: str
+    since: float
+    reached: bool
+
+
+def _with_silent(snapshot: Snapshot, heard: Heard, silences: Mapping[str, _Silence]) -> Heard:
+    """Note that these agents gave no report: UNREACHABLE, if they were not LOST."""
+    before = {agent.id: agent for agent in (*snapshot.agents, *heard.silent)}
+    silent = {
+        agent_id: before[agent_id].unanswered(silence.problem, silence.since, reached=silence.reached)
+        for agent_id, silence in silences.items()
+        if agent_id in before
+    }
+    after = before | {agent.id: agent for agent in heard.reporting} | silent
+    if is_cut_off(snapshot.agents) and not is_cut_off(after.values()):
+        # Until now it was the control node that was silent.
+        still = (agent for agent in after.values() if agent.state is AgentState.UNREACHABLE)
+        silent |= {agent.id: replace(agent, silence_counts_from=snapshot.now) for agent in still}
+    problems = {agent_id: silence.problem for agent_id, silence in silences.items()}
+    others = tuple(agent for agent in heard.silent if agent.id not in silent)
+    return replace(
+        heard,
+        ledger=heard.ledger.with_silent(problems, snapshot.now),
+        silent=(*others, *silent.values()),
+        problems={**heard.problems, **problems},
     )
-    return replace(heard, silent=(*heard.silent, *silent), problems={**heard.problems, **problems})
 
 
 def _hear_pull(snapshot: Snapshot, heard: Heard, fact: PullProgress | PullOver) -> Heard:

@@ -33,8 +33,9 @@ class Ledger:
     `to_observe` holds agents that are to be observed once they are not in flight; with `to_observe_all`, all of the
     inventory. `outcomes` holds what agents made of a session's step, by session id and step, and agent id. `launches`
     are those (session id, generation) whose answers are still to come. `unclear` holds launches that were cut short, by
-    session id, with the agents whose outcome is still to be found out. `leftovers_tried` holds, by agent id, what a
-    visit was to remove. No Ansible run begins before `paused_until`, in seconds since the epoch.
+    session id, with the agents whose part in it a newer manifest is still to find out. `leftovers_tried` holds, by
+    agent id, what a visit was to remove, `silent_at` when the agent last gave no report. No Ansible run begins before
+    `paused_until`, in seconds since the epoch.
     """
 
     visits: OpenVisits = field(default_factory=OpenVisits)
@@ -46,6 +47,7 @@ class Ledger:
     launches: frozenset[tuple[str, int]] = frozenset()
     unclear: Mapping[str, frozenset[str]] = field(default_factory=dict)
     leftovers_tried: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    silent_at: Mapping[str, float] = field(default_factory=dict)
     paused_until: float = 0.0
 
     @property
@@ -89,6 +91,10 @@ class Ledger:
                 unclear |= {session_id: unclear[session_id] - {answer.agent_id} for session_id in fenced}
         return replace(self, unclear=unclear)
 
+    def with_silent(self, agent_ids: Iterable[str], now: float) -> "Ledger":
+        """Return the ledger with these agents as silent at this time."""
+        return replace(self, silent_at={**self.silent_at, **dict.fromkeys(agent_ids, now)})
+
     def with_launches(self, session_ids: Iterable[str], generation: int) -> "Ledger":
         """Return the ledger with launches that are committed, and that no agent has received yet."""
         launched = set(session_ids)
@@ -115,4 +121,5 @@ class Ledger:
             outcomes={key: of_step for key, of_step in self.outcomes.items() if key in steps},
             launches=frozenset(launch for launch in self.launches if starting.get(launch[0]) == launch[1]),
             unclear={session_id: agents for session_id, agents in self.unclear.items() if session_id in starting},
+            silent_at={a.id: self.silent_at[a.id] for a in snapshot.agents if a.id in self.silent_at},
         )

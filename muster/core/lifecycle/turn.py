@@ -10,6 +10,7 @@ from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.pulls import ImagePull
 from muster.core.lifecycle.touch import kept_for_gangs, leftovers, touches
 from muster.core.lifecycle.transitions import Event
+from muster.core.lifecycle.verdicts import agents_by_the_clock
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.plan import Plan, Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
@@ -53,7 +54,7 @@ class Turn:
 
     Where the store refuses an event, the world has changed: the turn is thrown away, and another one taken. With
     `again` another one follows in any case. `snapshot` is as it will be once the events are committed. `waits` says why
-    sessions are PENDING; None: as before.
+    sessions are PENDING; None: as before. `agents` are those that the clock has changed, to be saved.
     """
 
     events: tuple[Event, ...]
@@ -62,6 +63,7 @@ class Turn:
     visits: tuple[Visit, ...] = ()
     pulls: tuple[ImagePull, ...] = ()
     waits: Waits | None = None
+    agents: tuple[Agent, ...] = ()
     again: bool = False
 
 
@@ -73,6 +75,10 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
     no further. What the scheduler keeps between turns is a cache: it belongs to the caller and does not change
     decisions.
     """
+    if agents := agents_by_the_clock(snapshot, ledger, rules):
+        changed = {agent.id: agent for agent in agents}
+        snapshot = replace(snapshot, agents=tuple(changed.get(agent.id, agent) for agent in snapshot.agents))
+        return Turn((), ledger, snapshot, agents=agents, again=True)
     snapshot = ledger.with_slow(snapshot, rules)
     events, ledger = conclude(snapshot, ledger, rules)
     if events:

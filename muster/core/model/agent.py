@@ -15,6 +15,7 @@ from muster.core.values.architecture import labels_of
 from muster.core.values.slots import Slots
 
 UNIT = 1000
+HAS_LEFT = "it is no longer in the inventory"
 
 
 class AgentState(StrEnum):
@@ -60,6 +61,9 @@ class Agent:
     share lies; `fgpu_obstacle`, why they are not cut although the site wants it, is empty where all is well.
     `inventory` is what the site's inventory says of it, as given; `attributes` and `connection` are what of that is
     right. Its `report` is its own word, and has no part in them.
+
+    One that is `unreachable_since` gave no report since then, be it that its host was `reached`. Its silence counts
+    from `silence_counts_from` where that is later: before, the control node itself seemed to be cut off.
     """
 
     id: str
@@ -74,6 +78,8 @@ class Agent:
     observed_at: float = 0.0
     problem: str = ""
     unreachable_since: float | None = None
+    reached: bool = True
+    silence_counts_from: float | None = None
     drain_reason: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     rack: str = ""
@@ -110,11 +116,25 @@ class Agent:
         """Tags and ids of the images that it holds."""
         return frozenset(name for image in self.report.images for name in (image.id, *image.tags))
 
-    def unanswered(self, problem: str, now: float, lost_after_s: float) -> "Agent":
-        """The agent after it gave no answer: UNREACHABLE, and LOST once that has lasted for `lost_after_s`."""
-        since = now if self.unreachable_since is None else self.unreachable_since
-        state = AgentState.LOST if now - since >= lost_after_s else AgentState.UNREACHABLE
-        return replace(self, state=state, problem=problem, unreachable_since=since)
+    @property
+    def has_left(self) -> bool:
+        """Whether the inventory no longer names it."""
+        return self.problem == HAS_LEFT
+
+    def unanswered(self, problem: str, since: float, *, reached: bool = True) -> "Agent":
+        """Return the agent after it gave no report to a visit that began at `since`: UNREACHABLE, if it was not LOST.
+
+        Its host was `reached` if its code ran and failed.
+        """
+        first = since if self.unreachable_since is None else self.unreachable_since
+        state = self.state if self.state is AgentState.LOST else AgentState.UNREACHABLE
+        return replace(self, state=state, problem=problem, unreachable_since=first, reached=reached)
+
+    def lost_at(self, lost_after_s: float) -> float | None:
+        """Return when it is LOST if it stays silent; None for one that answers or is LOST already."""
+        if self.state is not AgentState.UNREACHABLE or self.unreachable_since is None:
+            return None
+        return max(self.unreachable_since, self.silence_counts_from or 0.0) + lost_after_s
 
 
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:

@@ -138,6 +138,8 @@ class QueueWorker:
         if len(self._apply(decided.events)) < len(decided.events):
             # Somebody has changed a session meanwhile.
             return False
+        if decided.agents:
+            self._shell.store.save_agents(decided.agents)
         self.ledger, self.snapshot = decided.ledger, decided.snapshot
         if decided.waits is not None:
             waits = decided.waits

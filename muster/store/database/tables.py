@@ -16,6 +16,7 @@ from sqlalchemy import (
     Text,
     false,
     text,
+    true,
 )
 
 metadata = MetaData()
@@ -139,6 +140,7 @@ agents = Table(
     Column("unreachable_since", Float),
     Column("drain_reason", Text),
     Column("silence_counts_from", Float),
+    Column("reached", Boolean, nullable=False, server_default=true()),
     Column("launch_record", JSON, nullable=False, server_default="{}"),
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("agents_by_revision", "revision"),

@@ -11,4 +11,5 @@ def upgrade() -> None:
     op.add_column("kernels", sa.Column("boot_id", sa.Text))
     op.add_column("sessions", sa.Column("failed_on", sa.JSON, nullable=False, server_default="[]"))
     op.add_column("agents", sa.Column("silence_counts_from", sa.Float))
+    op.add_column("agents", sa.Column("reached", sa.Boolean, nullable=False, server_default=sa.true()))
     op.add_column("agents", sa.Column("launch_record", sa.JSON, nullable=False, server_default="{}"))

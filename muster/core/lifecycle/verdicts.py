@@ -1,0 +1,35 @@
+"""What the clock alone decides of agents: which of those that stay silent are LOST."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from muster.core.lifecycle.ledger import Ledger, TurnRules
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.silence import may_be_lost
+from muster.core.model.snapshot import Snapshot
+
+
+def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[Agent, ...]:
+    """Return the agents that have become something else since they were last visited, as they are now.
+
+    An agent is LOST `lost_after_s` after the first visit to which it gave no report. It must have been silent lately:
+    a control node that was itself asleep asks once more.
+    """
+    lately = snapshot.now - rules.lost_after_s / 2
+    return tuple(
+        replace(agent, state=AgentState.LOST)
+        for agent, at in _verdicts(snapshot, rules)
+        if at <= snapshot.now and ledger.silent_at.get(agent.id, -1.0) >= lately and may_be_lost(agent, snapshot.agents)
+    )
+
+
+def verdict_times(snapshot: Snapshot, rules: TurnRules) -> Iterator[float]:
+    """Yield the times at which agents become something else if they stay silent."""
+    return (at for _, at in _verdicts(snapshot, rules))
+
+
+def _verdicts(snapshot: Snapshot, rules: TurnRules) -> Iterator[tuple[Agent, float]]:
+    for agent in snapshot.agents:
+        at = agent.lost_at(rules.lost_after_s)
+        if at is not None:
+            yield agent, at
