@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.contract.outcome import Outcome
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
-from muster.core.lifecycle.applied import applied
+from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
 from muster.core.lifecycle.hearing import hear
 from muster.core.lifecycle.ledger import Ledger, TurnRules
@@ -43,8 +43,7 @@ class World:
 
     def after_turn(self, decided: Turn) -> "World":
         """The world once the worker has committed and begun what the turn says."""
-        changed = {agent.id: agent for agent in decided.agents}
-        snapshot = replace(self.snapshot, agents=tuple(changed.get(a.id, a) for a in self.snapshot.agents))
+        snapshot = with_agents(self.snapshot, decided.agents, decided.records)
         snapshot, ledger, generation = applied(snapshot, decided.events), decided.ledger, self.generation
         for visit in decided.visits:
             if isinstance(visit, Convergence):
@@ -69,12 +68,9 @@ class World:
     def after(self, *facts: Fact) -> "World":
         """The world once the worker has recorded these facts."""
         heard = hear(self.snapshot, self.ledger, facts, RULES)
-        agents = {agent.id: agent for agent in self.snapshot.agents}
-        for agent in (*heard.reporting, *heard.silent):
-            before = agents.get(agent.id)
-            agents[agent.id] = replace(agent, drain_reason=before.drain_reason if before else None)
-        known = tuple(agents[key] for key in sorted(agents) if key not in heard.forgotten)
-        snapshot = applied(replace(self.snapshot, agents=known), heard.events)
+        snapshot = with_agents(self.snapshot, (*heard.reporting, *heard.silent), heard.records)
+        known = tuple(agent for agent in snapshot.agents if agent.id not in heard.forgotten)
+        snapshot = applied(replace(snapshot, agents=known), heard.events)
         return replace(self, snapshot=snapshot, ledger=heard.ledger)
 
     def later(self, seconds: float) -> "World":

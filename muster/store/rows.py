@@ -8,6 +8,7 @@ from typing import Any
 from muster.contract.report import Report, stored_report
 from muster.core.model.agent import Agent, AgentState, agent_from_report
 from muster.core.model.folders import MountedFolder
+from muster.core.model.launch_record import FailedLaunch, LaunchRecord
 from muster.core.model.session import (
     Allocation,
     GpuShare,
@@ -103,6 +104,7 @@ def agent_from(row: Row) -> Agent:
         reached=row["reached"],
         silence_counts_from=row["silence_counts_from"],
         drain_reason=row["drain_reason"],
+        launch_record=_launch_record_from(row["launch_record"]),
     )
 
 
@@ -119,6 +121,20 @@ def agent_row(agent: Agent) -> dict[str, Any]:
         "reached": agent.reached,
         "silence_counts_from": agent.silence_counts_from,
     }
+
+
+def launch_record_row(record: LaunchRecord) -> dict[str, Any]:
+    """Return a launch record as its column holds it."""
+    return {
+        "failures": [list(failure) for failure in record.failures],
+        "suspect_until": record.suspect_until,
+        "reason": record.reason,
+    }
+
+
+def _launch_record_from(column: Row) -> LaunchRecord:
+    failures = tuple(FailedLaunch(*failure) for failure in column.get("failures", ()))
+    return LaunchRecord(failures, column.get("suspect_until"), column.get("reason", ""))
 
 
 def _kernel_from(row: Row) -> Kernel:

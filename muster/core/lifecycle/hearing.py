@@ -9,8 +9,10 @@ from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
 from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
+from muster.core.lifecycle.open_visits import step_of
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import HAS_LEFT, Agent, AgentState, agent_from_report
+from muster.core.model.launch_record import LaunchOutcome, LaunchRecord, records_after
 from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.silence import is_cut_off
 from muster.core.model.snapshot import Snapshot
@@ -33,8 +35,9 @@ class Heard:
     """The records that facts lead to, in the order of these fields; the ledger counts from then on.
 
     Logs come before anything that says that a kernel has ended. `reporting` are the agents that gave a report. `silent`
-    are those that did not, as they are now. `forgotten` holds ids of agents that left the inventory. `progress` says,
-    by session id, how far its pulls have come, `problems`, by agent id, why it gave no report.
+    are those that did not, as they are now. `forgotten` holds ids of agents that left the inventory. `records` are
+    the launch records that have changed, by agent id. `progress` says, by session id, how far its pulls have come,
+    `problems`, by agent id, why it gave no report.
     """
 
     ledger: Ledger
@@ -44,6 +47,7 @@ class Heard:
     silent: tuple[Agent, ...] = ()
     events: tuple[Event, ...] = ()
     forgotten: frozenset[str] = frozenset()
+    records: Mapping[str, LaunchRecord] = field(default_factory=dict)
     progress: Mapping[str, tuple[PullProgress, ...]] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
@@ -94,13 +98,15 @@ def _hear_answers(
         pulls=ledger.pulls.shown_by(reporting),
         usage=ledger.usage.with_changed(usage),
     )
-    ledger = ledger.with_fences(answers).with_outcomes(_outcomes(snapshot, ledger, answers))
+    outcomes = list(_outcomes(snapshot, ledger, answers))
+    ledger = ledger.with_fences(answers).with_outcomes(outcomes)
     heard = Heard(
         ledger,
         logs=tuple(_logs(answers)),
         usage=tuple(usage.values()),
         reporting=reporting,
         events=tuple(observe(_as_reported(snapshot, reporting), reports)) if reports else (),
+        records=_records(snapshot, outcomes),
     )
     began = {visit.number: visit.since for visit in ledger.visits.visits}
     silent = {
@@ -163,6 +169,32 @@ def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[
         session = snapshot.on_agents.get(session_id)
         if session is not None and session.generation == generation and agent_id in session.agents:
             yield session
+
+
+def _records(snapshot: Snapshot, outcomes: Iterable[tuple[tuple[str, str], str, Outcome]]) -> dict[str, LaunchRecord]:
+    """Return the launch records that these outcomes change, by agent id."""
+    launches = []
+    for (session_id, step), agent_id, outcome in outcomes:
+        session = snapshot.on_agents.get(session_id)
+        if session is None or session.step is not LaunchStep.STARTING or step != step_of(session):
+            continue
+        error = (outcome.error or "it failed") if outcome.outcome == "failed" else None
+        # What no retry can help is the session's own fault, and an agent that was not reached has tried nothing.
+        if error is None or (outcome.reached and not outcome.permanent):
+            elsewhere = bool(set(session.failed_on) - {agent_id})
+            launches.append(LaunchOutcome(agent_id, session_id, session.owner, error, elsewhere))
+    if not launches:
+        return {}
+    groups = {agent.id: agent.resource_group for agent in snapshot.agents}
+    changed: dict[str, LaunchRecord] = {}
+    for group in sorted({groups[launch.agent_id] for launch in launches if launch.agent_id in groups}):
+        agents = [agent for agent in snapshot.agents if agent.resource_group == group]
+        takers = frozenset(agent.id for agent in agents if agent.takes_sessions)
+        owners = {session.owner for session in snapshot.sessions if session.spec.resource_group == group}
+        here = [launch for launch in launches if groups.get(launch.agent_id) == group]
+        records = {agent.id: agent.launch_record for agent in agents}
+        changed |= records_after(records, here, len(owners), takers, snapshot.now)
+    return changed
 
 
 def _refused(answer: AgentAnswer) -> Outcome:

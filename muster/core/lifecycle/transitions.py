@@ -156,6 +156,8 @@ def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Sn
         return "does not answer any more"
     if agent.drain_reason is not None:
         return "is being drained"
+    if agent.is_suspect:
+        return "is suspect: launches fail there"
     if agent_id in snapshot.slow:
         return "is slow to answer"
     return "" if _has_the_gpus(session, agent) else "has not the GPUs any more, or does not cut them"

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.model.agent import Agent, AgentState
+from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.silence import may_be_lost
 from muster.core.model.snapshot import Snapshot
 
@@ -23,9 +24,21 @@ def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) ->
     )
 
 
+def records_by_the_clock(snapshot: Snapshot) -> dict[str, LaunchRecord]:
+    """Return, by agent id, the launch records of agents that are suspect no longer."""
+    return {agent.id: agent.launch_record.on_trial() for agent, until in _suspects(snapshot) if until <= snapshot.now}
+
+
 def verdict_times(snapshot: Snapshot, rules: TurnRules) -> Iterator[float]:
-    """Yield the times at which agents become something else if they stay silent."""
-    return (at for _, at in _verdicts(snapshot, rules))
+    """Yield the times at which agents become something else by the clock alone."""
+    yield from (at for _, at in _verdicts(snapshot, rules))
+    yield from (until for _, until in _suspects(snapshot))
+
+
+def _suspects(snapshot: Snapshot) -> Iterator[tuple[Agent, float]]:
+    for agent in snapshot.agents:
+        if agent.launch_record.suspect_until is not None:
+            yield agent, agent.launch_record.suspect_until
 
 
 def _verdicts(snapshot: Snapshot, rules: TurnRules) -> Iterator[tuple[Agent, float]]:

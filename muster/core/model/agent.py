@@ -10,6 +10,7 @@ from muster.core.model.agent_attributes import AgentAttributes, FgpuChoice
 from muster.core.model.agent_connection import AgentConnection
 from muster.core.model.agent_inventory import agent_inventory
 from muster.core.model.gpu_providers import PROVIDERS
+from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.numa import NumaNode
 from muster.core.values.architecture import labels_of
 from muster.core.values.slots import Slots
@@ -81,6 +82,7 @@ class Agent:
     reached: bool = True
     silence_counts_from: float | None = None
     drain_reason: str | None = None
+    launch_record: LaunchRecord = field(default=LaunchRecord())
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     rack: str = ""
     zone: str = ""
@@ -95,7 +97,17 @@ class Agent:
 
     @property
     def takes_sessions(self) -> bool:
-        return self.state is AgentState.ALIVE and self.drain_reason is None and not self.problem
+        in_service = self.drain_reason is None and not self.is_suspect
+        return self.state is AgentState.ALIVE and in_service and not self.problem
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether launches fail on it, so that it gets no new sessions for a while."""
+        return self.launch_record.suspect_until is not None
+
+    def in_service(self) -> "Agent":
+        """Return the agent as if it answered, were not drained, and no launch had failed there."""
+        return replace(self, state=AgentState.ALIVE, drain_reason=None, launch_record=LaunchRecord())
 
     @property
     def most_cpu_of_a_kernel(self) -> int:

@@ -140,6 +140,7 @@ class QueueWorker:
             return False
         if decided.agents:
             self._shell.store.save_agents(decided.agents)
+        self._shell.store.save_launch_records(decided.records)
         self.ledger, self.snapshot = decided.ledger, decided.snapshot
         if decided.waits is not None:
             waits = decided.waits
@@ -215,6 +216,7 @@ class QueueWorker:
             store.uses.save(heard.usage)
         if agents := {agent.id: agent for agent in (*heard.reporting, *heard.silent)}:
             store.save_agents(agents.values())
+        store.save_launch_records(heard.records)
         self._sampling.observe(snapshot, heard.reporting)
         self._apply(heard.events)
         for agent_id in heard.forgotten:
