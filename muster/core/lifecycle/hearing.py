@@ -178,11 +178,11 @@ def _records(snapshot: Snapshot, outcomes: Iterable[tuple[tuple[str, str], str, 
         session = snapshot.on_agents.get(session_id)
         if session is None or session.step is not LaunchStep.STARTING or step != step_of(session):
             continue
-        error = (outcome.error or "it failed") if outcome.outcome == "failed" else None
+        went_well = outcome.outcome != "failed"
         # What no retry can help is the session's own fault, and an agent that was not reached has tried nothing.
-        if error is None or (outcome.reached and not outcome.permanent):
+        if went_well or (outcome.reached and not outcome.permanent):
             elsewhere = bool(set(session.failed_on) - {agent_id})
-            launches.append(LaunchOutcome(agent_id, session_id, session.owner, error, elsewhere))
+            launches.append(LaunchOutcome(agent_id, session_id, session.owner, went_well, elsewhere))
     if not launches:
         return {}
     groups = {agent.id: agent.resource_group for agent in snapshot.agents}

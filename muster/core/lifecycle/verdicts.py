@@ -6,7 +6,7 @@ from dataclasses import replace
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.launch_record import LaunchRecord
-from muster.core.model.silence import may_be_lost
+from muster.core.model.silence import excused
 from muster.core.model.snapshot import Snapshot
 
 
@@ -16,11 +16,14 @@ def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) ->
     An agent is LOST `lost_after_s` after the first visit to which it gave no report. It must have been silent lately:
     a control node that was itself asleep asks once more.
     """
-    lately = snapshot.now - rules.lost_after_s / 2
+    overdue = [agent for agent, at in _verdicts(snapshot, rules) if at <= snapshot.now]
+    if not overdue:
+        return ()
+    lately, kept = snapshot.now - rules.lost_after_s / 2, excused(snapshot.agents)
     return tuple(
         replace(agent, state=AgentState.LOST)
-        for agent, at in _verdicts(snapshot, rules)
-        if at <= snapshot.now and ledger.silent_at.get(agent.id, -1.0) >= lately and may_be_lost(agent, snapshot.agents)
+        for agent in overdue
+        if ledger.silent_at.get(agent.id, -1.0) >= lately and agent.id not in kept
     )
 
 

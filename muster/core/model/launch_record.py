@@ -37,23 +37,26 @@ class LaunchRecord:
         """Return the record once its time as a suspect is over."""
         return LaunchRecord(self.failures)
 
-    def failed(self, failure: FailedLaunch, error: str, now: float, *, may_suspect: bool) -> "LaunchRecord":
-        """Return the record with another session's failed launch."""
+    def failed(self, failure: FailedLaunch, now: float, *, may_suspect: bool) -> "LaunchRecord":
+        """Return the record with another session's failed launch.
+
+        All users see the reason, so that it does not say what a session's launch failed with.
+        """
         others = self.without(failure.session_id).failures
         failures = (*others, failure)[-SUSPECT_AFTER:]
         if len(failures) < SUSPECT_AFTER or not may_suspect:
             return replace(self, failures=failures)
-        reason = f"launches of {len(failures)} sessions failed there in a row, the last one with: {error}"
+        reason = f"launches of {len(failures)} sessions failed there in a row"
         return LaunchRecord(failures, now + SUSPECT_FOR_S, reason)
 
 
 class LaunchOutcome(NamedTuple):
-    """How a launch went on one agent; `error` is None where it went well."""
+    """How a launch went on one agent."""
 
     agent_id: str
     session_id: str
     owner: str
-    error: str | None
+    went_well: bool
     failed_elsewhere: bool = False
 
 
@@ -73,7 +76,7 @@ def records_after(
     after = dict(records)
     for outcome in outcomes:
         record = after.get(outcome.agent_id, LaunchRecord())
-        if outcome.error is None:
+        if outcome.went_well:
             after[outcome.agent_id] = LaunchRecord()
             continue
         elsewhere = [key for key, other in after.items() if key != outcome.agent_id and _names(other, outcome)]
@@ -85,7 +88,7 @@ def records_after(
         failure = FailedLaunch(outcome.session_id, outcome.owner)
         blamed = {failure.owner, *(known.owner for known in record.without(outcome.session_id).failures)}
         may_suspect = bool(takers - {outcome.agent_id}) and len(blamed) >= min(2, owners)
-        after[outcome.agent_id] = record.failed(failure, outcome.error, now, may_suspect=may_suspect)
+        after[outcome.agent_id] = record.failed(failure, now, may_suspect=may_suspect)
     return {key: record for key, record in after.items() if record != records.get(key, LaunchRecord())}
 
 

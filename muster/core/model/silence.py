@@ -18,16 +18,18 @@ def is_cut_off(agents: Iterable[Agent]) -> bool:
     return bool(silent) and len(silent) > _MOST_SILENT * len(remote)
 
 
-def may_be_lost(agent: Agent, agents: Collection[Agent]) -> bool:
-    """Return whether the agent's silence may be held against it: that of a network that is down is nobody's."""
-    return not (_is_witness(agent) and _is_silent(agent) and is_cut_off(agents))
+def excused(agents: Collection[Agent]) -> frozenset[str]:
+    """Return ids of the agents that are silent, but not lost for that: the control node seems to be cut off."""
+    if not is_cut_off(agents):
+        return frozenset()
+    return frozenset(agent.id for agent in agents if _is_witness(agent) and _is_silent(agent))
 
 
 def cluster_problem(agents: Collection[Agent]) -> str:
     """Return one line that says what is wrong with the cluster as a whole; empty where nothing is."""
-    if not is_cut_off(agents):
+    silent = len(excused(agents))
+    if not silent:
         return ""
-    silent = sum(_is_witness(agent) and _is_silent(agent) for agent in agents)
     remote = sum(_is_witness(agent) for agent in agents)
     if remote == 1:
         return (
