@@ -20,11 +20,15 @@ HAS_LEFT = "it is no longer in the inventory"
 
 
 class AgentState(StrEnum):
-    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end."""
+    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end.
+
+    STALE is never stored: it answered when it was last observed, and that is too long ago to call it ALIVE.
+    """
 
     ALIVE = "ALIVE"
     UNREACHABLE = "UNREACHABLE"
     LOST = "LOST"
+    STALE = "STALE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,11 @@ class Agent:
         if self.state is not AgentState.UNREACHABLE or self.unreachable_since is None:
             return None
         return max(self.unreachable_since, self.silence_counts_from or 0.0) + lost_after_s
+
+    def aged(self, now: float, most_s: float) -> "Agent":
+        """Return the agent as it may be shown: STALE if it was ALIVE, but was not observed for `most_s`."""
+        is_stale = self.state is AgentState.ALIVE and abs(now - self.observed_at) > most_s
+        return replace(self, state=AgentState.STALE) if is_stale else self
 
 
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
