@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from muster.core.model.agent import Agent
 from muster.core.model.heartbeat import Worker
@@ -22,6 +23,7 @@ from muster.service.control_node import opened
 from muster.service.notify.couriers import couriers_at_work
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.worker import WorkerDependencies
+from muster.service.scheduler.compiled_code import compiling_beside
 from muster.settings import Settings
 from muster.store.database.lock import QueueLock, exclusive, queue_lock
 from muster.store.store import Store
@@ -82,6 +84,8 @@ def _queue(settings: Settings) -> Iterator[QueueLock]:
 
 def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: _Stop) -> None:
     watchers = _Watchers(settings, shell.store)
+    compiled = threading.Event()
+    shell = replace(shell, may_place=compiled.is_set)
     loop = QueueLoop(settings, shell, lock, watchers.watch, worker=Worker.DAEMON)
     watchers.died = lambda agent_id: loop.send(KernelDied(agent_id))
 
@@ -89,7 +93,16 @@ def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: 
         if message in set(Nudge):
             loop.send(Nudge(message))
 
-    with _hearing(settings, heard), shell.store.listen(heard), couriers_at_work(settings, shell.store):
+    def place() -> None:
+        compiled.set()
+        loop.send(Nudge.QUEUE)
+
+    with (
+        compiling_beside(place),
+        _hearing(settings, heard),
+        shell.store.listen(heard),
+        couriers_at_work(settings, shell.store),
+    ):
         stop.loop = loop
         log.info("working the queue of cluster %s", settings.cluster)
         try:

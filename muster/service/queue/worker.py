@@ -62,7 +62,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDependencies:
-    """What the worker acts by; `rules` are what its turns keep to."""
+    """What the worker acts by; `rules` are what its turns keep to.
+
+    As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled.
+    """
 
     store: Store
     gateway: Gateway
@@ -75,6 +78,7 @@ class WorkerDependencies:
     secrets: Secrets
     rules: TurnRules
     clock: Callable[[], float] = time.time
+    may_place: Callable[[], bool] = lambda: True
 
 
 class QueueWorker:
@@ -150,6 +154,8 @@ class QueueWorker:
         return not decided.again
 
     def _plan(self, snapshot: Snapshot) -> Plan | None:
+        if not self._shell.may_place():
+            return None
         try:
             return schedule(self._shell.with_policy(snapshot), self._memory)
         except SettingsError as error:
