@@ -56,7 +56,7 @@ _WITHOUT_CONTROL_NODE = frozenset(
 
 
 class _LazyGroup(click.Group):
-    """Imports a command when it is asked for: a short command should not pay for the others' libraries."""
+    """Import a command when it is used, so that a short command does not load the others' libraries."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -132,7 +132,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
-        # Such as `muster ls | head -1`. Closing quietly is what a pipe's reader asked for.
+        # As by `muster ls | head -1`: the reader has closed the pipe, which is no error.
         sys.stderr.close()
         sys.exit(141)
     except SpecError as error:

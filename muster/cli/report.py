@@ -37,7 +37,7 @@ def report(
 ) -> None:
     """Add up what sessions were given and what they used, by user unless --by says otherwise.
 
-    Of a session that runs longer than the time asked for, the part within it counts. Days begin at midnight UTC.
+    Of a session that runs longer than this time, the part within it counts. Days begin at midnight UTC.
     """
     if as_csv and as_json:
         raise BadInputError("--csv: --json is given as well; give one of them")

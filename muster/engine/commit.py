@@ -153,13 +153,13 @@ def clean_layer(layer: IO[bytes], cleaned: IO[bytes], mount_targets: Collection[
         tarfile.open(fileobj=cleaned, mode="w", format=tarfile.PAX_FORMAT) as new,
     ):
         members = old.getmembers()
-        wanted = kept(
+        selected = kept(
             [Entry(member.name, member.isdir(), member.linkname, member.issym()) for member in members],
             mount_targets,
             HOME,
         )
         for member in members:
-            if member.name in wanted:
+            if member.name in selected:
                 new.addfile(member, old.extractfile(member) if member.isreg() else None)
     cleaned.seek(0)
     return _copied(cleaned, None)

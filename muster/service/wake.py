@@ -1,4 +1,4 @@
-"""A nudge for whoever works the queue. It only wakes: what is true is read again from the store and the agents."""
+"""A nudge for the loop that works the queue. It carries no facts: the loop reads store and agents again."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Changes that somebody outside is still to be told of, until he was."""
+"""Changes that are still to be sent to callbacks and hooks. A row stays until its target has taken the change."""
 
 from collections.abc import Sequence
 

@@ -155,7 +155,7 @@ class Store:
         return None if gz is None else gzip.decompress(gz)
 
     def save_agents(self, observed: Iterable[Agent]) -> None:
-        """What observing agents told of them; whether they are drained is left alone."""
+        """Save what observing agents reported. Whether they are drained stays as it is."""
         with self._writing() as connection:
             revision = raised(connection, REVISION)
             rows = [{**agent_row(agent), "revision": revision} for agent in observed]
@@ -195,7 +195,10 @@ class Store:
         return self._raise_counter(_GENERATION, int(now * 1000), step=1)
 
     def request_pass(self) -> int:
-        """A number for a pass that is asked for: what is true now is seen once `finished_pass` has come to it."""
+        """Request a pass and return its number.
+
+        Once `finished_pass` has reached the number, a pass has read what is true now.
+        """
         return self._raise_counter(_REQUESTED, 1, step=1)
 
     def requested_pass(self) -> int:
@@ -203,7 +206,7 @@ class Store:
         return self._counter(_REQUESTED)
 
     def finish_pass(self, number: int) -> None:
-        """A pass has ended that began when `number` was the newest one asked for."""
+        """Record the end of a pass that began when `number` was the newest request."""
         self._raise_counter(_FINISHED, number, step=0)
 
     def finished_pass(self) -> int:
@@ -221,9 +224,9 @@ class Store:
             return {name: value_of(connection, name) for name in names}
 
     def notify(self, message: str) -> bool:
-        """Tells all who listen on this database, wherever they run. False where nobody could be told.
+        """Notify all listeners on this database, wherever they run. Return False where that is not possible.
 
-        What went before is committed, and whoever listens looks again after an outage: a message may be lost.
+        What went before is committed. Listeners read again after an outage, since a message may be lost.
         """
         if self._engine.dialect.name != "postgresql":
             return False
@@ -268,7 +271,7 @@ class Store:
     ) -> list[Session]:
         """Sessions, oldest first, an array's by their indexes.
 
-        Those that have ended only when asked for, by `ended` or by their state.
+        Those that have ended are included only with `ended` or by their state.
         """
         query = SELECT
         wanted = [state.value for state in states]

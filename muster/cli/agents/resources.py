@@ -23,11 +23,11 @@ SUSPECT = "SUSPECT"
 @json_option
 def agents(labels: tuple[str, ...], shows_gpus: bool, as_json: bool) -> None:
     """List agents: what they have, and what is free."""
-    wanted = dict(_label(text) for text in labels)
+    required = dict(_label(text) for text in labels)
     with opened_backend() as backend:
-        gpus = backend.gpus(wanted).items if shows_gpus else []
-        known = backend.agents(wanted).items if not shows_gpus or not gpus else []
-        any_known = bool(known or gpus or (wanted and backend.agents({}).items))
+        gpus = backend.gpus(required).items if shows_gpus else []
+        known = backend.agents(required).items if not shows_gpus or not gpus else []
+        any_known = bool(known or gpus or (required and backend.agents({}).items))
     if as_json:
         print_json(gpus if shows_gpus else known)
         return

@@ -119,15 +119,15 @@ class FolderService:
         on_answer: Callable[[str], None] | None = None,
     ) -> Visited:
         visited = Visited()
-        asked: list[str] = []
+        reachable: list[str] = []
         for agent in self._store.agents():
             if only is not None and agent.id not in only:
                 continue
             if agent.state is AgentState.ALIVE:
-                asked.append(agent.id)
+                reachable.append(agent.id)
             else:
                 visited.problems[agent.id] = agent.problem or f"it is {agent.state}"
-        if not asked or not folders:
+        if not reachable or not folders:
             return visited
 
         def record(answer: AgentAnswer) -> None:
@@ -141,10 +141,10 @@ class FolderService:
         entries = [folder_to_make(folder, self._policy.uid_of(folder.owner)) for folder in folders]
         gateway = AnsibleGateway(self._settings.inventory, self._settings.cluster)
         try:
-            gateway.folders(asked, self._settings.folders_root, state, entries, record)
+            gateway.folders(reachable, self._settings.folders_root, state, entries, record)
         except AnsibleFailedError as error:
-            visited.problems |= {agent_id: str(error) for agent_id in asked if agent_id not in visited.answers}
-        silent = [agent_id for agent_id in asked if agent_id not in {*visited.answers, *visited.problems}]
+            visited.problems |= {agent_id: str(error) for agent_id in reachable if agent_id not in visited.answers}
+        silent = [agent_id for agent_id in reachable if agent_id not in {*visited.answers, *visited.problems}]
         visited.problems |= dict.fromkeys(silent, "Ansible brought no answer of it")
         return visited
 

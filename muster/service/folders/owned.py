@@ -53,7 +53,7 @@ class OwnedFolders:
         self._token = token
 
     def search(self, query: FolderQuery) -> FoldersView:
-        """Return folders by owner and name. Raises ScopeError where another user's view is asked for."""
+        """Return folders by owner and name. Raises ScopeError for another user's view."""
         user = query.owner or self._token.user
         if user != self._token.user and not self._token.sees_all:
             raise ScopeError(

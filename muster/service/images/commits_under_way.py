@@ -1,4 +1,4 @@
-"""Images that this process makes of running kernels, beside whoever asked for them."""
+"""Images that this process makes of running kernels in the background."""
 
 import logging
 import threading

@@ -24,7 +24,7 @@ class KnownImage:
 
 
 def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage]:
-    """Those that `user` may know of; whoever keeps the control node sees all. Raises SettingsError."""
+    """Return the images that `user` may see; administrators see all. Raises SettingsError."""
     agents = store.agents()
     default = settings.default_image
     made = store.images.all()

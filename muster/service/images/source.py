@@ -11,7 +11,7 @@ from muster.store.store import Store
 
 
 class ImageSource:
-    """No registry is ever asked for an image that was made here: it could have another one of that name."""
+    """An image that was made here is never pulled from a registry, which could have another one of that name."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -24,7 +24,7 @@ class NotToldError(MusterError):
 def post(url: str, message: str, allowed: CallbackHosts) -> None:
     """No redirect is followed, nothing of the answer but its status is read, and no password of ours is sent along.
 
-    It goes to an address that was looked at: asked again, a name may mean another. Raises NotToldError.
+    It goes to an address that was checked: resolved again, the name may give another one. Raises NotToldError.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""

@@ -24,7 +24,7 @@ _SAFE_IN_URLS = "/%:@!$&'()*+,;=~?#"
 
 @dataclass(frozen=True, slots=True)
 class AppAddress:
-    """`target`: path, query and fragment where it begins; `authorization`: how it wants to be asked, if it does."""
+    """`target`: path, query and fragment where it begins; `authorization`: the header that it needs, if any."""
 
     target: str
     authorization: str | None

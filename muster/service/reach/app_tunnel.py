@@ -36,12 +36,15 @@ def token_of(session: Session, agent: Agent, app: App, runtime_path: str) -> str
     return cast("bytes", done.output).decode("ascii").strip()
 
 
-def free_local_port(wanted: int | None, app: App) -> int:
-    """The wanted port of this machine, else the app's own number, else any. Raises BadInputError for a taken one."""
-    if wanted is not None:
-        if not _is_free(wanted):
-            raise BadInputError(f"--port: port {wanted} is in use on this machine; choose another, or leave it out")
-        return wanted
+def free_local_port(requested: int | None, app: App) -> int:
+    """Return the requested port of this machine, else the app's own number, else any.
+
+    Raises BadInputError for a requested one that is taken.
+    """
+    if requested is not None:
+        if not _is_free(requested):
+            raise BadInputError(f"--port: port {requested} is in use on this machine; choose another, or leave it out")
+        return requested
     if _is_free(app.port):
         return app.port
     with socket.socket() as any_port:

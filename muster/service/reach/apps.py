@@ -10,7 +10,7 @@ from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleI
 
 
 def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[AppStatus]:
-    """The session's apps as main1's agent told of them last."""
+    """Return the session's apps as main1's agent last reported them."""
     allocation = session.main.allocation
     reports = {agent.id: agent.report for agent in agents if allocation and agent.id == allocation.agent_id}
     entry = reported_kernels(session, reports).get(session.main.id)

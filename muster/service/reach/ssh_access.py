@@ -16,7 +16,7 @@ from muster.store.database.lock import exclusive
 
 
 def control_public_key(settings: Settings) -> str:
-    """The public half of the control node's key; the pair is made when it is first asked for."""
+    """Return the public half of the control node's key; the first call makes the pair."""
     path = _key_path(settings)
     if not path.exists():
         _make_key(path)

@@ -25,7 +25,7 @@ _ADDED = {"ssh_keys"}
 class Outcome:
     """What was done: to one session, or to all of an array.
 
-    `failure` is one line when waiting ended in something else than was asked for.
+    `failure` is one line if the wait ended in another state than was declared.
     """
 
     changed: bool
@@ -71,7 +71,7 @@ class DeclaredSession:
             before = existing[0].spec.model_dump(mode="json", exclude=_ADDED)
             differing = sorted(key for key in after if before[key] != after[key])
             if differing:
-                changes = "; ".join(f"{key} is {before[key]}, asked for is {after[key]}" for key in differing)
+                changes = "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
                 raise BadInputError(
                     f"session {name} has not ended and differs: {changes}; end it first, or ask for what it is"
                 )

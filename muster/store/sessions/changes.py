@@ -21,7 +21,7 @@ class Change:
 
 
 class Changes:
-    """Numbers are committed in their order: whoever writes events raises the sessions' revision first."""
+    """Numbers are committed in their order: writers of events increment the sessions' revision first."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

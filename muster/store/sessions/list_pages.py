@@ -69,8 +69,8 @@ def _conditions(filtered: SessionFilter) -> Sequence[sa.ColumnElement[bool] | sa
         found.append(sessions.c.state.in_([state.value for state in filtered.states]))
     elif not filtered.ended:
         found.append(NOT_ENDED)
-    wanted = {name: getattr(filtered, name) for name in ("owner", "project", "resource_group")}
-    found += [sessions.c[name] == value for name, value in wanted.items() if value is not None]
+    values = {name: getattr(filtered, name) for name in ("owner", "project", "resource_group")}
+    found += [sessions.c[name] == value for name, value in values.items() if value is not None]
     if filtered.name_contains:
         found.append(sessions.c.name.contains(filtered.name_contains, autoescape=True))
     return found

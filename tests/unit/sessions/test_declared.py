@@ -71,7 +71,7 @@ def test_a_second_time_nothing_changes_whatever_the_spec_is_written_with(present
 
 def test_another_begin_is_a_difference_and_named(present):
     present("train", begin="now+1h")
-    with pytest.raises(BadInputError, match=r"session train has not ended and differs: begin is \d+\.0, asked for is"):
+    with pytest.raises(BadInputError, match=r"session train has not ended and differs: begin is \d+\.0, declared is"):
         present("train", begin="now+2h")
 
 
@@ -84,9 +84,9 @@ def test_an_array_is_one_resource(present, commands):
     assert shown["kernels"] == shown["session"]["kernels"]
     commands.terminate(["train-1"], "ada")
     assert present("train", array="0-2%2").changed is False
-    with pytest.raises(BadInputError, match="array is 0-2%2, asked for is 0-3"):
+    with pytest.raises(BadInputError, match="array is 0-2%2, declared is 0-3"):
         present("train", array="0-3")
-    with pytest.raises(BadInputError, match="array is 0-2%2, asked for is None"):
+    with pytest.raises(BadInputError, match="array is 0-2%2, declared is None"):
         present("train")
 
 
