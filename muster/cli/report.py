@@ -61,7 +61,7 @@ def report(
 
 
 def print_uses(uses: Sequence[KernelUsageView]) -> None:
-    """What each kernel of a session has used, in each of its runs."""
+    """Print what each kernel of a session has used, in each of its runs."""
     if not uses:
         return
     print_table(

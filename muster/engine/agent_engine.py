@@ -66,7 +66,7 @@ def watch_deaths(agent: Agent, cluster: str, died: Callable[[str], None]) -> Non
 
 
 def cause(error: BaseException) -> str:
-    """One line: the engine's own words, else the innermost error, since the layers around it tell a user nothing."""
+    """Return one line: the engine's own words, else the innermost error, which says more than those around it."""
     if isinstance(error, APIError) and error.explanation:
         return " ".join(str(error.explanation).split())
     while error.__context__ is not None:

@@ -110,7 +110,7 @@ class Client:
 
     @contextmanager
     def stream(self, path: str, parameters: Mapping[str, Any]) -> Iterator[Iterator[bytes]]:
-        """What comes, in pieces, however long it takes. Raises as `get`."""
+        """Open an answer in pieces, which may last for any time. Raises as `get`."""
         patience = httpx.Timeout(None, connect=10.0)
         with (
             self._reaching(),

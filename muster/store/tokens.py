@@ -33,7 +33,7 @@ class Tokens:
                 ) from None
 
     def remove(self, name: str) -> Token:
-        """What it was. Raises NotFoundError."""
+        """Remove a token and return it. Raises NotFoundError."""
         this = tokens.c.name == name
         with writing(self._engine) as connection:
             row = connection.execute(sa.select(*_SHOWN).where(this)).mappings().first()
@@ -43,7 +43,7 @@ class Tokens:
         return token_from_row(row)
 
     def all(self) -> tuple[Token, ...]:
-        """Those that have expired too, by name."""
+        """Return all tokens by name, also those that have expired."""
         with reading(self._engine) as connection:
             rows = connection.execute(sa.select(*_SHOWN)).mappings()
             return tuple(sorted(map(token_from_row, rows), key=lambda token: token.name))

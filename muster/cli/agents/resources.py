@@ -60,7 +60,7 @@ def _print_agents(known: Sequence[AgentView]) -> None:
 
 
 def _fgpu_problem(agent: AgentView) -> str:
-    """Empty where its GPUs are cut as the site wants it."""
+    """Return why its GPUs are not cut as the site wants it; empty if they are."""
     return f"fgpu: {agent.fgpu_problem}" if agent.fgpu_problem else ""
 
 
@@ -72,7 +72,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def agent_state(use: AgentOccupancy) -> str:
-    """One word for awk, flags behind a comma as in Kubernetes' `Ready,SchedulingDisabled`."""
+    """Return the state in one word for awk, flags behind a comma as in Kubernetes' `Ready,SchedulingDisabled`."""
     suspect = SUSPECT if use.agent.is_suspect else ""
     return ",".join(part for part in (use.agent.state.value, use.drain, suspect) if part)
 

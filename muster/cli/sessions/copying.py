@@ -73,7 +73,7 @@ def cp(source: str, destination: str) -> None:
 
 
 def _kernel_path(argument: str) -> KernelPath | None:
-    """None for a path on this machine. Raises BadInputError."""
+    """Return a path in a kernel; None for a path on this machine. Raises BadInputError."""
     session, colon, rest = argument.partition(":")
     if not colon or argument.startswith(("/", ".")):
         return None

@@ -36,7 +36,7 @@ class KnownSessions:
         self._ended: Mapping[str, Session] = {}
 
     def read(self, connection: sa.Connection) -> tuple[tuple[Session, ...], KnownWaits]:
-        """Those that have not ended, and why they wait; the same values as before where nothing has changed."""
+        """Return the sessions that have not ended, with their waits; the same values where nothing has changed."""
         with self._lock:
             revision = value_of(connection, SESSION_REVISION)
             # What somebody whose transaction began later has read is not of this one's moment.
@@ -47,7 +47,7 @@ class KnownSessions:
         return tuple(now.sessions.values()), now.waits
 
     def ended(self, connection: sa.Connection, active: Sequence[Session]) -> Mapping[str, Session]:
-        """By id, those ended sessions that one of the active ones, which is pending, depends on."""
+        """Return by id the ended sessions that a pending one of the active ones depends on."""
         pending = (session for session in active if session.state is SessionState.PENDING)
         needed = {key for session in pending for key in session.spec.dependencies}
         needed.difference_update(session.id for session in active)

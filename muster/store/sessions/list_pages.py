@@ -47,7 +47,7 @@ class ListPageRequest:
 def session_ids_of_page(
     engine: sa.Engine, filtered: SessionFilter, page: ListPageRequest
 ) -> tuple[list[str], Place | None, int]:
-    """The page's ids in its order, the last one's place if there are more behind it, and how many there are at all."""
+    """Return the page's ids in order, the last one's place if more follow, and how many there are in all."""
     columns = SORTS[page.sort]
     conditions = _conditions(filtered)
     query = sa.select(sessions.c.id, *(column.label(f"key{n}") for n, column in enumerate(columns))).where(*conditions)
