@@ -16,7 +16,8 @@ from muster.ansible_gateway.layout import INVENTORY
 _MOST_BYTES = 256 << 20
 _KEPT = (
     *("changed", "diff", "failed", "msg", "warnings", "exception"),
-    *("report", "generation", "sessions", "last_words", "stale_generation", "agent_generation", "folders"),
+    *("report", "generation", "sessions", "last_words", "nothing_begun", "stale_generation", "agent_generation"),
+    "folders",
 )
 
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from muster.ansible_gateway.private_files import hold
+
 _REQUEST_TIMEOUT_S = 30.0
 # What Ansible loads for every playbook, and what ours name; it keeps both.
 _ALL_OF = ("connection_loader", "shell_loader", "become_loader")
@@ -130,6 +132,8 @@ def _take_over(request: _Request) -> None:
         os.dup2(stream, number)
     request.close()
     os.chdir(request.directory)
+    # Should the control node be killed, the files of a playbook that goes on are not leftovers.
+    hold(Path(request.directory))
     os.environ.clear()
     os.environ.update(request.environment)
     for output in (sys.stdout, sys.stderr):

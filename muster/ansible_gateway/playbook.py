@@ -1,6 +1,7 @@
 """One playbook run, and each host's answer as it comes. The only import of ansible-runner."""
 
 import os
+import re
 import shlex
 import sysconfig
 from collections.abc import Callable, Mapping
@@ -15,12 +16,16 @@ from muster.contract.values import printable
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 
-ReadResult = Callable[[str, Mapping[str, Any]], AgentAnswer]
-"""Makes the answer of a host from its id and the result of its task, which succeeded.
+ReadResult = Callable[[str, Mapping[str, Any], str], AgentAnswer]
+"""Makes the answer of a host from its id, the result of its task, and why that failed (empty: it did not).
 
 But for INVENTORY (see `layout.py`) the result is the host's own word, which is not to be trusted.
 """
 _MOST_OF_A_MESSAGE = 2_000
+# What ssh says when no connection came about. A run makes one, and sends the module through it.
+_NO_CONNECTION = re.compile(
+    r"ssh: connect to host |ssh: Could not resolve hostname |Host key verification failed|Permission denied \("
+)
 
 
 def run_playbook(
@@ -84,10 +89,11 @@ def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadR
     message = " ".join(printable(str(result.get("msg", result))[:_MOST_OF_A_MESSAGE]).split())
     match event:
         case "runner_on_ok":
-            return read_result(host, result)
+            return read_result(host, result, "")
         case "runner_on_failed":
-            return AgentAnswer(host, problem=message)
+            return read_result(host, result, message)
         case "runner_on_unreachable":
-            return AgentAnswer(host, problem=f"unreachable: {message}", reached=False)
+            nothing_begun = _NO_CONNECTION.search(message) is not None
+            return AgentAnswer(host, problem=f"unreachable: {message}", reached=False, nothing_begun=nothing_begun)
         case _:
             return None

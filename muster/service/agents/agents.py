@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session
+from muster.core.model.silence import cluster_problem, excused
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots
@@ -18,11 +19,15 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class AgentOccupancy:
-    """An agent, what is free on it, and the sessions that have kernels there."""
+    """An agent, what is free on it, and the sessions that have kernels there.
+
+    `kept` says why it is not lost though it stays silent; empty for others.
+    """
 
     agent: Agent
     free: Slots
     sessions: tuple[Session, ...]
+    kept: str = ""
 
     @property
     def kernels(self) -> tuple[tuple[Session, Kernel], ...]:
@@ -47,8 +52,15 @@ def agents_in_use(snapshot: Snapshot) -> list[AgentOccupancy]:
     for session in sorted(snapshot.placed, key=lambda session: (session.submitted_at, session.id)):
         for agent_id in session.agents:
             placed.setdefault(agent_id, []).append(session)
+    problem, kept = cluster_problem(snapshot.agents), excused(snapshot.agents)
     return [
-        AgentOccupancy(one.agent, one.free, tuple(placed.get(one.agent.id, ()))) for one in snapshot.free_capacities
+        AgentOccupancy(
+            one.agent,
+            one.free,
+            tuple(placed.get(one.agent.id, ())),
+            problem if one.agent.id in kept else "",
+        )
+        for one in snapshot.free_capacities
     ]
 
 
@@ -97,7 +109,7 @@ class Agents:
         return changed
 
     def resume(self, names: Collection[str]) -> dict[str, bool]:
-        """Start sessions on these agents again. Return by agent id whether it changed.
+        """Start sessions on these agents again, be they drained or suspect. Return by agent id whether it changed.
 
         Raises NotFoundError before anything is changed.
         """

@@ -67,6 +67,8 @@ class ClusterPaths:
         self.generation = self.state / "generation"
         self.lock = self.state / "lock"
         self.spool = self.state / "spool"
+        # For last words while the disk takes none.
+        self.spool_in_memory = KEY_ROOT / ".last-words" / cluster
         self.image_facts = self.state / "images"
 
     def kernel_keys(self, session_id: str, kernel_name: str) -> Path:
@@ -75,12 +77,16 @@ class ClusterPaths:
     def kernel_usage(self, session_id: str, kernel_name: str) -> Path:
         return self.fgpu / session_id / kernel_name / "usage"
 
+    @property
+    def spools(self) -> tuple[Path, Path]:
+        return self.spool, self.spool_in_memory
+
     def session_spool(self, session_id: str) -> Path:
         return self.spool / session_id
 
 
 class SeenContainer(NamedTuple):
-    """A container of ours as the engine's list shows it."""
+    """A container of ours as the engine's list shows it; `networks` are the names of those that it is on."""
 
     id: str
     name: str
@@ -89,6 +95,7 @@ class SeenContainer(NamedTuple):
     kernel_name: str
     generation: str
     state: str
+    networks: frozenset[str] = frozenset()
 
     @classmethod
     def from_list(cls, entry: dict[str, Any]) -> SeenContainer:
@@ -101,6 +108,7 @@ class SeenContainer(NamedTuple):
             kernel_name=labels.get(LABEL_KERNEL_NAME, ""),
             generation=labels.get(LABEL_GENERATION, ""),
             state=entry["State"],
+            networks=frozenset(entry["NetworkSettings"]["Networks"]),
         )
 
 

@@ -5,13 +5,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from muster.ansible_gateway.layout import ansible_root
 from muster.ansible_gateway.loaded_ansible import LoadedAnsible
+from tests.unit.gateway.waiting import wait_for
 
 PLAYBOOK = """
 - hosts: localhost
@@ -75,13 +75,6 @@ def fork_servers(of: int) -> list[int]:
     return found
 
 
-def wait_for(condition, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("arguments", [("-e", "verdict=true"), ("-e", "verdict=false"), ("--no-such-option",)])
 def test_a_playbook_says_and_returns_what_ansible_playbook_does(playbook, tmp_path, arguments):
     done = run(LoadedAnsible().command(), playbook, *arguments, cwd=tmp_path)
@@ -109,6 +102,12 @@ def test_another_server_follows_one_that_was_killed(playbook, tmp_path):
     (server,) = set(fork_servers(os.getpid())) - before
     os.kill(server, signal.SIGKILL)
     os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
+    assert run(ansible.command(), playbook, "-e", "verdict=true", cwd=tmp_path).returncode == 0
+
+
+def test_another_server_follows_one_whose_socket_is_gone(playbook, tmp_path):
+    ansible = LoadedAnsible()
+    Path(ansible.command()[-1]).unlink()
     assert run(ansible.command(), playbook, "-e", "verdict=true", cwd=tmp_path).returncode == 0
 
 
