@@ -24,7 +24,8 @@ Send = Callable[[Any], None]
 _CONNECT_TIMEOUT_S = 10.0
 # Three times the interval at which ssh asks whether the other side is alive.
 _BROKEN_AFTER_S = 15.0
-_MODULE_TIMEOUT_S = 190.0
+# Shorter than the time after which an agent is LOST, as with the settings that sites have.
+_MODULE_TIMEOUT_S = 60.0
 
 
 @dataclass(eq=False)
@@ -34,6 +35,7 @@ class Visit:
     on_answer: AnswerHandler
     manifests: Mapping[str, Manifest] | None
     waiting: set[str]
+    is_everywhere: bool = False
     actions: dict[str, "Action"] = field(default_factory=dict)
     over: VisitOver | None = None
     is_cut_short: bool = False
@@ -72,7 +74,7 @@ class SimulatedAnsible:
 
     def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
         chosen = set(agent_ids) & self._hosts.keys() if agent_ids else self._hosts.keys() - set(without)
-        self._visit(Visit(on_answer, None, set(chosen)))
+        self._visit(Visit(on_answer, None, set(chosen), is_everywhere=not agent_ids))
 
     def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
         self._visit(Visit(on_answer, manifests, set(manifests)))
@@ -133,12 +135,15 @@ class SimulatedAnsible:
 
     def _times_out(self, visit: Visit, host: "Host", send: Send) -> None:
         if host.id in visit.waiting and not visit.is_cut_short:
-            self._answers(visit, host, AgentAnswer(host.id, problem="Timed out after 190 second(s)"), send)
+            self._answers(visit, host, AgentAnswer(host.id, problem=f"Timed out after {_MODULE_TIMEOUT_S:.0f} second(s)"), send)
 
     def _done(self, visit: Visit, host: "Host", send: Send, result: dict[str, Any] | str | None) -> None:
         if visit.is_cut_short:
             return
         fault, by_s = host.answers.popleft() if host.answers else ("", 0.0)
+        if fault == "lost" and visit.is_everywhere:
+            # Of a run that ends well, it would say that the host left the inventory.
+            fault = "breaks off"
         if result is None or not self._reaches(host):
             problem = AgentAnswer(host.id, problem="unreachable: the connection broke", reached=False)
             self._timeline.after(_BROKEN_AFTER_S, lambda: self._answers(visit, host, problem, send))

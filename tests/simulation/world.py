@@ -81,7 +81,7 @@ class _World:
         self._overlays: dict[str, object] = {}
         self.hosts: dict[str, Host] = {}
         for host_id, facts in schedule.hosts:
-            hardware, inventory = host_of(host_id, **dict(facts))
+            hardware, inventory = host_of(host_id, connection="ssh", **dict(facts))
             chance = Chance(schedule.seed, f"host {host_id}")
             peers = lambda: list(self.hosts.values())  # noqa: E731
             self.hosts[host_id] = Host(
