@@ -27,10 +27,22 @@ _TERMINATED = 143
 _DIED_WITH_ITS_HOST = 255
 _OVERLAY_PATIENCE_S = 20.0
 _A_MOMENT_S = 60.0
+_NO_ENGINE = "the Docker engine does not answer; see `systemctl status docker`"
+_WELL = ("", False)
+# Only another look at the host can tell what became of the session.
+_UNCLEAR = None
 
 
 class ModuleFailedError(Exception):
-    """The module ended with a message instead of a result."""
+    """The module ended with a message, and with what it `said` of the sessions that it had worked on."""
+
+    def __init__(self, message: str, **said: Any) -> None:
+        super().__init__(message)
+        self.said = said
+
+
+Done = Callable[[dict[str, Any] | ModuleFailedError | None], None]
+"""Gets a module's result, how it failed, or None if it went with its host."""
 
 
 @dataclass(eq=False)
@@ -79,13 +91,10 @@ class Witness(Protocol):
 
 @dataclass(eq=False)
 class Action:
-    """A module under way; `done` gets its result, the message with which it failed, or None if it went with its host.
-
-    `locks` says whether it holds the host's lock, as `agent_converge` does.
-    """
+    """A module under way; `locks` says whether it holds the host's lock, as `agent_converge` does."""
 
     steps: Steps
-    done: Callable[[dict[str, Any] | str | None], None]
+    done: Done
     locks: bool
     is_over: bool = False
 
@@ -143,11 +152,11 @@ class Host:
 
     # What the control node has it do
 
-    def observe(self, done: Callable[[dict[str, Any] | str | None], None]) -> Action:
+    def observe(self, done: Done) -> Action:
         """Run `agent_report`."""
         return self._begin(Action(self._observing(), done, locks=False))
 
-    def converge(self, manifest: Manifest, done: Callable[[dict[str, Any] | str | None], None]) -> Action:
+    def converge(self, manifest: Manifest, done: Done) -> Action:
         """Run `agent_converge`, once no other run of it holds the lock."""
         return self._begin(Action(self._converging(manifest), done, locks=True))
 
@@ -172,11 +181,11 @@ class Host:
         except StopIteration as stop:
             self.ends(action, stop.value)
         except ModuleFailedError as error:
-            self.ends(action, str(error))
+            self.ends(action, error)
         else:
             self.timeline.after(delay, lambda: self._go_on(action))
 
-    def ends(self, action: Action, result: dict[str, Any] | str | None) -> None:
+    def ends(self, action: Action, result: dict[str, Any] | ModuleFailedError | None) -> None:
         """End a module, by itself or by another's hand; the next one gets the lock."""
         if action.is_over:
             return
@@ -242,32 +251,27 @@ class Host:
             *(f"container {c.kernel_name} of {c.session_id[:8]} ({c.state})" for c in self.containers.values()),
             *(f"network {network.name}" for network in self.networks.values()),
             *(f"keys of {session_id[:8]}" for session_id in self.keys),
-            # *(f"last words of {session_id[:8]}" for session_id in self.spool),
+            *(f"last words of {session_id[:8]}" for session_id in self.spool),
         ]
 
     # The modules
 
     def _observing(self) -> Steps:
         yield self.chance.seconds(0.2, 0.8)
+        if not self.engine_runs:
+            raise ModuleFailedError(_NO_ENGINE)
         return {"report": self._report()}
 
     def _converging(self, manifest: Manifest) -> Steps:
         wanted = agent_manifest.parse_manifest(manifest.model_dump(mode="json"))
         yield self.chance.seconds(0.2, 0.8)
-        self._check_engine()
-        if self.generation is not None and self.generation > wanted.generation:
-            raise ModuleFailedError(f"this agent has accepted generation {self.generation} already")
-        observed = self._observed(wanted)
-        if self.disk_is_full and self.generation != wanted.generation:
-            raise ModuleFailedError("[Errno 28] No space left on device: 'generation.new'")
-        self.generation = wanted.generation
-        plan = agent_plan.plan_for(wanted, observed)
+        plan = self._accepted(wanted)
         self._discard(plan)
         for overlay in plan.missing_overlays:
             network = Network(overlay.name, overlay.session_id, int(overlay.generation), "overlay")
             self.overlays.setdefault(overlay.name, network)
         yield self.chance.seconds(0.05, 0.3)
-        failures: dict[str, tuple[str, bool]] = {}
+        failures: dict[str, tuple[str, bool] | None] = {}
         for stop in plan.stops:
             self._terminate(stop)
         for launch in plan.launches:
@@ -279,13 +283,28 @@ class Host:
             self._end_stop(stop, failures)
         self._discard_overlays(plan)
         yield self.chance.seconds(0.1, 0.4)
-        words = [word for stop in plan.stops for word in self.spool.get(stop.session.id, {}).values()]
-        outcomes = [self._outcome(session, failures.get(session.id)) for session in wanted.sessions]
-        return {"sessions": outcomes, "last_words": words, "report": self._report()}
+        said = {
+            "sessions": [
+                self._outcome(session, failures.get(session.id))
+                for session in wanted.sessions
+                if failures.get(session.id, _WELL) is not _UNCLEAR
+            ],
+            "last_words": [word for stop in plan.stops for word in self.spool.get(stop.session.id, {}).values()],
+        }
+        if _UNCLEAR in failures.values() or not self.engine_runs:
+            raise ModuleFailedError(_NO_ENGINE, **said)
+        return {**said, "report": self._report()}
 
-    def _check_engine(self) -> None:
+    def _accepted(self, wanted: Any) -> Any:
+        """Return the plan for this manifest; raise ModuleFailedError where it is refused as a whole."""
         if not self.engine_runs:
-            raise ModuleFailedError("the Docker engine does not answer; see `systemctl status docker`")
+            raise ModuleFailedError(_NO_ENGINE, nothing_begun=True)
+        if self.generation is not None and self.generation > wanted.generation:
+            raise ModuleFailedError(f"this agent has accepted generation {self.generation}", nothing_begun=True)
+        if self.disk_is_full and self.generation != wanted.generation:
+            raise ModuleFailedError("this agent cannot keep its state: no space left on device", nothing_begun=True)
+        self.generation = wanted.generation
+        return agent_plan.plan_for(wanted, self._observed(wanted))
 
     def _observed(self, wanted: Any) -> Any:
         names = agent_names
@@ -343,49 +362,56 @@ class Host:
     def _of_session(self, session_id: str) -> list[Container]:
         return [container for container in self.containers.values() if container.session_id == session_id]
 
-    def _launch(self, launch: Any, failures: dict[str, tuple[str, bool]]) -> Generator[float, None, None]:
+    def _launch(self, launch: Any, failures: dict[str, tuple[str, bool] | None]) -> Generator[float, None, None]:
         session = launch.session
-        network = session.network["name"]
         failure = self._obstacle(launch)
         if failure is None:
-            if session.network["driver"] == "bridge":
-                self.networks[network] = Network(network, session.id, int(session.generation), "bridge")
-            for kernel in launch.missing:
-                self.keys.setdefault(session.id, {})[kernel.name] = 0
-                yield self.chance.seconds(0.05, 0.3)
-                self._check_engine()
-                resources = kernel.spec["resources"]
-                self.containers[session.id, kernel.name] = Container(
-                    next(self._numbers),
-                    session.id,
-                    kernel.id,
-                    kernel.name,
-                    int(session.generation),
-                    network,
-                    resources["cpu_milli"],
-                    resources["mem_bytes"],
-                    kernel.spec["gpus"],
-                )
-            give_up_at = self.timeline.now + _OVERLAY_PATIENCE_S
-            while session.network["driver"] == "overlay" and network not in self.overlays:
-                if self.timeline.now > give_up_at:
-                    failure = f"overlay network {network} is not there", False
-                    break
-                yield 0.5
-        if failure is None:
-            for container in self._of_session(session.id):
-                if container.state == "created":
-                    container.state, container.started_at = "running", self.timeline.now
-                    self.witness.container_starts(self, container)
-            yield self.chance.seconds(0.2, 1.5)
-            self._check_engine()
-            failure = self._not_living(session)
-        if failure is not None:
+            failure = yield from self._started(launch)
+        if not self.engine_runs:
+            failures[session.id] = _UNCLEAR
+        elif failure is not None:
             failures[session.id] = failure
             self.witness.launch_fails(self, session.id, permanent=failure[1])
             self._undo(session)
         elif session.release:
             yield from self._let_go(session)
+
+    def _started(self, launch: Any) -> Generator[float, None, tuple[str, bool] | None]:
+        """Make and start what is missing; return why that failed, if it did."""
+        session = launch.session
+        network = session.network["name"]
+        if session.network["driver"] == "bridge":
+            self.networks[network] = Network(network, session.id, int(session.generation), "bridge")
+        for kernel in launch.missing:
+            self.keys.setdefault(session.id, {})[kernel.name] = 0
+            yield self.chance.seconds(0.05, 0.3)
+            if not self.engine_runs:
+                return None
+            resources = kernel.spec["resources"]
+            self.containers[session.id, kernel.name] = Container(
+                next(self._numbers),
+                session.id,
+                kernel.id,
+                kernel.name,
+                int(session.generation),
+                network,
+                resources["cpu_milli"],
+                resources["mem_bytes"],
+                kernel.spec["gpus"],
+            )
+        give_up_at = self.timeline.now + _OVERLAY_PATIENCE_S
+        while session.network["driver"] == "overlay" and network not in self.overlays:
+            if self.timeline.now > give_up_at:
+                return f"overlay network {network} is not there", False
+            yield 0.5
+        if not self.engine_runs:
+            return None
+        for container in self._of_session(session.id):
+            if container.state == "created":
+                container.state, container.started_at = "running", self.timeline.now
+                self.witness.container_starts(self, container)
+        yield self.chance.seconds(0.2, 1.5)
+        return self._not_living(session)
 
     def _obstacle(self, launch: Any) -> tuple[str, bool] | None:
         if self.next_launches:
@@ -412,9 +438,8 @@ class Host:
         self.keys.pop(session.id, None)
         self.networks.pop(session.network["name"], None)
 
-    def _release(self, release: Any, failures: dict[str, tuple[str, bool]]) -> Generator[float, None, None]:
+    def _release(self, release: Any, failures: dict[str, tuple[str, bool] | None]) -> Generator[float, None, None]:
         yield self.chance.seconds(0.1, 0.5)
-        self._check_engine()
         for kernel, seen in release.waiting:
             container = self.containers.get((release.session.id, kernel.name)) if seen else None
             if container is None or container.state != "running":
@@ -439,8 +464,10 @@ class Host:
             if container.state == "running":
                 self.container_ends(container, _TERMINATED, "stopped")
 
-    def _end_stop(self, stop: Any, failures: dict[str, tuple[str, bool]]) -> None:
-        self._check_engine()
+    def _end_stop(self, stop: Any, failures: dict[str, tuple[str, bool] | None]) -> None:
+        if not self.engine_runs:
+            failures[stop.session.id] = _NO_ENGINE, False
+            return
         if self.stops_fail or self.disk_is_full:
             failures[stop.session.id] = "[Errno 28] No space left on device", False
             return
@@ -474,7 +501,6 @@ class Host:
         return {"id": session.id, "outcome": outcome, "error": None, "permanent": False}
 
     def _report(self) -> dict[str, Any]:
-        self._check_engine()
         networks = [*self.networks.values(), *(self.overlays.values() if self.manages_overlays else ())]
         return {
             **self.hardware,

@@ -4,20 +4,18 @@ import copy
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from muster.ansible_gateway.gateway import read_visit
-from muster.ansible_gateway.playbook import INVENTORY
+from muster.ansible_gateway.layout import INVENTORY
 from muster.contract.manifest import Manifest
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.lifecycle.facts import PullOver, VisitOver
 from muster.core.model.agent import Agent
 from muster.core.values.errors import AnsibleFailedError, ImageError
+from tests.simulation.hosts import Action, Host, ModuleFailedError
 from tests.simulation.timeline import Chance, Timeline
-
-if TYPE_CHECKING:
-    from tests.simulation.hosts import Action, Host
 
 Send = Callable[[Any], None]
 
@@ -36,7 +34,7 @@ class Visit:
     manifests: Mapping[str, Manifest] | None
     waiting: set[str]
     is_everywhere: bool = False
-    actions: dict[str, "Action"] = field(default_factory=dict)
+    actions: dict[str, Action] = field(default_factory=dict)
     over: VisitOver | None = None
     is_cut_short: bool = False
 
@@ -45,7 +43,7 @@ class Visit:
 class Pull:
     """An image on its way; it ends by `error`, or by the image being there."""
 
-    host: "Host"
+    host: Host
     image: str
     progressed: Callable[[int, int], None]
 
@@ -57,8 +55,8 @@ class SimulatedAnsible:
         self,
         timeline: Timeline,
         chance: Chance,
-        hosts: Mapping[str, "Host"],
-        reaches: Callable[["Host"], bool],
+        hosts: Mapping[str, Host],
+        reaches: Callable[[Host], bool],
         pull_fails: Callable[..., None],
     ) -> None:
         self.fails = False
@@ -118,7 +116,7 @@ class SimulatedAnsible:
             raise AnsibleFailedError("the inventory cannot be read")
         self._begun = visit
 
-    def _reach(self, visit: Visit, host: "Host", send: Send) -> None:
+    def _reach(self, visit: Visit, host: Host, send: Send) -> None:
         if visit.is_cut_short:
             return
         if not self._reaches(host):
@@ -133,11 +131,11 @@ class SimulatedAnsible:
         visit.actions[host.id] = action
         self._timeline.after(_MODULE_TIMEOUT_S, partial(self._times_out, visit, host, send))
 
-    def _times_out(self, visit: Visit, host: "Host", send: Send) -> None:
+    def _times_out(self, visit: Visit, host: Host, send: Send) -> None:
         if host.id in visit.waiting and not visit.is_cut_short:
             self._answers(visit, host, AgentAnswer(host.id, problem=f"Timed out after {_MODULE_TIMEOUT_S:.0f} second(s)"), send)
 
-    def _done(self, visit: Visit, host: "Host", send: Send, result: dict[str, Any] | str | None) -> None:
+    def _done(self, visit: Visit, host: Host, send: Send, result: dict[str, Any] | ModuleFailedError | None) -> None:
         if visit.is_cut_short:
             return
         fault, by_s = host.answers.popleft() if host.answers else ("", 0.0)
@@ -148,14 +146,12 @@ class SimulatedAnsible:
             problem = AgentAnswer(host.id, problem="unreachable: the connection broke", reached=False)
             self._timeline.after(_BROKEN_AFTER_S, lambda: self._answers(visit, host, problem, send))
             return
-        if isinstance(result, str):
-            answer = AgentAnswer(host.id, problem=result)
-        else:
-            # As over the wire: what the control node keeps is not the host's own.
-            said = copy.deepcopy(result) if fault == "malformed" else result
-            if fault == "malformed":
-                _malform(said, self._chance)
-            answer = read_visit(host.id, {**said, INVENTORY: host.inventory}, visit.manifests)
+        failure = str(result) if isinstance(result, ModuleFailedError) else ""
+        said = result.said if isinstance(result, ModuleFailedError) else result
+        if fault == "malformed" and not failure:
+            said = copy.deepcopy(said)
+            _malform(said, self._chance)
+        answer = read_visit(host.id, {**said, INVENTORY: host.inventory}, failure, visit.manifests)
         match fault:
             case "lost":
                 self._timeline.after(0.1, lambda: self._is_done(visit, host, send))
@@ -167,12 +163,12 @@ class SimulatedAnsible:
             case _:
                 self._timeline.after(0.1 + by_s, lambda: self._answers(visit, host, answer, send))
 
-    def _answers(self, visit: Visit, host: "Host", answer: AgentAnswer, send: Send) -> None:
+    def _answers(self, visit: Visit, host: Host, answer: AgentAnswer, send: Send) -> None:
         if host.id in visit.waiting and not visit.is_cut_short:
             visit.on_answer(answer)
             self._is_done(visit, host, send)
 
-    def _is_done(self, visit: Visit, host: "Host", send: Send) -> None:
+    def _is_done(self, visit: Visit, host: Host, send: Send) -> None:
         visit.waiting.discard(host.id)
         if not visit.waiting and visit in self.visits:
             self.visits.remove(visit)

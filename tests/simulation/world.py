@@ -18,7 +18,7 @@ from muster.core.values.errors import MusterError, QueueLockLostError, StoreUnav
 from muster.service.queue.loop import Nudge
 from tests.simulated_agents import host_of
 from tests.simulation.daemon import SETTINGS, Daemon, KilledError, virtual_time
-from tests.simulation.hosts import Container, Host
+from tests.simulation.hosts import Container, Host, ModuleFailedError
 from tests.simulation.promises import BrokenPromiseError, Promises
 from tests.simulation.schedules import SUBMIT, USERS_AND_FAULTS_END_S, Deed, Schedule
 from tests.simulation.store import WatchedStore, emptied
@@ -423,7 +423,7 @@ class _World:
     def _module_dies(self, deed: Deed) -> None:
         host = self.hosts[deed.target]
         if host.locked_by is not None:
-            host.ends(host.locked_by, "MODULE FAILURE: it was killed")
+            host.ends(host.locked_by, ModuleFailedError("MODULE FAILURE: it was killed"))
 
     def _container_dies(self, deed: Deed) -> None:
         host = self.hosts[deed.target]
