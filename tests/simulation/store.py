@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent
+from muster.core.model.snapshot import Snapshot
 from muster.store import store as store_module
 from muster.store.database import connection as connection_module
 from muster.store.database.connection import open_engine, writing
@@ -19,6 +21,15 @@ from muster.store.database.tables import metadata
 from muster.store.store import Store
 
 _MEMORY = Path("/dev/shm")
+
+
+class Writes:
+    """How many transactions have written, of all stores."""
+
+    count = 0
+
+
+WRITES = Writes()
 
 
 @cache
@@ -41,11 +52,15 @@ def emptied(passes: Callable[[], None]) -> Iterator[None]:
         for table in reversed(metadata.sorted_tables):
             connection.execute(sa.delete(table))
 
+    WRITES.count += 1
+
     @contextmanager
     def gated(
         engine: sa.Engine, options: Mapping[str, Mapping[str, Any]], transaction: Any = connection_module._transaction
     ) -> Iterator[sa.Connection]:
         passes()
+        if options is connection_module._WRITING:
+            WRITES.count += 1
         with transaction(engine, options) as connection:
             yield connection
 
@@ -69,9 +84,16 @@ class WatchedStore(Store):
         self._committed = committed
         self._observed = observed
         self._forgotten = forgotten
+        self._last: tuple[int, Snapshot] | None = None
 
     def close(self) -> None:
         """Leave the engine open, for the next schedule."""
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Return what is so now; what nobody has written to since it was read is not read again."""
+        if self._last is None or self._last[0] != WRITES.count:
+            self._last = WRITES.count, super().snapshot(now)
+        return replace(self._last[1], now=now)
 
     def apply(self, changes: Iterable[Event]) -> list[Event]:
         applied = super().apply(changes)
