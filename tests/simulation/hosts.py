@@ -27,6 +27,7 @@ _TERMINATED = 143
 _DIED_WITH_ITS_HOST = 255
 _OVERLAY_PATIENCE_S = 20.0
 _A_MOMENT_S = 60.0
+_REPAIR_FAILS = 0.3
 _NO_ENGINE = "the Docker engine does not answer; see `systemctl status docker`"
 _WELL = ("", False)
 # Only another look at the host can tell what became of the session.
@@ -278,6 +279,8 @@ class Host:
             yield from self._launch(launch, failures)
         for release in plan.releases:
             yield from self._release(release, failures)
+        for repair in plan.repairs:
+            yield from self._repair(repair, failures)
         for stop in plan.stops:
             yield self.chance.seconds(0.05, 0.5)
             self._end_stop(stop, failures)
@@ -319,6 +322,7 @@ class Host:
                     c.kernel_name,
                     str(c.generation),
                     c.state,
+                    frozenset({c.network} if self._is_joined(c) else ()),
                 )
                 for c in self.containers.values()
             ],
@@ -447,6 +451,16 @@ class Host:
                 return
         yield from self._let_go(release.session)
 
+    def _repair(self, repair: Any, failures: dict[str, tuple[str, bool] | None]) -> Generator[float, None, None]:
+        """Put kernels back on their network, which may be made again."""
+        yield self.chance.seconds(0.1, 0.5)
+        session = repair.session
+        if self.chance.happens(_REPAIR_FAILS):
+            failures[session.id] = f"network {session.network['name']} cannot be made again", False
+        elif repair.network_missing:
+            name = session.network["name"]
+            self.networks[name] = Network(name, session.id, int(session.generation), "bridge")
+
     def _let_go(self, session: Any) -> Generator[float, None, None]:
         for kernel in session.kernels:
             container = self.containers.get((session.id, kernel.name))
@@ -506,6 +520,7 @@ class Host:
             **self.hardware,
             "boot_id": f"boot-{self.boots}",
             "generation": self.generation,
+            "spools": sorted(self.spool),
             "kernels": [self._seen(container) for container in self.containers.values()],
             "networks": [
                 {"name": n.name, "session_id": n.session_id, "driver": n.driver, "generation": n.generation}
@@ -513,9 +528,12 @@ class Host:
             ],
         }
 
+    def _is_joined(self, container: Container) -> bool:
+        return container.network in self.networks or container.network in self.overlays
+
     def _seen(self, container: Container) -> dict[str, Any]:
         lives = container.state == "running"
-        is_joined = container.network in self.networks or container.network in self.overlays
+        is_joined = self._is_joined(container)
         return {
             "kernel_id": container.kernel_id,
             "session_id": container.session_id,

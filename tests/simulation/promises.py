@@ -226,9 +226,9 @@ class Promises:
 
     # What must come true once nothing is in the way any more
 
-    def unsettled(self, hosts: Mapping[str, Host], pending: Iterable[str]) -> list[str]:
-        """Return what is still under way, or not as it shall stay; `pending` says what could start and does not."""
-        found = list(pending)
+    def unsettled(self, hosts: Mapping[str, Host]) -> list[str]:
+        """Return what is still under way, or not as it shall stay."""
+        found = []
         for session in self.sessions.values():
             if session.state in _UNDER_WAY:
                 found.append(f"{session.name} is {session.step or session.state}: {session.reason}")

@@ -9,7 +9,7 @@ from functools import partial
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent
+from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import FINAL, Result, Session, SessionState, kernel_count, kernels_of
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.schedule import schedule
@@ -566,7 +566,8 @@ class _World:
             self.timeline.after(_LOOK_EVERY_S, partial(self._look_until, until, missing, then))
 
     def _unsettled(self) -> list[str]:
-        found = self.promises.unsettled(self.hosts, ())
+        found = self.promises.unsettled(self.hosts)
+        found += [f"{host_id} is in order, and not ALIVE" for host_id in self.hosts if not self._is_alive(host_id)]
         if found:
             return found
         snapshot = self._users.snapshot(self.clock())
@@ -578,6 +579,10 @@ class _World:
             for session in snapshot.pending
             if session.retry_at is not None and session.retry_at > snapshot.now
         ]
+
+    def _is_alive(self, agent_id: str) -> bool:
+        agent = self.promises.agents.get(agent_id)
+        return agent is not None and agent.state is AgentState.ALIVE
 
     def _everybody_ends(self) -> None:
         self.note("* everybody ends what they have")
