@@ -10,6 +10,7 @@ from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import step_of
+from muster.core.lifecycle.touch import spooled
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import HAS_LEFT, Agent, AgentState, agent_from_report
 from muster.core.model.launch_record import LaunchOutcome, LaunchRecord, records_after
@@ -99,6 +100,7 @@ def _hear_answers(
         usage=ledger.usage.with_changed(usage),
     )
     outcomes = list(_outcomes(snapshot, ledger, answers))
+    ledger = ledger.with_spooled(_spooled(snapshot, ledger, reporting, answers))
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
     heard = Heard(
         ledger,
@@ -115,6 +117,19 @@ def _hear_answers(
         if a.report is None
     }
     return _with_silent(snapshot, heard, silent)
+
+
+def _spooled(
+    snapshot: Snapshot, ledger: Ledger, reporting: Iterable[Agent], answers: Iterable[AgentAnswer]
+) -> dict[str, frozenset[str]]:
+    """Return, by agent id, the last words that agents keep after a visit with a manifest."""
+    visits = {answer.agent_id: ledger.visits.find(answer.visit) for answer in answers}
+    nothing_stops = replace(snapshot, sessions=())
+    return {
+        agent.id: words
+        for agent in reporting
+        if (visit := visits[agent.id]) is not None and visit.steps and (words := spooled(agent, nothing_stops))
+    }
 
 
 def _as_reported(snapshot: Snapshot, reporting: Iterable[Agent]) -> Snapshot:
