@@ -42,6 +42,8 @@ _COMMANDS: Mapping[str, str] = {
     "pass": "muster.cli.operate:pass_",
     "daemon": "muster.cli.operate:daemon",
     "doctor": "muster.cli.doctor:doctor",
+    "backup": "muster.cli.backup:backup",
+    "restore": "muster.cli.backup:restore",
     "prepare": "muster.cli.operate:prepare",
     "completion": "muster.cli.operate:completion",
     "version": "muster.cli.operate:version",
