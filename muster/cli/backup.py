@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from muster.cli.context import json_option
+from muster.cli.audit import audited
+from muster.cli.context import current_user, json_option
 from muster.cli.output import print_json
 from muster.core.values.slots import format_bytes
 from muster.settings import load_settings
@@ -25,7 +26,9 @@ def backup(file: Path, force: bool, as_json: bool) -> None:
     """
     from muster.service.backup import back_up  # noqa: PLC0415 - it loads the store
 
-    taken = back_up(load_settings(), file, force=force)
+    settings = load_settings()
+    with audited(settings, current_user()):
+        taken = back_up(settings, file, force=force)
     if as_json:
         print_json(asdict(taken))
         return
@@ -53,7 +56,9 @@ def restore(file: Path, force: bool, no_hold: bool, as_json: bool) -> None:
     """
     from muster.service.backup import restore as restore_backup  # noqa: PLC0415 - it loads the store
 
-    done = restore_backup(load_settings(), file, force=force, hold=not no_hold)
+    settings = load_settings()
+    with audited(settings, current_user()):
+        done = restore_backup(settings, file, force=force, hold=not no_hold)
     if as_json:
         print_json(asdict(done))
         return

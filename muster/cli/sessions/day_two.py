@@ -2,6 +2,7 @@
 
 import click
 
+from muster.cli.audit import note_sessions
 from muster.cli.context import backend, complete_session, json_option
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
@@ -20,6 +21,7 @@ def rename(reference: str, name: str, as_json: bool) -> None:
     """
     with backend() as asked:
         renamed = asked.rename(reference, name)
+        note_sessions([renamed])
     if as_json:
         print_json(SessionView.of(renamed))
     else:
@@ -38,6 +40,7 @@ def restart(references: tuple[str, ...], wait: bool, as_json: bool) -> None:
     """
     with backend() as asked:
         restarted = asked.restart(references)
+        note_sessions(restarted)
         if wait:
             # None of them runs as it is told here: each has begun to stop.
             restarted = follow(asked, restarted, lambda session: session.state is SessionState.RUNNING, quiet=as_json)
