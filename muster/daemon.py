@@ -22,6 +22,7 @@ from muster.service.control_node import opened
 from muster.service.notify.couriers import couriers_at_work
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.worker import WorkerDependencies
+from muster.service.trouble import Trouble
 from muster.settings import Settings
 from muster.store.database.lock import QueueLock, exclusive, queue_lock
 from muster.store.store import Store
@@ -39,16 +40,17 @@ def run_daemon(settings: Settings) -> None:
 
     Raises PassInProgressError when a daemon runs from this same state directory.
     """
-    stop = _Stop()
+    stop, trouble = _Stop(), Trouble(log)
     with exclusive(settings.state_dir / "daemon.lock", wait=False), opened(settings) as shell, suppress(_StoppedError):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop())
         while not stop.wanted:
             try:
                 with _queue(settings) as lock:
+                    trouble.over("the database answers again")
                     _work(settings, shell, lock, stop)
             except (QueueLockLostError, StoreUnavailableError) as error:
-                log.error("%s; trying again", error)  # noqa: TRY400 - one line, no traceback
+                trouble.note(f"{error}; trying again")
                 time.sleep(_RETRY_S)
     log.info("stopped")
 

@@ -4,26 +4,26 @@ The worker decides when an agent answered, when somebody nudged the loop, and wh
 observation of all agents on an interval, a launch to be repeated, a time limit.
 """
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import Empty, SimpleQueue
 
-from muster.core.lifecycle.facts import Fact
+from muster.core.lifecycle.facts import Fact, VisitOver
 from muster.core.lifecycle.turn import PROMPT_S
 from muster.core.model.agent import Agent
 from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
 from muster.core.scheduling.admission import moments
 from muster.service.queue.heartbeat import Pulse
+from muster.service.queue.journal import Journal, log
 from muster.service.queue.pass_durations import PassTimer
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
+from muster.service.trouble import Trouble
 from muster.settings import Settings
 from muster.store.database.lock import QueueLock
 
-log = logging.getLogger("muster.queue")
 _STOP_PATIENCE_S = 30.0
 _POLL_S = 2.0
 # Answers of one run come close together: one decision for them all.
@@ -77,6 +77,9 @@ class QueueLoop:
         self._worker = QueueWorker(shell, self._inbox.put)
         self._timer = PassTimer(shell.store)
         self._pulse = Pulse(shell.store, worker, shell.clock)
+        self._journal = Journal(shell.store)
+        self._failure = Trouble(log)
+        self._visited = False
         self._observe_at = 0.0
         self._requested: _RequestedPass | None = None
 
@@ -105,6 +108,7 @@ class QueueLoop:
             self._report()
             if self._take(min(self._due_in(), self._observe_at - time.monotonic())):
                 self._finish_visits()
+                self._journal.write_changes()
                 self._timer.write()
                 return
 
@@ -129,7 +133,9 @@ class QueueLoop:
                     continue
                 case _:
                     facts.append(message)
+        self._visited = any(isinstance(fact, VisitOver) and fact.error is None for fact in facts)
         for agent in self._worker.take(facts):
+            self._journal.note_report(agent.id)
             self._on_report(agent)
         return Nudge.STOP in messages
 
@@ -170,13 +176,13 @@ class QueueLoop:
         work, self._worker.work = self._worker.work, Work()
         if self._worker.failure is not None:
             # The queue outlives a run that failed: the next one reads everything again.
-            log.error("%s", self._worker.failure)
+            self._failure.note(str(self._worker.failure))
             self._worker.failure = None
+        elif self._visited:
+            self._failure.over("visits to agents go well again")
         for agent_id, problem in work.problems.items():
-            log.warning("agent %s: %s", agent_id, problem)
-        if work.changed:
-            counts = (len(work.scheduled), len(work.started), len(work.ended), len(work.failed), work.waiting)
-            log.info("scheduled %d, started %d, ended %d, failed %d; %d wait", *counts)
+            self._journal.note_problem(agent_id, problem)
+        self._journal.write_changes()
 
     def _due_in(self) -> float:
         """Seconds until the next thing that the clock alone brings. What is overdue waits for the next observation."""
