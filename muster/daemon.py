@@ -6,13 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from muster.core.model.agent import Agent
 from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
 from muster.core.values.errors import (
     AgentUnreachableError,
+    DatabaseAwayError,
     PassInProgressError,
     QueueLockLostError,
     StoreUnavailableError,
@@ -28,7 +29,8 @@ from muster.store.database.lock import QueueLock, exclusive, queue_lock
 from muster.store.store import Store
 
 log = logging.getLogger("muster.daemon")
-_RETRY_S = 2.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
 
 
 class _StoppedError(Exception):
@@ -38,20 +40,29 @@ class _StoppedError(Exception):
 def run_daemon(settings: Settings) -> None:
     """Works the queue until SIGTERM or SIGINT; while another control node does, stands by.
 
-    Raises PassInProgressError when a daemon runs from this same state directory.
+    A database that is away and a disk that is full are waited for, from the start on. Raises PassInProgressError when
+    a daemon runs from this same state directory, and SettingsError for what the settings have wrong.
     """
-    stop, trouble = _Stop(), Trouble(log)
-    with exclusive(settings.state_dir / "daemon.lock", wait=False), opened(settings) as shell, suppress(_StoppedError):
+    stop, trouble, pause_s = _Stop(), Trouble(log), _FIRST_PAUSE_S
+    with exclusive(settings.state_dir / "daemon.lock", wait=False), ExitStack() as stack, suppress(_StoppedError):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop())
+        shell: WorkerDependencies | None = None
+        watchers: _Watchers | None = None
         while not stop.wanted:
+            began = time.monotonic()
             try:
+                if shell is None or watchers is None:
+                    shell = stack.enter_context(opened(settings))
+                    watchers = _Watchers(settings, shell.store)
                 with _queue(settings) as lock:
-                    trouble.over("the database answers again")
-                    _work(settings, shell, lock, stop)
-            except (QueueLockLostError, StoreUnavailableError) as error:
+                    _work(settings, shell, watchers, lock, stop, trouble)
+            except (QueueLockLostError, StoreUnavailableError, DatabaseAwayError, OSError) as error:
                 trouble.note(f"{error}; trying again")
-                time.sleep(_RETRY_S)
+                # Each try observes all agents: one that fails soon is made less and less often.
+                worked = time.monotonic() - began > _LONGEST_PAUSE_S
+                pause_s = _FIRST_PAUSE_S if worked else min(2 * pause_s, _LONGEST_PAUSE_S)
+                time.sleep(pause_s)
     log.info("stopped")
 
 
@@ -81,9 +92,23 @@ def _queue(settings: Settings) -> Iterator[QueueLock]:
         yield lock
 
 
-def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: _Stop) -> None:
-    watchers = _Watchers(settings, shell.store)
-    loop = QueueLoop(settings, shell, lock, watchers.watch, worker=Worker.DAEMON)
+def _work(
+    settings: Settings,
+    shell: WorkerDependencies,
+    watchers: "_Watchers",
+    lock: QueueLock,
+    stop: _Stop,
+    trouble: Trouble,
+) -> None:
+    loop = QueueLoop(
+        settings,
+        shell,
+        lock,
+        watchers.watch,
+        # What agents said is in the database: that takes writes again.
+        lambda: trouble.over("the queue is worked again"),
+        worker=Worker.DAEMON,
+    )
     watchers.died = lambda agent_id: loop.send(KernelDied(agent_id))
 
     def heard(message: str) -> None:
@@ -92,7 +117,8 @@ def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: 
 
     with _hearing(settings, heard), shell.store.listen(heard), couriers_at_work(settings, shell.store):
         stop.loop = loop
-        log.info("working the queue of cluster %s", settings.cluster)
+        if not trouble.is_on:
+            log.info("working the queue of cluster %s", settings.cluster)
         try:
             loop.run()
         finally:

@@ -15,6 +15,10 @@ class Trouble:
         self._text: str | None = None
         self._logged_at = 0.0
 
+    @property
+    def is_on(self) -> bool:
+        return self._text is not None
+
     def note(self, text: str) -> None:
         """Say that there is this trouble."""
         if text != self._text or time.monotonic() - self._logged_at >= _AGAIN_S:

@@ -57,7 +57,8 @@ class _RequestedPass:
 class QueueLoop:
     """The loop holds the queue's lock for as long as it runs.
 
-    `on_report` gets each agent that gave a report. `worker` names the command that runs it, for the heartbeat.
+    `on_report` gets each agent that gave a report. `on_recorded` is called when answers are in the database.
+    `worker` names the command that runs it, for the heartbeat.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class QueueLoop:
         shell: WorkerDependencies,
         lock: QueueLock,
         on_report: Callable[[Agent], None] = lambda _agent: None,
+        on_recorded: Callable[[], None] = lambda: None,
         *,
         worker: Worker = Worker.ONCE,
     ) -> None:
@@ -73,6 +75,7 @@ class QueueLoop:
         self._shell = shell
         self._lock = lock
         self._on_report = on_report
+        self._on_recorded = on_recorded
         self._inbox: SimpleQueue[Fact | Nudge | KernelDied] = SimpleQueue()
         self._worker = QueueWorker(shell, self._inbox.put)
         self._timer = PassTimer(shell.store)
@@ -137,6 +140,8 @@ class QueueLoop:
         for agent in self._worker.take(facts):
             self._journal.note_report(agent.id)
             self._on_report(agent)
+        if facts:
+            self._on_recorded()
         return Nudge.STOP in messages
 
     def _received(self, timeout_s: float) -> list[Fact | Nudge | KernelDied]:
