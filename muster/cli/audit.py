@@ -9,6 +9,7 @@ import click
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, MusterError
 from muster.service.audit import AuditLog
+from muster.service.sessions.views import SessionView
 from muster.settings import Settings
 
 _CHANGES = frozenset(
@@ -50,7 +51,7 @@ def audited(settings: Settings, user: str) -> Iterator[None]:
             record.write(status)
 
 
-def note_sessions(sessions: Iterable[Session]) -> None:
+def note_sessions(sessions: Iterable[Session | SessionView]) -> None:
     """Record the sessions that the present command has changed, at once."""
     record = click.get_current_context().meta.get(_SESSIONS)
     if record is not None:

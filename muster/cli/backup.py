@@ -8,7 +8,7 @@ import click
 from muster.cli.audit import audited
 from muster.cli.context import current_user, json_option
 from muster.cli.output import print_json
-from muster.core.values.slots import format_bytes
+from muster.core.values.units import format_bytes
 from muster.settings import load_settings
 
 _FILE = click.Path(dir_okay=False, path_type=Path)

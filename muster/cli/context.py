@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import click
 
 from muster.cli.audit import audited
-from muster.core.model.heartbeat import Unworked
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, MusterError
 from muster.service.backend import Backend
+from muster.service.questions.views import HeartbeatView
 from muster.service.service import Service
 from muster.service.sessions.queries import SessionQuery
 from muster.settings import load_settings
@@ -32,37 +32,37 @@ def opened_service() -> Iterator[Service]:
 
 
 class _KnowsQueue(Protocol):
-    def unworked(self) -> Unworked | None: ...
+    def heartbeat(self) -> HeartbeatView: ...
 
 
 @contextmanager
-def backend() -> Iterator[Backend]:
+def opened_backend() -> Iterator[Backend]:
     """Open the control node's own answers, or with --server those of another one. Raises BadInputError.
 
     At the end, the user is warned if nobody works the queue.
     """
-    with _asked() as asked:
-        yield asked
-        warn_if_unworked(asked)
+    with _unwarned_backend() as backend:
+        yield backend
+        warn_if_unworked(backend)
 
 
-def warn_if_unworked(asked: _KnowsQueue) -> None:
+def warn_if_unworked(backend: _KnowsQueue) -> None:
     """Print a line to standard error, once a command, if nobody works the queue though something waits or runs."""
     meta = click.get_current_context().meta
     if "muster.warned" in meta:
         return
     try:
-        unworked = asked.unworked()
+        unworked = backend.heartbeat().unworked
     except MusterError:
         # The command itself has succeeded, and an older server does not know.
         return
     if unworked is not None:
         meta["muster.warned"] = True
-        click.echo(f"muster: warning: {unworked.text}", err=True)
+        click.echo(f"muster: warning: {unworked}", err=True)
 
 
 @contextmanager
-def _asked() -> Iterator[Backend]:
+def _unwarned_backend() -> Iterator[Backend]:
     if not asks_server():
         with opened_service() as service:
             yield service.backend(Token("command line", current_user(), Scope.ADMIN, created_at=0.0))
@@ -120,7 +120,7 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
-        with _asked() as asked:
-            return [session.name for session in asked.search(SessionQuery()) if session.name.startswith(incomplete)]
+        with _unwarned_backend() as backend:
+            return [session.name for session in backend.search(SessionQuery()) if session.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []

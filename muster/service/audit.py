@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 from muster.settings import Settings
 
 log = logging.getLogger("muster.audit")

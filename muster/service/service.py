@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from muster.core.images.committed import CommittedImage
-from muster.core.model.heartbeat import Heartbeat, Unworked
+from muster.core.model.heartbeat import Heartbeat
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.token import Token
@@ -17,6 +17,7 @@ from muster.service.images.catalog import reference_of
 from muster.service.images.commits_under_way import CommitsUnderWay
 from muster.service.local_backend import LocalBackend
 from muster.service.metrics import Meter
+from muster.service.questions.views import HeartbeatView
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
@@ -87,9 +88,9 @@ class Service:
         """Raises StoreUnavailableError where the database does not answer."""
         self._store.last_event()
 
-    def unworked(self) -> Unworked | None:
-        """Return for how long nobody has worked the queue, if that is too long and a session waits or runs."""
-        return unworked_queue(self._store, self.settings)
+    def heartbeat(self) -> HeartbeatView:
+        """Return whether nobody has worked the queue for too long, though a session waits or runs."""
+        return HeartbeatView.of(unworked_queue(self._store, self.settings))
 
     def last_heartbeat(self) -> Heartbeat | None:
         """Return what worked the queue last, and when."""

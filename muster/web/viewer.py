@@ -14,7 +14,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 from starlette.requests import HTTPConnection
 
-from muster.core.model.heartbeat import Unworked
 from muster.core.model.token import Token
 from muster.core.values.errors import MusterError
 from muster.service.identity.tokens import NoTokenError, ScopeError
@@ -62,9 +61,9 @@ class Viewer:
     def may_change(self) -> bool:
         return self.token.may_change
 
-    def unworked(self) -> Unworked | None:
-        """Return for how long nobody has worked the queue, if that is too long: a banner on each page."""
-        return self.backend.unworked()
+    def unworked(self) -> str | None:
+        """Return what is wrong if nobody has worked the queue for too long: a banner on each page."""
+        return self.backend.heartbeat().unworked
 
     def is_signed_in(self) -> bool:
         """Tell whether the sign-in is still valid, for responses that last long."""

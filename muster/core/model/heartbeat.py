@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from muster.core.values.duration import format_duration
+from muster.core.values.units import format_duration
 
 
 class Worker(StrEnum):

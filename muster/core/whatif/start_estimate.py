@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from muster.core.model.wait import Wait, WaitCode
-from muster.core.whatif.explain import HOPELESS, NOT_WORKED, Surroundings, moment_text
+from muster.core.model.wait import WaitCode
+from muster.core.whatif.explain import HOPELESS, NOT_WORKED, ExplainedWait, Surroundings, moment_text
 
 _UNKNOWN: Mapping[WaitCode, str] = {
     WaitCode.HELD: "unknown: not before it is released",
@@ -16,7 +16,7 @@ _UNKNOWN: Mapping[WaitCode, str] = {
 _NO_TIME_LIMIT = "unknown: what it waits for has no time limit, or too many are ahead of it"
 
 
-def start_estimate(wait: Wait | None, around: Surroundings) -> str:
+def start_estimate(wait: ExplainedWait | None, around: Surroundings) -> str:
     """Return a start such as `2026-11-21 14:20 (in 20m)`, `not before …`, `never, as it is`, or `unknown: …`.
 
     None: it starts now.

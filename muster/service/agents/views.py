@@ -1,6 +1,6 @@
 """Views of agents, their GPUs and reservations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -47,6 +47,8 @@ class AgentView(View):
     drain: str | None = Field(description="DRAINING or DRAINED; null in service")
     drain_reason: str | None
     unreachable_since: Moment | None
+    suspect: str | None = Field(description="why it gets no new sessions for a while; null where launches go well")
+    suspect_until: Moment | None
     sessions: list[AgentSessionView]
 
     @classmethod
@@ -57,7 +59,7 @@ class AgentView(View):
             id=agent.id,
             resource_group=agent.resource_group,
             state=agent.state,
-            problem=agent.problem or None,
+            problem="; ".join(filter(None, (agent.problem, use.kept))) or None,
             capacity=SlotsView.of(agent.capacity),
             free=SlotsView.of(use.free),
             kernels=len(use.kernels),
@@ -72,6 +74,8 @@ class AgentView(View):
             drain=use.drain or None,
             drain_reason=agent.drain_reason,
             unreachable_since=agent.unreachable_since,
+            suspect=agent.launch_record.reason or None,
+            suspect_until=agent.launch_record.suspect_until,
             sessions=[AgentSessionView.of(session) for session in use.sessions if sees(session)],
         )
 
@@ -80,14 +84,23 @@ class AgentsView(View):
     items: list[AgentView]
 
 
-def share_view(held: HeldShare) -> GpuShareView:
-    """Return a kernel's share with what it is in bytes and in thousandths of the GPU."""
-    return GpuShareView(**_share_fields(held))
+def share_views(shares: Mapping[str, Sequence[HeldShare]]) -> dict[str, list[GpuShareView]]:
+    """Return by kernel id the shares, with what they are in bytes and in thousandths of the GPU."""
+    return {kernel_id: [_share_view(held) for held in of_kernel] for kernel_id, of_kernel in shares.items()}
+
+
+def _share_view(held: HeldShare) -> GpuShareView:
+    gpu = held.gpu
+    return GpuShareView(**_share_fields(held), index=gpu.index if gpu else None, gpu_mem_bytes=gpu.mem if gpu else None)
 
 
 def _share_fields(held: HeldShare) -> dict[str, Any]:
-    measured = {"mem_bytes": held.mem_bytes, "compute": held.compute, "used_bytes": held.used_bytes}
-    return asdict(held.share) | measured
+    return asdict(held.share) | {
+        "mem_bytes": held.mem_bytes,
+        "compute": held.compute,
+        "used_bytes": held.used_bytes,
+        "is_device": held.is_device,
+    }
 
 
 class GpuHolderView(View):
@@ -104,6 +117,7 @@ class GpuHolderView(View):
     mem_bytes: int | None
     compute: int | None
     used_bytes: int | None
+    is_device: bool = Field(description="whether it is a whole GPU or a MIG instance")
 
     @classmethod
     def of(cls, held: HeldShare) -> Self:

@@ -5,7 +5,7 @@ from which the next worker, by this same code, goes on. What this object remembe
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
@@ -62,7 +62,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDependencies:
-    """What the worker acts by; `rules` are what its turns keep to."""
+    """What the worker acts by; `rules` are what its turns keep to.
+
+    As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled.
+    """
 
     store: Store
     gateway: Gateway
@@ -75,6 +78,7 @@ class WorkerDependencies:
     secrets: Secrets
     rules: TurnRules
     clock: Callable[[], float] = time.time
+    may_place: Callable[[], bool] = lambda: True
 
 
 class QueueWorker:
@@ -138,6 +142,9 @@ class QueueWorker:
         if len(self._apply(decided.events)) < len(decided.events):
             # Somebody has changed a session meanwhile.
             return False
+        if decided.agents:
+            self._shell.store.save_agents(decided.agents)
+        self._shell.store.save_launch_records(decided.records)
         self.ledger, self.snapshot = decided.ledger, decided.snapshot
         if decided.waits is not None:
             waits = decided.waits
@@ -147,6 +154,8 @@ class QueueWorker:
         return not decided.again
 
     def _plan(self, snapshot: Snapshot) -> Plan | None:
+        if not self._shell.may_place():
+            return None
         try:
             return schedule(self._shell.with_policy(snapshot), self._memory)
         except SettingsError as error:
@@ -170,7 +179,8 @@ class QueueWorker:
         generation = self._shell.store.next_generation(snapshot.now)
         keys: dict[str, KeyPair] = {}
         if visit.launches:
-            keys, snapshot = self._launch(visit.launches, generation, snapshot.now)
+            boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
+            keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
         manifests = {
             agent.id: manifest(
                 agent,
@@ -186,10 +196,14 @@ class QueueWorker:
         self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
         self._visits.converge(visit.visit, manifests)
 
-    def _launch(self, sessions: Sequence[Session], generation: int, now: float) -> tuple[dict[str, KeyPair], Snapshot]:
+    def _launch(
+        self, sessions: Sequence[Session], generation: int, now: float, boot_ids: Mapping[str, str | None]
+    ) -> tuple[dict[str, KeyPair], Snapshot]:
         """Commit the launches; return the keys of those that go on, and what is recorded after that."""
         keys = {session.id: self._shell.make_key_pair(f"muster-{session.name}") for session in sessions}
-        events = [transitions.launch(session, generation, keys[session.id].public, now) for session in sessions]
+        events = [
+            transitions.launch(session, generation, keys[session.id].public, now, boot_ids) for session in sessions
+        ]
         launched = {event.session_id for event in self._apply(events)}
         self.ledger = self.ledger.with_launches(launched, generation)
         # Read again: a session that a user ended in the meantime must not be launched.
@@ -208,6 +222,7 @@ class QueueWorker:
             store.uses.save(heard.usage)
         if agents := {agent.id: agent for agent in (*heard.reporting, *heard.silent)}:
             store.save_agents(agents.values())
+        store.save_launch_records(heard.records)
         self._sampling.observe(snapshot, heard.reporting)
         self._apply(heard.events)
         for agent_id in heard.forgotten:

@@ -119,7 +119,12 @@ class _Player:
             self._accepted.append(submit)
 
     def _try(self, *arguments: str) -> bool:
-        done = self._node.run(*arguments, check=False)
+        """Whether a user's command succeeded. It may be refused, but it says why."""
+        try:
+            done = self._node.run(*arguments, check=False)
+        except AssertionError as error:
+            self._broken.append(f"muster {arguments[0]} ended with a traceback: {str(error).splitlines()[-1]}")
+            return False
         self._refused += done.code != 0
         return done.code == 0
 
