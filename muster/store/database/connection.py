@@ -190,6 +190,8 @@ def _migrate(engine: sa.Engine) -> None:
         try:
             command.upgrade(config, "head")
         except CommandError as error:
+            found = _revision(engine)
             raise SettingsError(
-                f"database {_shown(engine.url)} is at a migration that this Muster lacks: {error}; update Muster"
-            ) from None
+                f"database {_shown(engine.url)} was upgraded by a newer Muster (migration {found}, and this one knows"
+                f" {HEAD}); update Muster, or restore the backup from before with `muster restore`"
+            ) from error
