@@ -10,7 +10,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from muster.core.launch.manifest import LaunchPolicy
-from muster.core.model.apps import KINDS, AppKind
+from muster.core.model.apps import KINDS, AppDefinition
 from muster.core.model.policy import Limit, Limits
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
@@ -109,9 +109,9 @@ class AppSettings(Section):
     url: Annotated[str | None, AfterValidator(checked_url)] = None
     token: bool | None = None
 
-    def kind(self, built_in: AppKind | None) -> AppKind:
+    def kind(self, built_in: AppDefinition | None) -> AppDefinition:
         given = self.model_dump(exclude_none=True)
-        return replace(built_in, **given) if built_in else AppKind(**given)
+        return replace(built_in, **given) if built_in else AppDefinition(**given)
 
 
 class Settings(BaseModel):
@@ -218,7 +218,7 @@ class Settings(BaseModel):
                 raise invalid(f"{name} has no command or no port", "give it both: only built-in apps have their own")
         return apps
 
-    def app_kinds(self) -> dict[str, AppKind]:
+    def app_kinds(self) -> dict[str, AppDefinition]:
         """What `--app` may name."""
         return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
 

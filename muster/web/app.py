@@ -52,7 +52,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     )
     app.state.service = service
     app.state.live = service.live_changes()
-    app.state.watched = service.watched_uses()
+    app.state.watched = service.usage_cache()
     app.state.failures = FailureLimit()
     app.state.log_streams = set()
     app.state.subscribers = set()

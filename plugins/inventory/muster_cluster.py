@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from ansible.inventory.data import InventoryData
     from ansible.parsing.dataloader import DataLoader
 
-    from muster.core.model.room import Room
+    from muster.core.model.free_capacity import FreeCapacity
     from muster.core.model.session import Kernel, Session
     from muster.core.model.snapshot import Snapshot
     from muster.settings import Settings
@@ -119,14 +119,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             with Service.opened(settings) as service:
                 snapshot = service.snapshot()
             if self.get_option("agents"):
-                for room in snapshot.rooms:
+                for room in snapshot.free_capacities:
                     self._add_agent(room)
             if self.get_option("kernels"):
                 self._add_kernels(settings, snapshot)
         except MusterError as error:
             raise AnsibleParserError(str(error)) from None
 
-    def _add_agent(self, room: Room) -> None:
+    def _add_agent(self, room: FreeCapacity) -> None:
         agent = room.agent
         variables = {
             **{name: value for key, name in _CONNECTION_VARIABLES.items() if (value := getattr(agent.connection, key))},

@@ -14,7 +14,7 @@ from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
 from muster.core.values.units import format_bytes, format_milli, timestamp
-from muster.service.agents.agents import AgentUse
+from muster.service.agents.agents import AgentOccupancy
 from muster.service.agents.views import AgentSessionView, AgentView
 from muster.service.service import Service
 
@@ -91,7 +91,7 @@ def show(name: str, as_json: bool) -> None:
     )
 
 
-def _facts(use: AgentUse) -> dict[str, object]:
+def _facts(use: AgentOccupancy) -> dict[str, object]:
     report = use.agent.report
     since = use.agent.unreachable_since
     return {
