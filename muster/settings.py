@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,13 @@ DEFAULT_PATH = Path("/etc/muster/muster.yml")
 # Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
 _UNWORKED_LIMIT_S = 180.0
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+class LogFormat(StrEnum):
+    """The form of what the daemon and the server log."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class GroupScheduling(Section):
@@ -138,6 +146,9 @@ class Settings(BaseModel):
         default=15.0,
         gt=0,
         description="seconds a visit may last before its agent gets no new sessions until it answers",
+    )
+    log_format: LogFormat = Field(
+        default=LogFormat.TEXT, description="what the daemon and the server log: lines of text, or of JSON"
     )
     unworked_after_s: float | None = Field(
         default=None,
