@@ -77,7 +77,7 @@ def work_once(settings: Settings, shell: WorkerDependencies, *, wait: bool = Fal
 
 
 def pass_as_data(config: str, *, check: bool) -> dict[str, Any]:
-    """One pass for `library/queue_pass.py`; with `check` only what would be placed, from the last observation."""
+    """Make one pass for `library/queue_pass.py`; with `check` only say what it would place, as last observed."""
     settings = load_settings(Path(config))
     with opened(settings) as shell:
         if check:

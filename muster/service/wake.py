@@ -11,7 +11,7 @@ AGENTS = "agents"
 
 
 def wake(settings: Settings, store: Store, message: str = QUEUE) -> None:
-    """By the database where it can, so that any control node is reached; otherwise by this machine's socket."""
+    """Wake the loop: by the database where possible, which reaches any control node; else by the local socket."""
     if not store.notify(message):
         send(settings.wake_socket, message)
 

@@ -35,7 +35,7 @@ class Visited:
     problems: dict[str, str] = field(default_factory=dict)
 
     def use_of(self, folder: Folder) -> FolderUsage | None:
-        """None where no agent answered."""
+        """Return the folder's usage; None if no agent answered."""
         if not self.answers:
             return None
         found = {
@@ -61,7 +61,7 @@ class FolderService:
         self._clock = clock
 
     def create(self, name: str, owner: str, quota_bytes: int | None) -> tuple[Folder, Visited]:
-        """A new folder; agents that do not answer make it when a session of theirs mounts it.
+        """Create a folder; agents that do not answer make it when a session of theirs mounts it.
 
         Raises BadInputError, and NameTakenError.
         """
@@ -89,7 +89,7 @@ class FolderService:
         return self._store.folders.find(owner, name)
 
     def unshare(self, name: str, owner: str, grantee: str) -> list[FolderMounter]:
-        """The sessions of others that have not ended and keep it until they do. Raises NotFoundError."""
+        """End a share; return the sessions of others that keep it until they end. Raises NotFoundError."""
         folder = self._store.folders.find(owner, name)
         self._store.folders.unshare(folder, grantee)
         return [user for user in self._store.folders.mounters().get(folder.id, ()) if user.owner != owner]

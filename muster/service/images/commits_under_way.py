@@ -60,7 +60,7 @@ class CommitsUnderWay:
             raise NotPossibleInStateError(f"{len(making)} images of {owner} are being made; wait for one of them")
 
     def find(self, reference: str) -> CommitState | None:
-        """None for what this process did not make lately."""
+        """Return a commit's state; None for what this process did not make lately."""
         with self._lock:
             return self._states.get(reference)
 

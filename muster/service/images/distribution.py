@@ -45,7 +45,7 @@ def image_sync(
     target_ids: Collection[str] = (),
     group: str | None = None,
 ) -> ImageSync:
-    """From `source_id` or any agent that has it, to `target_ids`, or all that answer (of one resource group).
+    """Plan copies from `source_id` or any agent that has it, to `target_ids`, or all that answer (of one group).
 
     The source's engine is read. Raises BadInputError where agents hold different images under that reference and none
     was chosen, NotFoundError for an agent, group or image that does not exist, and AgentUnreachableError.

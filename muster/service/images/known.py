@@ -44,7 +44,7 @@ def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage
 
 
 def named_images(known: Sequence[KnownImage], name: str) -> list[KnownImage]:
-    """All versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""
+    """Return all versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""
     found = [image for image in known if name in {*image.version.words, image.version.name, image.version.reference}]
     if not found:
         raise NotFoundError(f"NAME: there is no image {name!r} in the catalog; see `muster images`")

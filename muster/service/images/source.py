@@ -32,7 +32,7 @@ class ImageSource:
             raise ImageError(f"image {reference} cannot be brought there: {error}", permanent=False) from None
 
     def _holder(self, image: CommittedImage) -> Agent:
-        """The agent where it was made, or another that holds it. Raises ImageError."""
+        """Return the agent where it was made, or another that holds it. Raises ImageError."""
         holding = [
             other
             for other in self._store.agents()

@@ -64,14 +64,14 @@ def _is_free(port: int) -> bool:
 
 
 def plain_tunnel_command(settings: Settings, session: Session, agent: Agent, app: App, local_port: int) -> str:
-    """What a user types on a machine without Muster."""
+    """Return what a user types on a machine without Muster."""
     program, *rest = plain_ssh_command(settings, session, session.main, agent)
     return shlex.join([program, "-N", "-L", f"{_LOOPBACK}:{local_port}:{_LOOPBACK}:{app.port}", *rest])
 
 
 @contextmanager
 def app_tunnel(config: Path, session: Session, app: App, local: int | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """From `local` to the app, while it is open; what it yields ends with the tunnel.
+    """Open a tunnel from `local` to the app; what it yields ends with the tunnel.
 
     `local` is a port of this machine, or a socket to be made in a directory of ours; `config` is the session's ssh
     configuration. Raises MusterError.

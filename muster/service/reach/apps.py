@@ -18,7 +18,7 @@ def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[
 
 
 def app_named(session: Session, name: str | None) -> App:
-    """The session's app of that name; where it has one only, that. Raises NotFoundError, and BadInputError."""
+    """Return the session's app of that name, or its only one. Raises NotFoundError, and BadInputError."""
     apps = apps_of(session.spec)
     names = ", ".join(app.name for app in apps)
     if not apps:

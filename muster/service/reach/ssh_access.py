@@ -24,7 +24,7 @@ def control_public_key(settings: Settings) -> str:
 
 
 def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
-    """A configuration file in which each kernel is a host, as `sub1` and as `ssh_host_alias()` names it.
+    """Write a configuration file in which each kernel is a host, as `sub1` and as `ssh_host_alias()` names it.
 
     `agent` is main1's; the other kernels are reached through main1. Raises NotPossibleInStateError when main1 does
     not run.
@@ -65,7 +65,7 @@ def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
 
 
 def ssh_host_alias(session: Session, kernel: Kernel) -> str:
-    """A kernel's name in the session's configuration file that no kernel of another session has.
+    """Return a kernel's name in the session's configuration file, which no kernel of another session has.
 
     Ansible shares a connection between hosts of one name, whatever their configuration files say.
     """
@@ -73,7 +73,7 @@ def ssh_host_alias(session: Session, kernel: Kernel) -> str:
 
 
 def plain_ssh_command(settings: Settings, session: Session, kernel: Kernel, agent: Agent) -> list[str]:
-    """What a user types on a machine that has neither Muster nor our configuration, but the user's own key.
+    """Return what users type on a machine without Muster and our configuration, but with their own key.
 
     Raises NotPossibleInStateError when main1 does not run.
     """

@@ -34,7 +34,7 @@ class Outcome:
     failure: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """What the module returns, but for the diff."""
+        """Return what the module returns, but for the diff."""
         shown = [SessionView.of(session).as_json() for session in self.sessions]
         first = {"session": shown[0], "kernels": shown[0]["kernels"]} if shown else {"session": None}
         return {"changed": self.changed, "sessions": shown, **first}
@@ -91,7 +91,7 @@ class DeclaredSession:
         return Outcome(True, existing, diff)
 
     def waited(self, outcome: Outcome, timeout_s: float) -> Outcome:
-        """The outcome when all have got where they were to go, or with a failure that says what became of one."""
+        """Return the outcome once all have arrived, or with a failure that says what became of one."""
         if not outcome.sessions:
             return outcome
         ids = [session.id for session in outcome.sessions]
@@ -110,7 +110,7 @@ class DeclaredSession:
         return replace(outcome, sessions=tuple(now), failure=failure)
 
     def _active(self, name: str) -> tuple[Session, ...]:
-        """The session of that name or all of the array, unless all of it has ended."""
+        """Return the session of that name, or all of the array, unless all of it has ended."""
         try:
             found = self._store.find_all(name)
         except NotFoundError:
