@@ -8,12 +8,12 @@ import pytest
 from muster.core.values.errors import BadInputError
 from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.declared import DeclaredSession, Outcome
+from muster.service.sessions.declared import DeclaredOutcome, DeclaredSession
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies import NOW
 
-Present = Callable[..., Outcome]
+Present = Callable[..., DeclaredOutcome]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def commands(store: Store, settings: Settings) -> SessionCommands:
 
 @pytest.fixture
 def present(declared: DeclaredSession) -> Present:
-    def make(name: str, *, check: bool = False, **spec: object) -> Outcome:
+    def make(name: str, *, check: bool = False, **spec: object) -> DeclaredOutcome:
         return declared.present(name, spec, "ada", check=check)
 
     return make
