@@ -29,7 +29,10 @@ LINT = Tier("lint", ("lint",), on_engine=False, is_gate=True)
 PROVISION = Tier("provisioning", ("provision",))
 UNIT = Tier("unit and contract", ("unit", "--cov=muster", "--cov-report=term:skip-covered"), on_engine=False)
 NATIVE = Tier("native libraries", ("native",), on_engine=False)
-MODULES = Tier("modules on a real engine", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/modules"))
+MODULES = Tier(
+    "modules on a real engine",
+    ("engine", "--numprocesses=2", "--dist=loadfile", "tests/modules", "tests/security/engine"),
+)
 END_TO_END = Tier("end to end", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/e2e"))
 ROLES = Tier("roles, by molecule", ("molecule",))
 FRESH_MACHINE = Tier("a fresh machine", ("engine", "tests/fresh_machine"))
