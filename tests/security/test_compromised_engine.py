@@ -4,11 +4,8 @@ Its socket is the attacker's server: the SDK that asks is the real one.
 """
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
 
 import docker
@@ -20,6 +17,7 @@ from muster.engine.agent_engine import engine_of, watch_deaths
 from muster.engine.container_usage import live_uses
 from muster.engine.images import pull
 from muster.engine.tunnel import EngineTunnel
+from tests.odd_engine import OddEngine, odd_engine
 from tests.strategies import make_agent, new_id
 
 AGENT = make_agent("a1", inventory={"connection": "local"})
@@ -31,43 +29,11 @@ STATS = {
 }
 
 
-class Engine(ThreadingMixIn, UnixStreamServer):
-    daemon_threads = True
-    says = b"{}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Engine
-
-    def address_string(self) -> str:
-        return "socket"
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def answer(self) -> None:
-        said = json.dumps({"ApiVersion": "1.41"}).encode() if self.path.endswith("/version") else self.server.says
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(said), said))
-
-    do_GET = do_POST = answer  # noqa: N815 - as http.server calls them
-
-
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    path = tmp_path / "docker.sock"
-    server = Engine(str(path), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    monkeypatch.setattr(agent_engine, "_LOCAL_ENGINE", EngineTunnel(f"unix://{path}", str))
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OddEngine]:
+    with odd_engine(tmp_path) as server:
+        monkeypatch.setattr(agent_engine, "_LOCAL_ENGINE", EngineTunnel(f"unix://{server.path}", str))
+        yield server
 
 
 def without(name: str) -> dict[str, Any]:
@@ -88,7 +54,7 @@ def without(name: str) -> dict[str, Any]:
     ],
 )
 def test_numbers_that_are_none_are_that_agents_problem(engine, said):
-    engine.says = said
+    engine.body = said
     with engine_of(AGENT) as client, pytest.raises(AgentUnreachableError) as refused:
         live_uses(AGENT, client, ["c1"])
     assert str(refused.value).startswith("agent a1: ")
@@ -108,7 +74,7 @@ def test_numbers_that_are_none_are_that_agents_problem(engine, said):
     ],
 )
 def test_a_pull_that_tells_nonsense_is_an_error_of_that_image(engine, said):
-    engine.says = said
+    engine.body = said
     with pytest.raises(ImageError) as refused:
         pull(AGENT, "lab/train:2", lambda _done, _total: None)
     assert str(refused.value).startswith("image lab/train:2 cannot be pulled on agent a1: ")
@@ -124,7 +90,7 @@ def test_only_ids_of_sessions_are_taken_of_its_events(engine):
         {"Actor": {"Attributes": {"muster.session": "' or 1=1"}}},
         {"Actor": {"Attributes": {"muster.session": new_id(1)}}},
     ]
-    engine.says = b"".join(json.dumps(event).encode() for event in events)
+    engine.body = b"".join(json.dumps(event).encode() for event in events)
     died: list[str] = []
     with pytest.raises(AgentUnreachableError):
         watch_deaths(AGENT, "muster", died.append)

@@ -13,6 +13,8 @@ from muster.core.values.duration import parse_duration
 from muster.core.values.moment import parse_moment
 from muster.core.values.slots import parse_bytes, parse_milli
 
+MAX_SECONDS = 3650 * 86400
+
 
 def invalid(problem: str, remedy: str) -> PydanticCustomError:
     return PydanticCustomError("invalid", "{problem}", {"problem": problem, "remedy": remedy})
@@ -39,11 +41,14 @@ def _bytes(value: object) -> int:
         raise invalid(str(error), "write bytes such as 512M, 4G or 1.5G") from None
 
 
-def _seconds(value: object) -> int:
+def _seconds(value: object, info: ValidationInfo) -> int:
     try:
-        return parse_duration(value)
+        seconds = parse_duration(value)
     except ValueError as error:
         raise invalid(str(error), "write minutes, 90s, 30m, 2h, 1-12:00:00 or hours:minutes:seconds") from None
+    if info.context is not None and seconds > MAX_SECONDS:
+        raise invalid(f"{value!r} is more than ten years", "write 3650d at the most, or leave it out")
+    return seconds
 
 
 def _moment(value: object, info: ValidationInfo) -> float | None:
