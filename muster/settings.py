@@ -122,6 +122,9 @@ class Settings(BaseModel):
     catalog: Path = Field(default=Path("/etc/muster/images.yml"), description="image catalog")
     templates: Path | None = Field(default=None, description="directory whose files replace those of muster/templates")
     default_image: str = Field(default="muster/default:latest", description="image of sessions that name none")
+    foreign_images: bool = Field(
+        default=True, description="whether sessions may name images of registries that the catalog does not have"
+    )
     commit_max_size: Bytes = Field(
         default=20 << 30, description="bytes of an image that `muster commit` may make, its parent's included"
     )

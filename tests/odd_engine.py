@@ -7,10 +7,17 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from email.message import Message
 
 
 class OddEngine(ThreadingMixIn, UnixStreamServer):
-    """Answers with `status`, `headers` and `body`, but for the engine's version; `paths` were asked for."""
+    """Answers with `status`, `headers` and `body`, but for the engine's version; `requests` were made of it.
+
+    `answers` has, by method, another status and body.
+    """
 
     daemon_threads = True
     status = 200
@@ -18,11 +25,16 @@ class OddEngine(ThreadingMixIn, UnixStreamServer):
 
     def __init__(self, path: Path) -> None:
         self.headers: dict[str, str] = {}
-        self.paths: list[str] = []
+        self.requests: list[tuple[str, Message]] = []
+        self.answers: dict[str, tuple[int, bytes]] = {}
         super().__init__(str(path), _Handler)
 
     def handle_error(self, *_: object) -> None:
         """Say nothing of a client that read no further."""
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.requests]
 
     @property
     def path(self) -> str:
@@ -42,11 +54,13 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         server = self.server
         is_version = self.path.endswith("/version")
-        body = json.dumps({"ApiVersion": "1.41"}).encode() if is_version else server.body
-        if not is_version:
-            server.paths.append(self.path)
+        status, body = server.answers.get(self.command, (server.status, server.body))
+        if is_version:
+            status, body = 200, json.dumps({"ApiVersion": "1.41"}).encode()
+        else:
+            server.requests.append((self.path, self.headers))
         self.close_connection = True
-        self.send_response(200 if is_version else server.status)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         for name, value in server.headers.items():

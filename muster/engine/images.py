@@ -22,16 +22,18 @@ _PERMANENT = re.compile(
 Progressed = Callable[[int, int], None]
 
 
-def pull(agent: Agent, reference: str, progressed: Progressed) -> None:
+def pull(agent: Agent, reference: str, progressed: Progressed, *, with_credentials: bool = False) -> None:
     """`progressed(bytes done, bytes of the layers that have begun)`, as often as the engine speaks.
 
-    Credentials are those of the control node's user (`docker login`). Raises ImageError, which is permanent when the
-    registry has no such image or does not give it to us.
+    `with_credentials`, those of the control node's user (`docker login`) are shown to the registry, and to the agent.
+    Raises ImageError, which is permanent when the registry has no such image or does not give it to us.
     """
+    # The SDK looks for credentials only where it is given none, not even empty ones.
+    auth_config: dict[str, str] | None = None if with_credentials else {}
     layers = _Layers()
     try:
         with engine_of(agent) as client:
-            for message in client.api.pull(reference, stream=True, decode=True):
+            for message in client.api.pull(reference, stream=True, decode=True, auth_config=auth_config):
                 if "error" in message:
                     raise _pull_error(agent, reference, str(message["error"]), None)
                 if layers.note(message):
