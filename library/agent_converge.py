@@ -62,8 +62,8 @@ generation:
   returned: success
   type: int
 sessions:
-  description: One entry for each session of the manifest.
-  returned: success
+  description: One entry for each session of the manifest. A failure may lack some, which have to be looked at again.
+  returned: success, and a failure after the sessions were worked on
   type: list
   elements: dict
   contains:
@@ -83,13 +83,17 @@ sessions:
       type: bool
 last_words:
   description: How the kernels of stopped sessions ended, and the end of their output (gzip, base64).
-  returned: success
+  returned: success, and a failure after the sessions were worked on
   type: list
   elements: dict
 report:
   description: The host's report after the run, as M(agent_report) returns it.
   returned: success
   type: dict
+nothing_begun:
+  description: Set when the manifest was refused as a whole, before anything of it was begun.
+  returned: when it was refused
+  type: bool
 stale_generation:
   description: Set when the manifest was refused because the host has accepted a newer one.
   returned: when the manifest is out of date
@@ -103,11 +107,10 @@ agent_generation:
 import json
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.muster_agent.converge import StaleGenerationError, converge, foresee
+from ansible.module_utils.muster_agent.converge import RefusedError, StaleGenerationError, converge, foresee
 from ansible.module_utils.muster_agent.engine.api import EngineApi, EngineError
-from ansible.module_utils.muster_agent.host_state import BusyError
 from ansible.module_utils.muster_agent.launch.account_files import forget_other_images
-from ansible.module_utils.muster_agent.launch.tmpfs import TmpfsError
+from ansible.module_utils.muster_agent.launch.launch_error import host_message
 from ansible.module_utils.muster_agent.manifest import ManifestError, parse_manifest
 from ansible.module_utils.muster_agent.report.host_report import gather_report
 
@@ -118,28 +121,35 @@ def main() -> None:
         supports_check_mode=True,
     )
     engine = EngineApi()
+    act = foresee if module.check_mode else converge
     try:
         manifest = parse_manifest(json.loads(module.params["manifest"]))
-        outcome = (
-            foresee(engine, manifest, module.warn) if module.check_mode else converge(engine, manifest, module.warn)
-        )
-        report = gather_report(engine, manifest.cluster, manifest.runtime_path, module.warn)
+        outcome = act(engine, manifest, module.warn)
     except StaleGenerationError as error:
-        module.fail_json(msg=str(error), stale_generation=True, agent_generation=error.agent_generation)
+        generation = error.agent_generation
+        module.fail_json(msg=str(error), nothing_begun=True, stale_generation=True, agent_generation=generation)
+    except (ManifestError, RefusedError) as error:
+        module.fail_json(msg=str(error), nothing_begun=True)
     except EngineError as error:
-        module.fail_json(msg=error.with_remedy())
-    except (ManifestError, BusyError, TmpfsError) as error:
-        module.fail_json(msg=str(error))
-    if not module.check_mode:
-        forget_other_images(manifest.cluster, {image["id"] for image in report["images"]})
-    module.exit_json(
-        changed=outcome.differences.changed,
-        diff=outcome.differences.diff(),
-        generation=manifest.generation,
-        sessions=outcome.sessions,
-        last_words=outcome.last_words,
-        report=report,
-    )
+        module.fail_json(msg=error.with_remedy(), nothing_begun=module.check_mode)
+    done = {
+        "changed": outcome.differences.changed,
+        "diff": outcome.differences.diff(),
+        "generation": manifest.generation,
+        "sessions": outcome.sessions,
+        "last_words": outcome.last_words,
+    }
+    try:
+        report = gather_report(engine, manifest.cluster, manifest.runtime_path, module.warn)
+        if not module.check_mode:
+            forget_other_images(manifest.cluster, {image["id"] for image in report["images"]})
+    except EngineError as error:
+        module.fail_json(msg=error.with_remedy(), **done)
+    except OSError as error:
+        module.fail_json(msg=f"this agent cannot be read: {host_message(error)}", **done)
+    if outcome.unclear:
+        module.fail_json(msg="; ".join(outcome.unclear), **done)
+    module.exit_json(report=report, **done)
 
 
 if __name__ == "__main__":

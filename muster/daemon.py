@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from muster.core.model.agent import Agent
+from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
 from muster.core.values.errors import (
     AgentUnreachableError,
@@ -80,7 +81,7 @@ def _queue(settings: Settings) -> Iterator[QueueLock]:
 
 def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: _Stop) -> None:
     watchers = _Watchers(settings, shell.store)
-    loop = QueueLoop(settings, shell, lock, watchers.watch)
+    loop = QueueLoop(settings, shell, lock, watchers.watch, worker=Worker.DAEMON)
     watchers.died = lambda agent_id: loop.send(KernelDied(agent_id))
 
     def heard(message: str) -> None:

@@ -20,6 +20,8 @@ from muster.idle_settings import Idle
 from muster.settings_section import Section
 
 DEFAULT_PATH = Path("/etc/muster/muster.yml")
+# Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
+_UNWORKED_LIMIT_S = 180.0
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
@@ -140,6 +142,12 @@ class Settings(BaseModel):
         gt=0,
         description="seconds a visit may last before its agent gets no new sessions until it answers",
     )
+    unworked_after_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="seconds without a pass until everybody is warned that nobody works the queue; by default four"
+        " observe_interval_s, and 180 at the least",
+    )
     ssh_port_range: str = Field(
         default="30000-32767",
         pattern=r"^[0-9]{1,5}-[0-9]{1,5}$",
@@ -209,6 +217,13 @@ class Settings(BaseModel):
     @property
     def database_url(self) -> str:
         return self.database or f"sqlite:///{self.state_dir / 'muster.db'}"
+
+    @property
+    def unworked_limit_s(self) -> float:
+        """The most seconds between two passes; also those for which an agent's state is true without being observed."""
+        if self.unworked_after_s is not None:
+            return self.unworked_after_s
+        return max(_UNWORKED_LIMIT_S, 4 * self.observe_interval_s)
 
     @property
     def seal_key(self) -> Path:

@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any
 
 from muster.ansible_gateway.gateway import read_visit
-from muster.ansible_gateway.playbook import INVENTORY
+from muster.ansible_gateway.layout import INVENTORY
 from muster.contract.manifest import Manifest
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
@@ -429,4 +429,4 @@ class SimulatedGateway:
         agent: SimulatedAgent, result: dict[str, Any], manifests: Mapping[str, Manifest] | None = None
     ) -> AgentAnswer:
         said = agent.says(copy.deepcopy(result))
-        return read_visit(agent.id, {**said, INVENTORY: agent.inventory}, manifests)
+        return read_visit(agent.id, {**said, INVENTORY: agent.inventory}, manifests=manifests)

@@ -11,12 +11,13 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from muster.ansible_gateway.playbook import INVENTORY
+from muster.ansible_gateway.layout import INVENTORY
 
 _MOST_BYTES = 256 << 20
 _KEPT = (
     *("changed", "diff", "failed", "msg", "warnings", "exception"),
-    *("report", "generation", "sessions", "last_words", "stale_generation", "agent_generation", "folders"),
+    *("report", "generation", "sessions", "last_words", "nothing_begun", "stale_generation", "agent_generation"),
+    "folders",
 )
 
 

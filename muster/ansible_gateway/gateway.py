@@ -5,7 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.ansible_gateway.playbook import INVENTORY, private_directory, run_playbook
+from muster.ansible_gateway.layout import INVENTORY
+from muster.ansible_gateway.playbook import run_playbook
+from muster.ansible_gateway.private_files import private_directory
 from muster.contract.folders import folders_from_agent
 from muster.contract.manifest import FolderEntry, Manifest
 from muster.contract.outcome import outcomes_from_agent
@@ -67,18 +69,35 @@ class AnsibleGateway:
 
 
 def read_visit(
-    agent_id: str, result: Mapping[str, Any], manifests: Mapping[str, Manifest] | None = None
+    agent_id: str, result: Mapping[str, Any], failure: str = "", manifests: Mapping[str, Manifest] | None = None
 ) -> AgentAnswer:
-    """Return what an agent said to its manifest, or of itself; a problem where the contract does not allow it."""
+    """Return what an agent said to its manifest, or of itself; a problem where the contract does not allow it.
+
+    An agent whose module ended with a `failure` may have said what became of sessions before that.
+    """
+    manifest = None if manifests is None else manifests[agent_id]
     try:
+        if failure:
+            return _failed_visit(agent_id, result, failure, manifest)
         report = report_from_agent(result.get("report"))
-        outcomes = {} if manifests is None else outcomes_from_agent(result, manifests[agent_id])
+        outcomes = {} if manifest is None else outcomes_from_agent(result, manifest)
     except ContractError as error:
         return _refusal(agent_id, error)
     return AgentAnswer(agent_id, report=report, inventory=result.get(INVENTORY, {}), outcomes=outcomes)
 
 
-def _read_folders(agent_id: str, result: Mapping[str, Any], folders: Sequence[FolderEntry]) -> AgentAnswer:
+def _failed_visit(agent_id: str, result: Mapping[str, Any], failure: str, manifest: Manifest | None) -> AgentAnswer:
+    if manifest is None or "sessions" not in result:
+        return AgentAnswer(agent_id, problem=failure, nothing_begun=result.get("nothing_begun") is True)
+    outcomes = outcomes_from_agent(result, manifest, is_complete=False)
+    return AgentAnswer(agent_id, problem=failure, outcomes=outcomes)
+
+
+def _read_folders(
+    agent_id: str, result: Mapping[str, Any], failure: str, folders: Sequence[FolderEntry]
+) -> AgentAnswer:
+    if failure:
+        return AgentAnswer(agent_id, problem=failure)
     try:
         return AgentAnswer(agent_id, folders=folders_from_agent(result, [folder.path for folder in folders]))
     except ContractError as error:

@@ -1,11 +1,15 @@
-"""Where the playbooks are: in the package when it was installed, beside it in a checkout."""
+"""Where the playbooks are, and what their plugins and the control node both name."""
 
 from pathlib import Path
 
 import muster
 
+# Where a result holds the inventory's word: muster/ansible_gateway/agent_action.py puts it there.
+INVENTORY = "inventory"
+
 
 def ansible_root() -> Path:
+    """Return the directory of the playbooks: in the package when it was installed, beside it in a checkout."""
     package = Path(muster.__file__).parent
     bundled = package / "_ansible"
     return bundled if bundled.is_dir() else package.parent

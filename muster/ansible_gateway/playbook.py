@@ -1,36 +1,26 @@
 """One playbook run, and each host's answer as it comes. The only import of ansible-runner."""
 
 import os
+import shlex
 import sysconfig
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import ansible_runner
 
 from muster.ansible_gateway.layout import ansible_root
+from muster.ansible_gateway.loaded_ansible import LOADED_ANSIBLE
 from muster.contract.values import printable
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 
-ReadResult = Callable[[str, Mapping[str, Any]], AgentAnswer]
-"""Makes the answer of a host from its id and the result of its task, which succeeded.
+ReadResult = Callable[[str, Mapping[str, Any], str], AgentAnswer]
+"""Makes the answer of a host from its id, the result of its task, and why that failed (empty: it did not).
 
-But for INVENTORY the result is the host's own word, which is not to be trusted.
+But for INVENTORY (see `layout.py`) the result is the host's own word, which is not to be trusted.
 """
-# What of a result is the inventory's word: muster/ansible_gateway/agent_action.py puts it there.
-INVENTORY = "inventory"
 _MOST_OF_A_MESSAGE = 2_000
-
-
-@contextmanager
-def private_directory() -> Iterator[Path]:
-    """For a run's files, secrets among them: mode 0700, gone afterwards. On tmpfs where there is one."""
-    memory = Path("/dev/shm")  # noqa: S108 - a tmpfs: secrets do not reach a disk
-    with tempfile.TemporaryDirectory(prefix="muster-", dir=memory if os.access(memory, os.W_OK) else None) as path:
-        yield Path(path)
 
 
 def run_playbook(
@@ -65,9 +55,11 @@ def run_playbook(
 
     root = ansible_root()
     scripts = sysconfig.get_path("scripts")
+    executable, *arguments = (*LOADED_ANSIBLE.command(), str(root / "playbooks" / f"{name}.yml"))
     runner = ansible_runner.run(
         private_data_dir=str(directory),
-        playbook=str(root / "playbooks" / f"{name}.yml"),
+        binary=executable,
+        cmdline=shlex.join(arguments),
         inventory=str(inventory),
         extravars=dict(variables),
         limit=limit or None,
@@ -92,9 +84,9 @@ def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadR
     message = _one_line(str(result.get("msg", result)))
     match event:
         case "runner_on_ok":
-            return read_result(host, result)
+            return read_result(host, result, "")
         case "runner_on_failed":
-            return AgentAnswer(host, problem=message)
+            return read_result(host, result, message)
         case "runner_on_unreachable":
             return AgentAnswer(host, problem=f"unreachable: {message}", reached=False)
         case _:

@@ -64,14 +64,16 @@ class Outcome:
     last_words: tuple[LastWords, ...] = ()
 
 
-def outcomes_from_agent(result: Mapping[str, Any], manifest: Manifest) -> dict[str, Outcome]:
-    """Return the outcomes of the manifest's sessions, by session id.
+def outcomes_from_agent(
+    result: Mapping[str, Any], manifest: Manifest, *, is_complete: bool = True
+) -> dict[str, Outcome]:
+    """Return the outcomes of the manifest's sessions, by session id; of all of them, where the answer `is_complete`.
 
     Raises ContractError, also where the agent speaks of sessions or kernels that its manifest does not name.
     """
     given = {name: result[name] for name in ConvergeResult.model_fields if name in result}
     found = checked(ConvergeResult, given, "answer")
-    _check_sessions(found.sessions, manifest)
+    _check_sessions(found.sessions, manifest, is_complete=is_complete)
     _check_words(found.last_words, manifest)
     return {
         entry.id: Outcome(
@@ -84,9 +86,10 @@ def outcomes_from_agent(result: Mapping[str, Any], manifest: Manifest) -> dict[s
     }
 
 
-def _check_sessions(results: tuple[SessionResult, ...], manifest: Manifest) -> None:
+def _check_sessions(results: tuple[SessionResult, ...], manifest: Manifest, *, is_complete: bool) -> None:
     sessions = {session.id: session for session in manifest.sessions}
-    if sorted(entry.id for entry in results) != sorted(sessions):
+    named = {entry.id for entry in results}
+    if len(named) != len(results) or not named <= sessions.keys() or (is_complete and len(named) < len(sessions)):
         raise ContractError("answer: sessions are not those of its manifest")
     for entry in results:
         if entry.outcome not in {"failed", _done(sessions[entry.id])}:

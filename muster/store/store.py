@@ -20,6 +20,7 @@ from muster.store.database.listener import CHANNEL, listening
 from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
 from muster.store.folders import Folders, check_present
+from muster.store.heartbeats import Heartbeats
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
@@ -60,6 +61,7 @@ class Store:
         self.submissions = Submissions(self._engine)
         self.changes = Changes(self._engine)
         self.images = CommittedImages(self._engine)
+        self.heartbeats = Heartbeats(self._engine)
         self._known_agents = KnownAgents()
         self._reader = SessionReader()
         self._known_sessions = KnownSessions(self._reader)

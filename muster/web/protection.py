@@ -11,7 +11,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 from muster.web.problems import MEDIA_TYPE, Problem
 
 MAX_REQUEST_BYTES = 4 << 20

@@ -3,6 +3,9 @@
 import stat
 import time
 
+import pytest
+
+from tests.modules.agent_code import engine_api
 from tests.modules.cluster_on_host import desired, log_of, log_with, session
 
 
@@ -99,6 +102,43 @@ def test_a_container_that_vanished_does_not_hold_up_a_stop(cluster):
     assert result["sessions"][0]["outcome"] == "stopped"
     assert result["last_words"] == []
     assert cluster.leaves_nothing()
+
+
+@pytest.mark.parametrize("request_before", ["stop_container", "logs"])
+def test_a_kernel_that_somebody_removes_while_it_is_stopped_has_last_words(cluster, monkeypatch, request_before):
+    gang = session()
+    cluster.converge(gang)
+    before = getattr(engine_api.EngineApi, request_before)
+
+    def removed_by_hand(engine, container_id, *arguments):
+        answer = before(engine, container_id, *arguments)
+        engine.remove_container(container_id)
+        return answer
+
+    monkeypatch.setattr(engine_api.EngineApi, request_before, removed_by_hand)
+    result = cluster.converge(desired(gang, "stop"))
+    assert [entry["outcome"] for entry in result["sessions"]] == ["stopped"]
+    (words,) = result["last_words"]
+    assert words["kernel_id"] == gang["id"]
+    assert words["started_at"]
+    assert words["use"]["cpu_seconds"] > 0
+    assert words["use"]["net_rx_bytes"] is not None
+    assert (words["log_truncated"], log_of(words)) == (True, "")
+
+
+def test_a_kernel_that_is_being_removed_has_last_words(cluster, monkeypatch):
+    """The engine gives no log of it any more, and has not forgotten how it ended."""
+    gang = session(command=["sh", "-c", "echo out; exit 3"])
+    cluster.converge(gang)
+    _wait_for_end(cluster, "main1")
+
+    def refused(_engine, _container_id, tail="all"):
+        raise engine_api.EngineError(409, "can not get logs from container which is dead or marked for removal")
+
+    monkeypatch.setattr(engine_api.EngineApi, "logs", refused)
+    (words,) = cluster.converge(desired(gang, "stop"))["last_words"]
+    assert (words["exit_code"], words["log_truncated"], log_of(words)) == (3, True, "")
+    assert words["finished_at"] > words["started_at"]
 
 
 def _wait_for_end(cluster, kernel_name):

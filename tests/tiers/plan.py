@@ -37,13 +37,12 @@ END_TO_END = Tier("end to end", ("engine", "--numprocesses=2", "--dist=loadfile"
 ROLES = Tier("roles, by molecule", ("molecule",))
 FRESH_MACHINE = Tier("a fresh machine", ("engine", "tests/fresh_machine"))
 LAB = Tier("the lab of three hosts", ("engine", "--clean", "tests/lab"))
-GPU = Tier("a host with a GPU", ("engine", "--clean", "tests/gpu"))
+GPU = Tier("a host with a GPU", ("engine", "tests/gpu"))
 
 PLAN: tuple[Stage, ...] = (
     ((LINT,), (PREPARE,)),
     ((PROVISION,),),
     ((UNIT, NATIVE),),
-    ((MODULES, END_TO_END), (ROLES, FRESH_MACHINE)),
+    ((MODULES, END_TO_END, GPU), (ROLES, FRESH_MACHINE)),
     ((LAB,),),
-    ((GPU,),),
 )

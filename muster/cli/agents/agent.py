@@ -6,13 +6,13 @@ import click
 
 from muster.cli.agents.drain_plan import print_drain_plan
 from muster.cli.agents.resources import agent_state
-from muster.cli.context import current_user, json_option, opened_service
-from muster.cli.output import age, print_json, print_table
+from muster.cli.context import current_user, json_option, opened_service, warn_if_unworked
+from muster.cli.output import age, or_dash, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
 from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
-from muster.core.values.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
+from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
+from muster.core.values.units import format_bytes, format_milli, timestamp
 from muster.service.agents.agents import AgentUse
 from muster.service.agents.views import AgentSessionView, AgentView
 from muster.service.service import Service
@@ -38,6 +38,7 @@ def show(name: str, as_json: bool) -> None:
     """Show an agent: what it has, what is free, its images, and what runs on it."""
     with opened_service() as service:
         (use,) = service.agents.named([name])
+        warn_if_unworked(service)
     if as_json:
         print_json(
             {**AgentView.of(use).as_json(), "swarm": use.agent.report.swarm.model_dump(), "images": _images(use.agent)}
@@ -68,7 +69,7 @@ def show(name: str, as_json: bool) -> None:
         print_table(
             ("GPU", "UUID", "MODEL", "MEMORY", "UNITS", "NUMA"),
             [
-                (gpu.index, gpu.uuid, gpu.model, format_bytes(gpu.mem), _units(gpu), _or_dash(gpu.numa_node))
+                (gpu.index, gpu.uuid, gpu.model, format_bytes(gpu.mem), _units(gpu), or_dash(gpu.numa_node))
                 for gpu in use.agent.gpus
             ],
         )
@@ -115,10 +116,6 @@ def _units(gpu: Gpu) -> str:
     return format_milli(gpu.capacity) if gpu.units else "-"
 
 
-def _or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
 def _images(agent: Agent) -> list[dict[str, object]]:
     return [image.model_dump(mode="json") for image in agent.report.images]
 
@@ -162,6 +159,7 @@ def drain_(
         if end_sessions:
             on_them = {s.id for use in service.agents.named(names) for s in use.sessions}
             service.commands.terminate(sorted(on_them), current_user())
+        warn_if_unworked(service)
         if wait:
             _wait_until_empty(service, names, timeout, quiet=as_json)
         _answer(service, changed, as_json=as_json)
@@ -174,6 +172,7 @@ def resume_(names: tuple[str, ...], as_json: bool) -> None:
     """Place sessions on drained agents again."""
     with opened_service() as service:
         _answer(service, service.agents.resume(names), as_json=as_json)
+        warn_if_unworked(service)
 
 
 def _wait_until_empty(service: Service, names: Sequence[str], timeout_s: float | None, *, quiet: bool) -> None:

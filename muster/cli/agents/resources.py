@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import click
 
 from muster.cli.agents.gpu_map import print_gpu_map
-from muster.cli.context import backend, json_option
+from muster.cli.context import json_option, opened_backend
 from muster.cli.output import age, print_json, print_table
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_slot
 from muster.service.agents.agents import AgentUse
-from muster.service.agents.views import AgentView, GpuView
+from muster.service.agents.views import AgentView
 
 
 @click.command()
@@ -22,20 +22,20 @@ from muster.service.agents.views import AgentView, GpuView
 def agents(labels: tuple[str, ...], shows_gpus: bool, as_json: bool) -> None:
     """List agents: what they have, and what is free."""
     wanted = dict(_label(text) for text in labels)
-    with backend() as asked:
-        uses = asked.gpus(wanted) if shows_gpus else []
-        known = asked.agents(wanted) if not shows_gpus or not uses else []
-        any_known = bool(known or uses or (wanted and asked.agents({})))
+    with opened_backend() as backend:
+        gpus = backend.gpus(wanted).items if shows_gpus else []
+        known = backend.agents(wanted).items if not shows_gpus or not gpus else []
+        any_known = bool(known or gpus or (wanted and backend.agents({}).items))
     if as_json:
-        print_json([*map(GpuView.of, uses)] if shows_gpus else known)
+        print_json(gpus if shows_gpus else known)
         return
     if shows_gpus:
-        print_gpu_map(uses)
+        print_gpu_map(gpus)
     else:
         _print_agents(known)
     if not any_known:
         click.echo("no agent has been observed yet; `muster pass` observes those of the inventory", err=True)
-    elif not (known or uses):
+    elif not (known or gpus):
         click.echo(f"no agent has {' and '.join(labels)}; `muster agent show AGENT` tells an agent's labels", err=True)
 
 

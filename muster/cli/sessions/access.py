@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from muster.cli.context import backend, complete_session, opened_service, split_kernel
+from muster.cli.context import complete_session, opened_backend, opened_service, split_kernel
 from muster.core.model.session import Kernel, Session, kernel_named
 from muster.core.values.errors import MusterError
 from muster.engine.agent_engine import container_of
@@ -27,7 +27,7 @@ def logs(reference: str, follow: bool, tail: int | None, timestamps: bool, app: 
     """Print what a kernel has written: main1, or SESSION:sub1."""
     wanted = LogRequest(follow, tail, timestamps, app)
     session, kernel = split_kernel(reference)
-    with backend() as asked, asked.log(session, kernel, wanted) as pieces:
+    with opened_backend() as backend, backend.log(session, kernel, wanted) as pieces:
         for piece in pieces:
             _write(piece)
 

@@ -18,6 +18,7 @@ from muster.contract.values import printable
 from muster.core.model.session import kernel_named
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError, MusterError
+from muster.core.values.units import spell_bytes
 from muster.engine import copying
 from muster.engine.agent_engine import container_of
 from muster.service.reach.logs import agent_of
@@ -154,4 +155,4 @@ class _Progress:
         if self._wanted and now >= self._next_at:
             self._next_at = now + _PROGRESS_S
             self._shown = True
-            click.echo(f"\r{done / (1 << 20):.1f} MiB", nl=False, err=True)
+            click.echo(f"\r{spell_bytes(done)}", nl=False, err=True)

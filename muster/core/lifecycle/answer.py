@@ -16,7 +16,9 @@ class AgentAnswer:
     `visit` is the number of the queue's visit, None outside the queue. `outcomes` holds, by session id, what the agent
     made of each session of its manifest. `folders` holds the state of each folder that it was to make, measure or
     remove. `inventory` is not the agent's word but that of the control node's inventory. An agent that was `reached`
-    and has a problem refused as a whole, or said what docs/agent-contract.md does not allow.
+    and has a problem failed or refused as a whole, or said what docs/agent-contract.md does not allow. With
+    `nothing_begun` it certainly began nothing of its manifest: it refused that before the first step, or no connection
+    to it came about.
     """
 
     agent_id: str
@@ -27,6 +29,7 @@ class AgentAnswer:
     folders: Sequence[FolderState] = ()
     problem: str = ""
     reached: bool = True
+    nothing_begun: bool = False
 
 
 AnswerHandler = Callable[[AgentAnswer], None]

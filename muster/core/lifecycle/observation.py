@@ -12,7 +12,7 @@ from muster.core.lifecycle.transitions import Event, all_run, all_started, chang
 from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.values.duration import format_duration
+from muster.core.values.units import format_duration
 
 _FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at")
 _S = SessionState

@@ -18,11 +18,15 @@ UNIT = 1000
 
 
 class AgentState(StrEnum):
-    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end."""
+    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end.
+
+    STALE is never stored: it answered when it was last observed, and that is too long ago to call it ALIVE.
+    """
 
     ALIVE = "ALIVE"
     UNREACHABLE = "UNREACHABLE"
     LOST = "LOST"
+    STALE = "STALE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,11 @@ class Agent:
     def images(self) -> frozenset[str]:
         """Tags and ids of the images that it holds."""
         return frozenset(name for image in self.report.images for name in (image.id, *image.tags))
+
+    def aged(self, now: float, most_s: float) -> "Agent":
+        """Return the agent as it may be shown: STALE if it was ALIVE, but was not observed for `most_s`."""
+        is_stale = self.state is AgentState.ALIVE and abs(now - self.observed_at) > most_s
+        return replace(self, state=AgentState.STALE) if is_stale else self
 
     def unanswered(self, problem: str, now: float, lost_after_s: float) -> "Agent":
         """The agent after it gave no answer: UNREACHABLE, and LOST once that has lasted for `lost_after_s`."""

@@ -1,7 +1,7 @@
 """Data folders that have an owner: their names, where they lie on an agent, who may mount them and how."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -154,12 +154,12 @@ def in_use(folder: Folder, sessions: Sequence[FolderUser]) -> str:
     """Return one line that says why a folder cannot be removed; empty when no session that has not ended mounts it."""
     if not sessions:
         return ""
-    return f"folder {folder.name} is in use by {named(sessions)}; end them first"
+    return f"folder {folder.name} is in use by {few_names(user.session for user in sessions)}; end them first"
 
 
-def named(sessions: Sequence[FolderUser]) -> str:
-    """Return the names of a few of them, and the number of the others."""
-    names = sorted(user.session for user in sessions)
+def few_names(sessions: Iterable[str]) -> str:
+    """Return a few of the sessions' names, and the number of the others."""
+    names = sorted(sessions)
     more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
     return f"{', '.join(names[:_MOST_NAMES])}{more}"
 

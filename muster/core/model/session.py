@@ -24,6 +24,8 @@ class SessionState(StrEnum):
 
 FINAL = frozenset({SessionState.TERMINATED, SessionState.CANCELLED, SessionState.ERROR})
 PLACED = frozenset({SessionState.SCHEDULED, SessionState.PREPARING, SessionState.RUNNING, SessionState.TERMINATING})
+EXITED = frozenset({"exited", "dead"})
+"""States of a container whose first program has ended."""
 
 
 class LaunchStep(StrEnum):
@@ -93,7 +95,7 @@ class Kernel:
 
     @property
     def exited(self) -> bool:
-        return self.container_state in {"exited", "dead"}
+        return self.container_state in EXITED
 
 
 @dataclass(frozen=True, slots=True)

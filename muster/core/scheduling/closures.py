@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 
 from muster.core.model.agent import Agent, AgentState
@@ -17,6 +16,7 @@ from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.placement import Rooms, gang_of
+from muster.core.values.units import format_moment
 
 _NO_AGENTS: frozenset[str] = frozenset()
 _Key = tuple[str, frozenset[str], int, str]
@@ -55,7 +55,7 @@ class Closures:
         message = "agents are closed to it: " + ", ".join(f"{n} for {cause}" for cause, n in sorted(filtered.items()))
         coming = [window.begins_at for window in closed.windows if window.begins_at > self._snapshot.now]
         if coming:
-            at = f"{datetime.fromtimestamp(min(coming), UTC):%Y-%m-%d %H:%M:%S} UTC"
+            at = format_moment(min(coming))
             message += f"; with a time limit that ends before {at} it could start sooner"
         until = min((window.ends_at for window in closed.windows), default=None)
         return Wait(WaitCode.WINDOW, message, filtered=dict(filtered), until=until)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session
@@ -50,6 +50,12 @@ def agents_in_use(snapshot: Snapshot) -> list[AgentUse]:
     return [AgentUse(room.agent, room.free, tuple(placed.get(room.agent.id, ()))) for room in snapshot.rooms]
 
 
+def shown_agents(store: Store, settings: Settings) -> Snapshot:
+    """Return what is so now, for a reader: agents that nobody has observed lately are STALE."""
+    snapshot = store.snapshot(time.time())
+    return replace(snapshot, agents=tuple(a.aged(snapshot.now, settings.unworked_limit_s) for a in snapshot.agents))
+
+
 def named_agents(snapshot: Snapshot, names: Collection[str]) -> list[AgentUse]:
     """In the order of the names, each once. Raises NotFoundError that names all that do not exist."""
     known = {use.agent.id: use for use in agents_in_use(snapshot)}
@@ -72,11 +78,11 @@ class Agents:
 
     def in_use(self) -> list[AgentUse]:
         """Return all agents with what is allocated on them."""
-        return agents_in_use(self._store.snapshot(time.time()))
+        return agents_in_use(shown_agents(self._store, self._settings))
 
     def named(self, names: Collection[str]) -> list[AgentUse]:
         """Return the agents in the names' order, each once. Raises NotFoundError that lists all unknown names."""
-        return named_agents(self._store.snapshot(time.time()), names)
+        return named_agents(shown_agents(self._store, self._settings), names)
 
     def drain(self, names: Collection[str], reason: str) -> dict[str, bool]:
         """Start no more sessions on these agents; those that run there go on. Return by agent id whether it changed.

@@ -1,6 +1,5 @@
 """Agents as a user may see them: their own kernels, and only the sizes of others'."""
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -9,10 +8,11 @@ from muster.core.model.session import Kernel, Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.usage.over_time import UsageOverTime
 from muster.core.values.slots import Slots
-from muster.service.agents.agents import AgentUse, agents_in_use, named_agents
+from muster.service.agents.agents import AgentUse, agents_in_use, named_agents, shown_agents
 from muster.service.agents.gpu_map import GpuUse, HeldShare, gpu_uses
 from muster.service.sessions.visibility import Sees
 from muster.service.usage.over_time import use_of_agent, use_of_cluster, use_of_group, use_of_groups
+from muster.settings import Settings
 from muster.store.store import Store
 
 
@@ -35,16 +35,17 @@ class AgentResources:
 class ClusterResources:
     """What the cluster has, and its usage over time, which tells nobody's part."""
 
-    def __init__(self, store: Store, sees: Sees) -> None:
+    def __init__(self, store: Store, settings: Settings, sees: Sees) -> None:
         self._store = store
+        self._settings = settings
         self._sees = sees
 
     def agents(self) -> list[AgentResources]:
-        return visible_resources(agents_in_use(self._store.snapshot(time.time())), self._sees)
+        return visible_resources(agents_in_use(shown_agents(self._store, self._settings)), self._sees)
 
     def agent(self, agent_id: str) -> AgentResources:
         """Raises NotFoundError."""
-        (found,) = visible_resources(named_agents(self._store.snapshot(time.time()), [agent_id]), self._sees)
+        (found,) = visible_resources(named_agents(shown_agents(self._store, self._settings), [agent_id]), self._sees)
         return found
 
     def use(self, span: str, *, group: str | None = None, agent: str | None = None) -> UsageOverTime:

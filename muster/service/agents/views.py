@@ -1,6 +1,6 @@
 """Views of agents, their GPUs and reservations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -80,14 +80,23 @@ class AgentsView(View):
     items: list[AgentView]
 
 
-def share_view(held: HeldShare) -> GpuShareView:
-    """Return a kernel's share with what it is in bytes and in thousandths of the GPU."""
-    return GpuShareView(**_share_fields(held))
+def share_views(shares: Mapping[str, Sequence[HeldShare]]) -> dict[str, list[GpuShareView]]:
+    """Return by kernel id the shares, with what they are in bytes and in thousandths of the GPU."""
+    return {kernel_id: [_share_view(held) for held in of_kernel] for kernel_id, of_kernel in shares.items()}
+
+
+def _share_view(held: HeldShare) -> GpuShareView:
+    gpu = held.gpu
+    return GpuShareView(**_share_fields(held), index=gpu.index if gpu else None, gpu_mem_bytes=gpu.mem if gpu else None)
 
 
 def _share_fields(held: HeldShare) -> dict[str, Any]:
-    measured = {"mem_bytes": held.mem_bytes, "compute": held.compute, "used_bytes": held.used_bytes}
-    return asdict(held.share) | measured
+    return asdict(held.share) | {
+        "mem_bytes": held.mem_bytes,
+        "compute": held.compute,
+        "used_bytes": held.used_bytes,
+        "is_device": held.is_device,
+    }
 
 
 class GpuHolderView(View):
@@ -104,6 +113,7 @@ class GpuHolderView(View):
     mem_bytes: int | None
     compute: int | None
     used_bytes: int | None
+    is_device: bool = Field(description="whether it is a whole GPU or a MIG instance")
 
     @classmethod
     def of(cls, held: HeldShare) -> Self:

@@ -14,8 +14,10 @@ from queue import Empty, SimpleQueue
 from muster.core.lifecycle.facts import Fact
 from muster.core.lifecycle.turn import PROMPT_S
 from muster.core.model.agent import Agent
+from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
 from muster.core.scheduling.admission import moments
+from muster.service.queue.heartbeat import Pulse
 from muster.service.queue.pass_durations import PassTimer
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.settings import Settings
@@ -53,7 +55,10 @@ class _RequestedPass:
 
 
 class QueueLoop:
-    """The loop holds the queue's lock for as long as it runs. `on_report` gets each agent that gave a report."""
+    """The loop holds the queue's lock for as long as it runs.
+
+    `on_report` gets each agent that gave a report. `worker` names the command that runs it, for the heartbeat.
+    """
 
     def __init__(
         self,
@@ -61,6 +66,8 @@ class QueueLoop:
         shell: WorkerDependencies,
         lock: QueueLock,
         on_report: Callable[[Agent], None] = lambda _agent: None,
+        *,
+        worker: Worker = Worker.ONCE,
     ) -> None:
         self._settings = settings
         self._shell = shell
@@ -69,6 +76,7 @@ class QueueLoop:
         self._inbox: SimpleQueue[Fact | Nudge | KernelDied] = SimpleQueue()
         self._worker = QueueWorker(shell, self._inbox.put)
         self._timer = PassTimer(shell.store)
+        self._pulse = Pulse(shell.store, worker, shell.clock)
         self._observe_at = 0.0
         self._requested: _RequestedPass | None = None
 
@@ -104,6 +112,7 @@ class QueueLoop:
         self._lock.check()
         with self._timer.timed():
             self._worker.decide()
+        self._pulse.beat()
         self._finish_requested()
 
     def _take(self, timeout_s: float) -> bool:

@@ -287,6 +287,16 @@ images = Table(
     Column("size_bytes", BigInteger, nullable=False),
 )
 
+heartbeats = Table(
+    "heartbeats",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("worker", String(63), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("pid", Integer, nullable=False),
+)
+
 counters = Table(
     "counters",
     metadata,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from muster.core.model.agent import UNIT
-from muster.core.values.slots import format_bytes, format_milli
+from muster.core.values.units import format_bytes, format_milli
 from muster.service.agents.gpu_map import GpuUse, HeldShare
 
 _WIDTH, _HEIGHT, _STRIP = 480, 36, 6

@@ -76,12 +76,12 @@ def resources_page(
 @router.get("/resources/{agent}")
 def agent_page(viewer: CurrentViewer, agent: AgentId, span: Span = "hour") -> Response:
     resources = viewer.backend.resources.agent(agent)
-    images = viewer.backend.known_images().images
+    images = viewer.backend.images().items
     return viewer.page(
         "resource.html",
         row=_row(resources),
         plots=use_plots(viewer.backend.resources.use(span, agent=agent), f"agent {agent}"),
-        images=[image.version.reference for image in images if agent in image.held_by],
+        images=[image.reference for image in images if agent in image.agents],
         span=span,
         spans=SPAN_NAMES,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import host_state, names
@@ -14,10 +16,21 @@ from .gpus import fgpu_state
 from .launch import key_directory, last_words, notices
 from .launch.gang_launch import GangLaunch, Images, check_launch
 from .launch.gang_release import GangRelease
-from .launch.launch_error import LaunchError
+from .launch.key_directory import HalfReleasedError
+from .launch.launch_error import LaunchError, as_launch_error, host_message
 from .manifest import KEEP, LAUNCH, RELEASE, STOP
-from .plan import Launch, Observed, Plan, Stop, plan_for
-from .plan_differences import CONTAINERS, NETWORKS, PRESENT, described, differences_of, retract_launch, retract_release
+from .plan import Launch, Observed, Stop, plan_for
+from .plan_differences import (
+    CONTAINERS,
+    KEYS,
+    NETWORKS,
+    PRESENT,
+    WORDS,
+    described,
+    differences_of,
+    retract_launch,
+    retract_release,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +44,11 @@ _LEAST_PATIENCE_S = 60
 _OUTCOMES = {LAUNCH: "started", RELEASE: "released", KEEP: "kept", STOP: "stopped"}
 
 
-class StaleGenerationError(Exception):
+class RefusedError(Exception):
+    """The manifest is refused as a whole: nothing of it was begun. The message is one line for an operator."""
+
+
+class StaleGenerationError(RefusedError):
     """The host has accepted a newer manifest."""
 
     def __init__(self, agent_generation: int) -> None:
@@ -40,21 +57,39 @@ class StaleGenerationError(Exception):
 
 
 class Outcome(NamedTuple):
+    """What became of a manifest.
+
+    `sessions` lacks those of which only another look at the host can tell; `unclear` has a line for each of them.
+    """
+
     sessions: list[dict[str, Any]]
     last_words: list[dict[str, Any]]
     differences: Differences
+    unclear: list[str]
 
 
 def converge(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) -> Outcome:
-    """Make the host match the manifest; `warn` is told of leftovers that resist."""
+    """Make the host match the manifest; `warn` gets leftovers that resist, and whatever else costs no session.
+
+    What keeps one session from its state is that session's outcome. Raises RefusedError before anything is begun.
+    """
     patience_s = manifest.start_timeout_s + manifest.stop_grace_s + _LEAST_PATIENCE_S
-    with host_state.one_run_at_a_time(manifest.cluster, patience_s):
-        accepted = _check_generation(manifest)
-        observed = observe(engine, manifest)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(host_state.one_run_at_a_time(manifest.cluster, patience_s))
+            accepted = _check_generation(manifest)
+            observed = observe(engine, manifest)
+            run = _Run(engine, manifest, observed, warn)
+            if accepted != manifest.generation:
+                host_state.write_generation(manifest.cluster, manifest.generation)
+        except EngineError as error:
+            raise RefusedError(error.with_remedy()) from error
+        except host_state.BusyError as error:
+            raise RefusedError(str(error)) from error
+        except OSError as error:
+            raise RefusedError(f"this agent cannot keep its state: {host_message(error)}") from error
         _warn_of_a_keeper_that_cannot(manifest, observed, warn)
-        if accepted != manifest.generation:
-            host_state.write_generation(manifest.cluster, manifest.generation)
-        return _Run(engine, manifest, observed, warn).outcome()
+        return run.outcome()
 
 
 def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) -> Outcome:
@@ -66,12 +101,12 @@ def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) 
     differences = differences_of(plan, observed)
     notices.add_differences(differences, notices.due_notices(manifest, observed.containers))
     images = Images(engine, manifest.cluster)
-    failures = {}
+    failures: dict[str, BaseException] = {}
     for launch in plan.launches:
         try:
             check_launch(manifest, launch, images)
-        except LaunchError as error:
-            failures[launch.session.id] = error
+        except (LaunchError, OSError) as error:
+            failures[launch.session.id] = as_launch_error(error)
             retract_launch(differences, launch)
     for release in plan.releases:
         try:
@@ -79,8 +114,9 @@ def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) 
         except LaunchError as error:
             failures[release.session.id] = error
             retract_release(differences, release)
+    words = [entry for stop in plan.stops for entry in last_words.spooled_words(manifest.cluster, stop.session.id)]
     foreseen = [_session_result(session, failures.get(session.id)) for session in manifest.sessions]
-    return Outcome(foreseen, _all_last_words(manifest.cluster, plan), differences)
+    return Outcome(foreseen, words, differences, [])
 
 
 def observe(engine: EngineApi, manifest: Manifest) -> Observed:
@@ -120,6 +156,7 @@ class _Run:
         self._engine = engine
         self._manifest = manifest
         self._warn = warn
+        self._cluster = manifest.cluster
         self._paths = names.ClusterPaths(manifest.cluster)
         self._plan = plan_for(manifest, observed)
         self._differences = differences_of(self._plan, observed)
@@ -129,11 +166,8 @@ class _Run:
     def outcome(self) -> Outcome:
         plan = self._plan
         for notice in self._notices:
-            notices.deliver(self._engine, self._manifest.cluster, notice)
-        if plan.launches:
-            key_directory.ensure_memory_backed()
-        if any(fgpu_state.is_needed(kernel) for launch in plan.launches for kernel in launch.missing):
-            fgpu_state.ensure_root()
+            if not self._done(f"notice of {notice.seen.name}", notices.deliver, self._engine, self._cluster, notice):
+                self._differences.add(notices.NOTICES, notice.seen.name, notice.before, notice.before)
         removals = len(plan.discarded_containers) + sum(1 + len(stop.containers) for stop in plan.stops)
         begun = [launch.session for launch in plan.launches] + [release.session for release in plan.releases]
         launches = len(plan.missing_overlays) + sum(1 + len(session.kernels) for session in begun)
@@ -146,12 +180,35 @@ class _Run:
                 failures[stop.session.id] = ended.result()
             # Last, since kernels that this very run removed may have been on them.
             list(removing.map(self._discard_network, plan.discarded_overlays))
-        kernel_cgroup.sweep(self._manifest.cluster, {session.id for session in self._manifest.sessions})
+        sessions = self._manifest.sessions
+        self._done("control groups", kernel_cgroup.sweep, self._cluster, {session.id for session in sessions})
+        words = self._last_words(failures)
+        unclear = {key: str(error) for key, error in failures.items() if isinstance(error, HalfReleasedError)}
         for failure in failures.values():
-            if failure is not None and not isinstance(failure, (LaunchError, EngineError)):
-                raise failure  # a mistake of ours, told in full; its session is undone like any other
-        results = [_session_result(session, failures.get(session.id)) for session in self._manifest.sessions]
-        return Outcome(results, _all_last_words(self._manifest.cluster, plan), self._differences)
+            if failure is not None and not isinstance(failure, (LaunchError, EngineError, OSError, HalfReleasedError)):
+                # A mistake of ours.
+                self._warn("".join(traceback.format_exception(type(failure), failure, failure.__traceback__)))
+        results = [_session_result(s, failures.get(s.id)) for s in sessions if s.id not in unclear]
+        return Outcome(results, words, self._differences, sorted(unclear.values()))
+
+    def _done(self, what: str, step: Callable[..., None], *arguments: object) -> bool:
+        """Whether a step that no session depends on was done; warns if not."""
+        try:
+            step(*arguments)
+        except (EngineError, OSError) as error:
+            self._warn(f"{what}: {error}")
+            return False
+        return True
+
+    def _last_words(self, failures: dict[str, BaseException | None]) -> list[dict[str, Any]]:
+        """Return what is spooled. Where it cannot be read, the stop fails, so that it stays for another try."""
+        words = []
+        for stop in self._plan.stops:
+            try:
+                words += last_words.spooled_words(self._cluster, stop.session.id)
+            except (OSError, ValueError) as error:
+                failures[stop.session.id] = OSError(f"last words of {stop.session.name} cannot be read: {error}")
+        return words
 
     def _bring_up(self, pool: ThreadPoolExecutor) -> dict[str, BaseException | None]:
         """Make overlays, launch and release; return by session why it failed, or None."""
@@ -163,7 +220,7 @@ class _Run:
         images = Images(self._engine, manifest.cluster)
         gangs = [
             GangLaunch(self._engine, images, manifest, launch, pool, overlays.get(launch.session.network["name"]))
-            for launch in plan.launches
+            for launch in self._prepared(plan.launches)
         ]
         releases = [GangRelease(self._engine, manifest, release) for release in plan.releases]
         for gang in releases:
@@ -174,105 +231,137 @@ class _Run:
             settled += [(gang.session.id, settling.submit(self._settle_release, gang)) for gang in releases]
         for name, made in overlays.items():
             self._settle_overlay(name, made.exception())
-        return {session_id: failure.result() for session_id, failure in settled}
+        return {session_id: failure.exception() or failure.result() for session_id, failure in settled}
+
+    def _prepared(self, launches: list[Launch]) -> list[Launch]:
+        """Make the places in memory that launches need; a launch whose place cannot be made gets the obstacle."""
+        obstacles = ""
+        gpu_obstacles = ""
+        if launches:
+            obstacles = _obstacle(key_directory.ensure_memory_backed)
+        if any(fgpu_state.is_needed(kernel) for launch in launches for kernel in launch.missing):
+            gpu_obstacles = _obstacle(fgpu_state.ensure_root)
+        prepared = []
+        for launch in launches:
+            needs_gpu_state = any(fgpu_state.is_needed(kernel) for kernel in launch.missing)
+            obstacle = launch.obstacle or obstacles or (gpu_obstacles if needs_gpu_state else "")
+            prepared.append(launch._replace(obstacle=obstacle))
+        return prepared
 
     def _settle_launch(self, gang: GangLaunch) -> BaseException | None:
         failure = gang.failure()
-        if failure:
+        if failure is not None and not isinstance(failure, HalfReleasedError):
             self._undo(gang.launch)
         return failure
 
     def _settle_release(self, gang: GangRelease) -> BaseException | None:
         failure = gang.failure()
-        if failure:
+        if failure is not None and not isinstance(failure, HalfReleasedError):
             retract_release(self._differences, gang.release)
         return failure
 
     def _settle_overlay(self, name: str, failure: BaseException | None) -> None:
-        if failure is None:
-            return
-        if not isinstance(failure, LaunchError):
-            raise failure
-        self._warn(str(failure))
-        self._differences.add(NETWORKS, name, ABSENT, ABSENT)
+        if failure is not None:
+            self._warn(str(failure))
+            self._differences.add(NETWORKS, name, ABSENT, ABSENT)
 
     def _discard(self, pool: ThreadPoolExecutor) -> None:
         plan = self._plan
         list(pool.map(self._discard_container, plan.discarded_containers))
         list(pool.map(self._discard_network, plan.discarded_networks))
         for session_id, name in plan.discarded_keys:
-            remove_files(self._paths, session_id, name)
+            if not self._done(f"files of session {session_id} cannot be removed", self._remove_files, session_id, name):
+                self._differences.add(KEYS, f"{session_id}/{name}".rstrip("/"), PRESENT, PRESENT)
         for session_id in plan.discarded_spools:
-            last_words.forget_words(self._manifest.cluster, session_id)
+            what = f"last words of session {session_id} cannot be removed"
+            if not self._done(what, last_words.forget_words, self._cluster, session_id):
+                self._differences.add(WORDS, session_id, PRESENT, PRESENT)
+
+    def _remove_files(self, session_id: str, kernel_name: str = "") -> None:
+        remove_files(self._paths, session_id, kernel_name)
 
     def _discard_container(self, seen: SeenContainer) -> None:
-        try:
-            remove_container(self._engine, seen.id)
-        except EngineError as error:
-            self._warn(f"container {seen.name} cannot be removed: {error}")
+        if not self._done(f"container {seen.name} cannot be removed", remove_container, self._engine, seen.id):
             self._differences.add(CONTAINERS, seen.name, described(seen), described(seen))
 
     def _discard_network(self, seen: SeenNetwork) -> None:
         remove = remove_overlay if seen.driver == names.OVERLAY else remove_network
-        try:
-            remove(self._engine, seen.id)
-        except EngineError as error:
-            self._warn(f"network {seen.name} cannot be removed: {error}")
+        if not self._done(f"network {seen.name} cannot be removed", remove, self._engine, seen.id):
             self._differences.add(NETWORKS, seen.name, PRESENT, PRESENT)
 
-    def _begin_stop(self, stop: Stop, pool: ThreadPoolExecutor) -> Future[EngineError | None]:
+    def _begin_stop(self, stop: Stop, pool: ThreadPoolExecutor) -> Future[BaseException | None]:
         kernels = [pool.submit(self._stop_kernel, seen) for seen in stop.containers]
         return pool.submit(self._end_stop, stop, kernels)
 
     def _stop_kernel(self, seen: SeenContainer) -> None:
-        try:
-            last_words.stop_kernel(self._engine, self._manifest, seen)
-        except EngineError as error:
-            # Gone, or going: by a killed run's request, which had spooled its last words, or by another's hand.
-            if error.status not in {404, 409}:
-                raise
+        last_words.stop_kernel(self._engine, self._manifest, seen)
         remove_container(self._engine, seen.id)
 
-    def _end_stop(self, stop: Stop, kernels: list[Future[None]]) -> EngineError | None:
+    def _end_stop(self, stop: Stop, kernels: list[Future[None]]) -> BaseException | None:
+        # Each is waited for: the others are stopped whatever becomes of one.
+        failures = [failure for failure in [kernel.exception() for kernel in kernels] if failure is not None]
+        if failures:
+            return failures[0]
         try:
-            for kernel in kernels:
-                kernel.result()
-        except EngineError as error:
+            remove_files(self._paths, stop.session.id)
+        except OSError as error:
             return error
-        remove_files(self._paths, stop.session.id)
         for network in stop.networks:
             self._discard_network(network)
         return None
 
     def _undo(self, launch: Launch) -> None:
-        """Leave nothing of a gang whose launch failed, but for an overlay, which is its keeper's."""
-        session = launch.session
-        labels = (names.of_cluster(self._manifest.cluster), names.of_session(session.id))
-        for entry in self._engine.containers(*labels):
+        """Leave nothing of a gang whose launch failed, but for an overlay, which is its keeper's.
+
+        What cannot be removed now has not begun, and never will: a later run removes it.
+        """
+        what = f"what is left of the launch of {launch.session.name}"
+        for step in (self._remove_containers_of, self._remove_files, self._remove_bridges_of):
+            self._done(what, step, launch.session.id)
+        retract_launch(self._differences, launch)
+
+    def _remove_containers_of(self, session_id: str) -> None:
+        for entry in self._engine.containers(names.of_cluster(self._cluster), names.of_session(session_id)):
             self._discard_container(names.SeenContainer.from_list(entry))
-        remove_files(self._paths, session.id)
-        for network in map(names.SeenNetwork.from_list, self._engine.networks(*labels)):
+
+    def _remove_bridges_of(self, session_id: str) -> None:
+        for entry in self._engine.networks(names.of_cluster(self._cluster), names.of_session(session_id)):
+            network = names.SeenNetwork.from_list(entry)
             if network.driver != names.OVERLAY:
                 self._discard_network(network)
-        retract_launch(self._differences, launch)
 
 
 def _pool(tasks: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(1, min(_MOST_THREADS, tasks)))
 
 
+def _obstacle(make: Callable[[], None]) -> str:
+    """Return why a place in memory cannot be made; empty if it is made."""
+    try:
+        make()
+    except OSError as error:
+        return f"on this agent: {host_message(error)}"
+    return ""
+
+
 def _session_result(session: Session, failure: BaseException | None) -> dict[str, Any]:
     return {
         "id": session.id,
-        "outcome": "failed" if failure else _outcome_of(session),
-        "error": str(failure) if failure else None,
+        "outcome": "failed" if failure is not None else _outcome_of(session),
+        "error": None if failure is None else _line_of(failure),
         "permanent": isinstance(failure, LaunchError) and failure.permanent,
     }
 
 
+def _line_of(failure: BaseException) -> str:
+    if isinstance(failure, OSError):
+        words = f"on this agent: {host_message(failure)}"
+    elif isinstance(failure, (LaunchError, EngineError)):
+        words = str(failure)
+    else:
+        words = f"a mistake of Muster's on this agent: {type(failure).__name__}: {failure}"
+    return " ".join(words.split())
+
+
 def _outcome_of(session: Session) -> str:
     return _OUTCOMES[RELEASE if session.release else session.desired]
-
-
-def _all_last_words(cluster: str, plan: Plan) -> list[dict[str, Any]]:
-    return [words for stop in plan.stops for words in last_words.spooled_words(cluster, stop.session.id)]

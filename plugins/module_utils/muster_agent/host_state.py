@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from .names import ClusterPaths
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LOCK_POLL_S = 0.05
+_DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class BusyError(Exception):
@@ -55,15 +57,37 @@ def read_generation(cluster: str) -> int | None:
 
 
 def write_generation(cluster: str, generation: int) -> None:
-    write_durably(ClusterPaths(cluster).generation, str(generation))
+    """Keep the generation, also on a disk that is full: stopping sessions may be what makes room there."""
+    path = ClusterPaths(cluster).generation
+    try:
+        write_durably(path, str(generation))
+    except OSError as error:
+        if error.errno not in _DISK_IS_FULL or not path.exists() or path.stat().st_size != len(str(generation)):
+            raise
+        _overwrite(path, str(generation))
+
+
+def _overwrite(path: Path, text: str) -> None:
+    """Write a text over one of the same length, which needs no room. So few bytes lie in one sector."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.pwrite(descriptor, text.encode("ascii"), 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_durably(path: Path, text: str) -> None:
     """Write a file that only root may read; after a crash there is the old one or the new one, and nothing between."""
     temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(descriptor)
-    temporary.replace(path)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise

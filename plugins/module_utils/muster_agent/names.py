@@ -67,6 +67,8 @@ class ClusterPaths:
         self.generation = self.state / "generation"
         self.lock = self.state / "lock"
         self.spool = self.state / "spool"
+        # For last words while the disk takes none.
+        self.spool_in_memory = KEY_ROOT / ".last-words" / cluster
         self.image_facts = self.state / "images"
 
     def kernel_keys(self, session_id: str, kernel_name: str) -> Path:
@@ -74,6 +76,10 @@ class ClusterPaths:
 
     def kernel_usage(self, session_id: str, kernel_name: str) -> Path:
         return self.fgpu / session_id / kernel_name / "usage"
+
+    @property
+    def spools(self) -> tuple[Path, Path]:
+        return self.spool, self.spool_in_memory
 
     def session_spool(self, session_id: str) -> Path:
         return self.spool / session_id

@@ -8,6 +8,7 @@ import posixpath
 import shlex
 import stat
 import tarfile
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import host_state, names
@@ -57,7 +58,8 @@ def image_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str])
         known = set(facts.paths)
     facts = _read_facts(engine, cluster, image_id, known | {_BASH, _SH, _SSH_DIRECTORY, _PROFILE_DIRECTORY} | paths)
     directory.mkdir(mode=0o700, exist_ok=True)
-    host_state.write_durably(cache, json.dumps(facts._asdict()))
+    with suppress(OSError):  # a full disk: they are read again
+        host_state.write_durably(cache, json.dumps(facts._asdict()))
     return facts
 
 

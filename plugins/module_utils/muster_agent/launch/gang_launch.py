@@ -17,7 +17,7 @@ from ..folders.owned import make, place
 from ..gpus import fgpu_state, gpu_access
 from . import account_files, key_directory
 from .kernel_sshd import SshdWait
-from .launch_error import GivenUpError, LaunchError, first_failure
+from .launch_error import GivenUpError, LaunchError, as_launch_error, first_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,13 +112,13 @@ class GangLaunch:
         self._paths = names.ClusterPaths(manifest.cluster)
         self._given_up = threading.Event()
         self._sshds = SshdWait(engine, manifest, self.session, self._given_up)
-        self._refusal: LaunchError | EngineError | None = None
+        self._refusal: BaseException | None = None
         self._kernels: list[Future[None]] = []
         try:
             missing = check_launch(manifest, launch, images)
             _make_folders(manifest, self.session)
-        except (LaunchError, EngineError) as error:
-            self._refusal = error
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this session's alone
+            self._refusal = as_launch_error(error)
             return
         self._network = overlay or pool.submit(self._make_bridge)
         steps = [partial(self._launch_kernel, *pair) for pair in missing]
@@ -128,11 +128,14 @@ class GangLaunch:
     def failure(self) -> BaseException | None:
         """Return why the gang failed, or None when all of its kernels here answer and may begin if they shall."""
         failure = self._refusal or first_failure([self._network, *self._kernels])
-        if failure is None and self.session.release:
-            for kernel in self.session.kernels:
-                if not self._is_released(kernel):
-                    key_directory.release(self._paths, self.session.id, kernel.name, self.session.generation)
-        return failure
+        if failure is not None or not self.session.release:
+            return failure
+        try:
+            waiting = [kernel.name for kernel in self.session.kernels if not self._is_released(kernel)]
+            key_directory.release(self._paths, self.session.id, waiting, self.session.generation)
+        except (OSError, key_directory.HalfReleasedError) as error:
+            return as_launch_error(error)
+        return None
 
     def _is_released(self, kernel: Kernel) -> bool:
         keys = self._paths.kernel_keys(self.session.id, kernel.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .. import names
 from . import key_directory
 from .kernel_sshd import SshdWait, vanished
-from .launch_error import first_failure
+from .launch_error import as_launch_error, first_failure
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -43,10 +43,14 @@ class GangRelease:
     def failure(self) -> BaseException | None:
         """Return why the gang must not begin, or None: then its commands here do."""
         failure = first_failure(self._answers)
-        if failure is None:
-            for kernel, _ in self.release.waiting:
-                key_directory.release(self._paths, self.session.id, kernel.name, self.session.generation)
-        return failure
+        if failure is not None:
+            return failure
+        try:
+            names_of_waiting = [kernel.name for kernel, _ in self.release.waiting]
+            key_directory.release(self._paths, self.session.id, names_of_waiting, self.session.generation)
+        except (OSError, key_directory.HalfReleasedError) as error:
+            return as_launch_error(error)
+        return None
 
     def _await_answer(self, kernel: Kernel, seen: names.SeenContainer | None, give_up_at: float) -> None:
         try:

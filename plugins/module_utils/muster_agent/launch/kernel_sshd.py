@@ -37,7 +37,7 @@ class SshdWait:
         address, attempt = None, 0
         while True:
             if address is None or attempt % _INSPECT_EVERY == 0:
-                address = self._address_of(self.living(kernel, container_id))
+                address = self._address_of(kernel, self.living(kernel, container_id))
             if address and _greets(address, self._port):
                 return
             if self._given_up.is_set():
@@ -62,9 +62,12 @@ class SshdWait:
             raise LaunchError(message + self._last_line(container_id), permanent=False)
         return container
 
-    def _address_of(self, container: dict[str, Any]) -> str | None:
+    def _address_of(self, kernel: Kernel, container: dict[str, Any]) -> str | None:
+        endpoint = container["NetworkSettings"]["Networks"].get(self._network["name"])
+        if endpoint is None:
+            raise LaunchError(f"{kernel.name}: it was cut off its network on this agent", permanent=False)
         if self._network["driver"] != OVERLAY:
-            return container["NetworkSettings"]["Networks"][self._network["name"]]["IPAddress"] or None
+            return endpoint["IPAddress"] or None
         # A host cannot reach an overlay's addresses; each container on one is on this bridge as well.
         gateway = self._engine.network(GATEWAY_BRIDGE)["Containers"].get(container["Id"])
         return gateway["IPv4Address"].partition("/")[0] if gateway else None

@@ -12,6 +12,7 @@ from .notices import forget_notice
 from .tmpfs import ensure_in_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from ..names import ClusterPaths
@@ -39,12 +40,19 @@ def write_keys(directory: Path, files: dict[str, dict[str, str]], uid: int, gid:
         (directory / _SECRETS).mkdir(mode=0o700)
         os.chown(directory / _SECRETS, uid, gid)
     for name, entry in files.items():
-        descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(entry["content"])
-            os.fchown(descriptor, uid, gid)
-            os.fchmod(descriptor, int(entry["mode"], 8))
+        _write(directory / name, entry["content"], uid, gid, int(entry["mode"], 8))
     os.chown(directory, uid, gid)
+
+
+def _write(path: Path, content: str, uid: int, gid: int, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(content)
+            os.fchown(descriptor, uid, gid)
+            os.fchmod(descriptor, mode)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a write does not name its file
 
 
 def kernels_with_keys(paths: ClusterPaths) -> dict[str, dict[str, str]]:
@@ -52,8 +60,9 @@ def kernels_with_keys(paths: ClusterPaths) -> dict[str, dict[str, str]]:
     if not paths.keys.is_dir():
         return {}
     return {
-        session.name: {kernel.name: released_generation(kernel) for kernel in session.iterdir()}
+        session.name: {kernel.name: released_generation(kernel) for kernel in session.iterdir() if kernel.is_dir()}
         for session in paths.keys.iterdir()
+        if session.is_dir()
     }
 
 
@@ -65,10 +74,31 @@ def released_generation(directory: Path) -> str:
         return ""
 
 
-def release(paths: ClusterPaths, session_id: str, kernel_name: str, generation: str) -> None:
-    """Let a kernel's command begin: its entrypoint waits for this file."""
-    directory = paths.kernel_keys(session_id, kernel_name)
-    partial = directory / f"{_GO}.new"
-    partial.write_text(generation)
-    partial.chmod(0o644)
-    partial.replace(directory / _GO)
+class HalfReleasedError(Exception):
+    """Some kernels of a gang were released, and another could not be."""
+
+
+def release(paths: ClusterPaths, session_id: str, kernel_names: Collection[str], generation: str) -> None:
+    """Let these kernels' commands begin: their entrypoints wait for this file.
+
+    Raises OSError when none of them begins, and HalfReleasedError.
+    """
+    prepared: list[Path] = []
+    try:
+        for name in kernel_names:
+            partial = paths.kernel_keys(session_id, name) / f"{_GO}.new"
+            prepared.append(partial)
+            _write(partial, generation, 0, 0, 0o644)
+    except OSError:
+        for partial in prepared:
+            with suppress(OSError):
+                partial.unlink()
+        raise
+    # Renaming needs no room, so nothing is left that a full file system could refuse.
+    for number, partial in enumerate(prepared):
+        try:
+            partial.replace(partial.with_name(_GO))
+        except OSError as error:
+            if number == 0:
+                raise
+            raise HalfReleasedError(f"only {number} of {len(prepared)} kernels could be released: {error}") from error

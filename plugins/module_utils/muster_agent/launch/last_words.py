@@ -6,43 +6,102 @@ import gzip
 import json
 import shutil
 from base64 import b64encode
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import host_state
+from ..engine.api import EngineError
 from ..engine.kernel_cgroup import Place
 from ..names import ClusterPaths
 from ..report.host_report import session_times
 from ..report.kernel_usage import kernel_use
+from . import key_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from ..engine.api import EngineApi
     from ..manifest import Manifest
     from ..names import SeenContainer
 
+_GONE, _BEING_REMOVED = 404, 409
+
 
 def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> None:
-    """Stop a kernel and write its last words to the spool; only then may its container be removed."""
-    spooled = ClusterPaths(manifest.cluster).session_spool(seen.session_id) / f"{seen.kernel_name}.json"
-    if spooled.exists():
+    """Stop a kernel and keep its last words; only then may its container be removed.
+
+    Of a container that somebody removes meanwhile, they say what could be read of it until then. Raises OSError when
+    they can be kept neither on the disk nor in memory.
+    """
+    if any(spool.exists() for spool in _spools(manifest.cluster, seen)):
         return  # by a run that was killed; its request to remove the container, and the log, may be under way
     place = Place(manifest.cluster, seen.session_id, seen.generation, seen.kernel_name)
+    try:
+        state = engine.container(seen.id)["State"]
+    except EngineError as error:
+        if error.status != _GONE:
+            raise
+        return  # before anything of it could be read
     # What its network carried is known as long as it runs, what else it used when it has ended.
-    last = kernel_use(place, engine.container(seen.id)["State"]["Pid"])
-    engine.stop_container(seen.id, manifest.stop_grace_s)
-    log, truncated = tail_of(engine.logs(seen.id), manifest.log_max_bytes)
+    last = kernel_use(place, state["Pid"])
+    log, truncated = b"", True
+    with _while_it_is_there():
+        engine.stop_container(seen.id, manifest.stop_grace_s)
+    with _while_it_is_there():
+        log, truncated = tail_of(engine.logs(seen.id), manifest.log_max_bytes)
+    with _while_it_is_there():
+        state = engine.container(seen.id)["State"]
     words = {
         "session_id": seen.session_id,
         "kernel_id": seen.kernel_id,
         "name": seen.kernel_name,
-        **session_times(engine.container(seen.id)["State"]),
+        **session_times(state),
         "use": {**kernel_use(place, 0), **{name: last[name] for name in ("net_rx_bytes", "net_tx_bytes")}},
-        "log_gz_b64": b64encode(gzip.compress(log, mtime=0)).decode("ascii"),
+        "log_gz_b64": _packed(log),
         "log_truncated": truncated,
     }
-    spooled.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    host_state.write_durably(spooled, json.dumps(words))
+    _keep(manifest.cluster, seen, words)
+
+
+@contextmanager
+def _while_it_is_there() -> Iterator[None]:
+    """Let a request fail whose container is gone, or being removed by another's hand."""
+    try:
+        yield
+    except EngineError as error:
+        if error.status not in {_GONE, _BEING_REMOVED}:
+            raise
+
+
+def _keep(cluster: str, seen: SeenContainer, words: dict[str, Any]) -> None:
+    """Write last words to the disk, or while that takes none to memory: removing the container may make room."""
+    on_disk, in_memory = _spools(cluster, seen)
+    try:
+        _write(on_disk, words)
+    except OSError:
+        key_directory.ensure_memory_backed()
+        try:
+            _write(in_memory, words)
+        except OSError:
+            _write(in_memory, {**words, "log_gz_b64": _packed(b""), "log_truncated": True})
+
+
+def _write(path: Path, words: dict[str, Any]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    host_state.write_durably(path, json.dumps(words))
+
+
+def _spools(cluster: str, seen: SeenContainer) -> tuple[Path, Path]:
+    """Return where a kernel's last words may lie: on the disk, and in memory."""
+    on_disk, in_memory = (
+        spool / seen.session_id / f"{seen.kernel_name}.json" for spool in ClusterPaths(cluster).spools
+    )
+    return on_disk, in_memory
+
+
+def _packed(log: bytes) -> str:
+    return b64encode(gzip.compress(log, mtime=0)).decode("ascii")
 
 
 def tail_of(pieces: Iterable[bytes], max_bytes: int) -> tuple[bytes, bool]:
@@ -58,16 +117,16 @@ def tail_of(pieces: Iterable[bytes], max_bytes: int) -> tuple[bytes, bool]:
 
 def spooled_words(cluster: str, session_id: str) -> list[dict[str, Any]]:
     """Return a session's last words on this host, in the order of the kernels' names."""
-    directory = ClusterPaths(cluster).session_spool(session_id)
-    if not directory.is_dir():
-        return []
-    return [json.loads(path.read_text("utf-8")) for path in sorted(directory.glob("*.json"))]
+    found = {path.name: path for spool in ClusterPaths(cluster).spools for path in (spool / session_id).glob("*.json")}
+    return [json.loads(found[name].read_text("utf-8")) for name in sorted(found)]
 
 
 def spooled_sessions(cluster: str) -> set[str]:
-    spool = ClusterPaths(cluster).spool
-    return {directory.name for directory in spool.iterdir()} if spool.is_dir() else set()
+    spools = [spool for spool in ClusterPaths(cluster).spools if spool.is_dir()]
+    return {directory.name for spool in spools for directory in spool.iterdir()}
 
 
 def forget_words(cluster: str, session_id: str) -> None:
-    shutil.rmtree(ClusterPaths(cluster).session_spool(session_id))
+    for spool in ClusterPaths(cluster).spools:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(spool / session_id)

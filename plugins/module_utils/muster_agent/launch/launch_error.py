@@ -26,8 +26,21 @@ class GivenUpError(Exception):
 def first_failure(steps: Iterable[Future[None]]) -> BaseException | None:
     """Wait for all steps of a gang; return the reason why it failed, or None."""
     for failure in [step.exception() for step in steps]:
-        if isinstance(failure, EngineError):
-            return LaunchError(str(failure), permanent=failure.status == 400)
         if failure is not None and not isinstance(failure, GivenUpError):
-            return failure
+            return as_launch_error(failure)
     return None
+
+
+def as_launch_error(failure: BaseException) -> BaseException:
+    """Return what the engine or this host refused as a LaunchError, and anything else as it is."""
+    if isinstance(failure, EngineError):
+        return LaunchError(str(failure), permanent=failure.status == 400)
+    if isinstance(failure, OSError):
+        return LaunchError(f"on this agent: {host_message(failure)}", permanent=False)
+    return failure
+
+
+def host_message(error: OSError) -> str:
+    """Return what the host refused, and where, in one line."""
+    words = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {words}" if error.filename else words

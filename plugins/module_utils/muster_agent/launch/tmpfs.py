@@ -18,7 +18,7 @@ _IN_MEMORY = {"tmpfs", "ramfs"}
 _OPTIONS = "size=64m,nosuid,nodev,noexec"
 
 
-class TmpfsError(Exception):
+class TmpfsError(OSError):
     """There is no place in memory."""
 
 

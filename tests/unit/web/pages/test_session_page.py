@@ -13,6 +13,7 @@ from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import NameTakenError
 from muster.engine.container_usage import LiveUse
 from muster.service.images.commits_under_way import CommitState
+from muster.service.images.views import CommitView
 from muster.service.local_backend import LocalBackend
 from muster.service.usage.live import KernelNow
 from muster.service.usage.watched import KernelWatched, Sample, UseNow
@@ -281,7 +282,8 @@ def test_the_parts_that_are_live_ask_for_themselves(browser, add):
         assert part.status_code == 200
         assert "<html" not in part.text
     ended = add(in_state(2, SessionState.TERMINATED))
-    assert "data-every" not in ada.get(f"/sessions/{ended.id}").text
+    # Only the banner of all pages.
+    assert re.findall(r'data-every="(\d+)"', ada.get(f"/sessions/{ended.id}").text) == ["60"]
 
 
 def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(app, browser, add, service):
@@ -332,7 +334,7 @@ def test_an_image_is_made_in_a_dialog_that_tells_how_far_it_has_come(browser, ad
         asked.append((reference, kernel, name, message, public))
         if name == "taken:1":
             raise NameTakenError("NAME:TAG: there is an image taken:1 already")
-        return CommitState(name, "ada")
+        return CommitView.of(CommitState(name, "ada"))
 
     monkeypatch.setattr(LocalBackend, "begin_commit", begin)
     form = {"kernel": "sub1", "name": "taken:1", "message": "mine", "public": "true"}
@@ -344,9 +346,9 @@ def test_an_image_is_made_in_a_dialog_that_tells_how_far_it_has_come(browser, ad
     assert asked[-1] == (session.id, "sub1", "fresh:1", "mine", True)
     address = re.search(r'hx-get="([^"]+)"', making)[1]
     states = iter([
-        CommitState("fresh:1", "ada", 50 << 20, 200 << 20),
-        CommitState("fresh:1", "ada", image=image("fresh", image_id="sha256:2", size_bytes=200 << 20)),
-        CommitState("fresh:1", "ada", problem="it is larger than this site allows"),
+        CommitView.of(CommitState("fresh:1", "ada", 50 << 20, 200 << 20)),
+        CommitView.of(CommitState("fresh:1", "ada", image=image("fresh", image_id="sha256:2", size_bytes=200 << 20))),
+        CommitView.of(CommitState("fresh:1", "ada", problem="it is larger than this site allows")),
     ])  # fmt: skip
     monkeypatch.setattr(LocalBackend, "commit_state", lambda _self, _name: next(states))
     assert "50M of 200M" in ada.get(address, headers=HTMX).text

@@ -1,0 +1,161 @@
+"""A process in which Ansible is loaded: each playbook runs in a fork of it. Started by `loaded_ansible.py`.
+
+Half of what a short playbook costs is Python that reads Ansible's modules and its plugins' options. Here that happens
+once. All that a playbook can choose or change is read in its fork: arguments, environment, inventory, variables.
+"""
+
+import importlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from muster.ansible_gateway.private_files import hold
+
+_REQUEST_TIMEOUT_S = 30.0
+# What Ansible loads for every playbook, and what ours name; it keeps both.
+_ALL_OF = ("connection_loader", "shell_loader", "become_loader")
+_SOME_OF = {
+    # Not ansible-runner's: when it is imported, it reads where this one playbook's events belong.
+    "callback_loader": ("default", "junit", "minimal", "oneline", "tree"),
+    "strategy_loader": ("linear",),
+    "cache_loader": ("memory", "jsonfile"),
+    "inventory_loader": ("host_list", "script", "auto", "yaml", "ini", "toml"),
+    "lookup_loader": ("file",),
+    "action_loader": ("agent_converge", "agent_report", "agent_folders"),
+}
+
+
+def serve(listener: socket.socket, lifeline: int) -> None:
+    """Run the playbooks of all clients, until nothing holds the other end of the lifeline any more."""
+    # Nobody waits for a fork: it says its exit code itself, and its end closes the connection.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    is_loaded = False
+    with selectors.DefaultSelector() as ready:
+        ready.register(listener, selectors.EVENT_READ)
+        ready.register(lifeline, selectors.EVENT_READ)
+        while True:
+            if any(key.fd == lifeline for key, _ in ready.select()):
+                return
+            connection, _ = listener.accept()
+            with connection:
+                request = _read_request(connection)
+                if request is None:
+                    continue
+                if not is_loaded:
+                    _load(request.environment)
+                    is_loaded = True
+                if os.fork() == 0:
+                    listener.close()
+                    os.close(lifeline)
+                    _become_playbook(request, connection)
+                request.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A playbook to run; `streams` are its standard input, output and error."""
+
+    directory: str
+    arguments: list[str]
+    environment: dict[str, str]
+    streams: list[int]
+
+    def close(self) -> None:
+        for stream in self.streams:
+            os.close(stream)
+
+
+def _read_request(connection: socket.socket) -> _Request | None:
+    """Return what a client wants; None where it has gone before it said so."""
+    connection.settimeout(_REQUEST_TIMEOUT_S)
+    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+    try:
+        with connection.makefile("rb") as sent:
+            return _Request(**json.load(sent), streams=streams)
+    except (OSError, ValueError):
+        for stream in streams:
+            os.close(stream)
+        return None
+
+
+def _load(environment: dict[str, str]) -> None:
+    """Load Ansible as the first playbook's environment configures it; that of the others differs in paths alone."""
+    own = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        # Ansible reads its configuration while it is imported.
+        importlib.import_module("ansible.cli.playbook")
+        loader = importlib.import_module("ansible.plugins.loader")
+        loader.init_plugin_loader()
+        warnings.filterwarnings("ignore", message="AnsibleCollectionFinder has already been configured")
+        for kind in _ALL_OF:
+            list(getattr(loader, kind).all(class_only=True))
+        for kind, names in _SOME_OF.items():
+            for name in names:
+                getattr(loader, kind).get(name, class_only=True)
+    finally:
+        os.environ.clear()
+        os.environ.update(own)
+
+
+def _become_playbook(request: _Request, connection: socket.socket) -> NoReturn:
+    code = 1
+    try:
+        try:
+            _take_over(request)
+            code = _run_playbook(request.arguments)
+        except BaseException:  # noqa: BLE001 - this process ends here, and its caller reads why
+            traceback.print_exc()
+        for output in (sys.stdout, sys.stderr):
+            output.flush()
+        connection.sendall(code.to_bytes(1, "big"))
+    finally:
+        os._exit(0)
+
+
+def _take_over(request: _Request) -> None:
+    """Make this process what the client is: its streams, its directory, its environment."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    for number, stream in enumerate(request.streams):
+        os.dup2(stream, number)
+    request.close()
+    os.chdir(request.directory)
+    # Should the control node be killed, the files of a playbook that goes on are not leftovers.
+    hold(Path(request.directory))
+    os.environ.clear()
+    os.environ.update(request.environment)
+    for output in (sys.stdout, sys.stderr):
+        output.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def _run_playbook(arguments: list[str]) -> int:
+    from ansible import constants  # noqa: PLC0415
+    from ansible.cli.playbook import PlaybookCLI  # noqa: PLC0415
+
+    # The server's own ends with the server; a playbook that has begun is finished.
+    constants.DEFAULT_LOCAL_TMP = tempfile.mkdtemp(
+        prefix="ansible-local-", dir=Path(constants.DEFAULT_LOCAL_TMP).parent
+    )
+    try:
+        PlaybookCLI.cli_executor(["ansible-playbook", *arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+    finally:
+        shutil.rmtree(constants.DEFAULT_LOCAL_TMP, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

@@ -1,0 +1,121 @@
+"""Private directories are gone when their process is, however that ended."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from muster.ansible_gateway import private_files
+from muster.ansible_gateway.private_files import private_directory
+from tests.unit.gateway.waiting import wait_for
+
+HOLDS = """
+import sys
+from muster.ansible_gateway.private_files import private_directory
+with private_directory() as directory:
+    (directory / "id_ed25519").write_text("secret")
+    print(directory, flush=True)
+    sys.stdin.read()
+"""
+OBSERVES = """
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from muster.ansible_gateway import gateway
+private_directory = gateway.private_directory
+
+@contextmanager
+def shown():
+    with private_directory() as directory:
+        print(directory, flush=True)
+        yield directory
+
+gateway.private_directory = shown
+gateway.AnsibleGateway(Path(sys.argv[1]), "muster").observe((), print)
+"""
+# An agent whose module takes its time.
+PYTHON = """#!/bin/sh
+touch {began}
+while [ ! -e {go_on} ]; do sleep 0.02; done
+echo '{{}}'
+"""
+
+
+@pytest.fixture
+def holder():
+    """A process with a private directory, and the directory."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def test_what_a_killed_process_left_goes_with_the_next_visit(holder):
+    process, directory = holder
+    process.kill()
+    process.wait()
+    assert (directory / "id_ed25519").exists()
+    with private_directory() as own:
+        assert not directory.exists()
+        assert own.stat().st_mode & 0o777 == 0o700
+    assert not own.exists()
+
+
+def test_what_a_living_process_uses_stays(holder):
+    process, directory = holder
+    with private_directory():
+        assert (directory / "id_ed25519").exists()
+    process.stdin.close()
+    process.wait()
+    assert not directory.exists()
+
+
+def test_what_another_user_left_stays(holder, monkeypatch):
+    process, directory = holder
+    process.kill()
+    process.wait()
+    with monkeypatch.context() as patched:
+        patched.setattr(private_files.os, "geteuid", lambda: os.getuid() + 1)
+        private_files.remove_leftovers(directory.parent)
+    assert directory.exists()
+    private_files.remove_leftovers(directory.parent)
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("name", ["muster-bench-x1y2z3a4", "muster-app-x1y2z3a4", "other-x1y2z3a4"])
+def test_nothing_else_is_taken_for_a_leftover(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / "muster-x1y2z3a4").write_text("a file", encoding="utf-8")
+    (tmp_path / "muster-x1y2z3a5").symlink_to(tmp_path / name)
+    before = set(tmp_path.iterdir())
+    private_files.remove_leftovers(tmp_path)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_files_of_a_playbook_outlive_its_killed_control_node_and_no_more(tmp_path):
+    began, go_on = tmp_path / "began", tmp_path / "go_on"
+    python = tmp_path / "python"
+    python.write_text(PYTHON.format(began=began, go_on=go_on), encoding="utf-8")
+    python.chmod(0o755)
+    hosts = {"far": {"ansible_connection": "local", "ansible_python_interpreter": str(python)}}
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"all": {"children": {"agents": {"hosts": hosts}}}}), encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, "-c", OBSERVES, str(inventory)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
+        directory = Path(process.stdout.readline().strip())
+        wait_for(began.exists)
+        process.kill()
+    with private_directory():
+        assert directory.exists()
+    go_on.touch()
+
+    def is_gone():
+        with private_directory():
+            return not directory.exists()
+
+    wait_for(is_gone)
