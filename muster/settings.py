@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.apps import KINDS, AppKind
-from muster.core.model.policy import Limit, Limits
+from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
 from muster.core.spec.errors import validated
@@ -77,16 +77,21 @@ class LimitSettings(Section):
         return Limit(self.running.bounds(), self.pending.bounds())
 
 
+# Where the site says nothing of all users: more than a person queues, and less than what slows down everybody's queue.
+_PENDING_OF_EACH = LimitSettings(pending=Amounts(sessions=20_000, kernels=200_000))
+
+
 class LimitsSettings(Section):
-    """By name; `*` stands for all that are not named, each by himself."""
+    """By name; `*` stands for all that are not named, each by themselves."""
 
     users: dict[str, LimitSettings] = Field(default={})
     projects: dict[str, LimitSettings] = Field(default={})
     resource_groups: dict[str, LimitSettings] = Field(default={})
 
     def limits(self) -> Limits:
+        users = {EACH: _PENDING_OF_EACH, **self.users}
         return Limits(
-            users={name: limit.limit() for name, limit in self.users.items()},
+            users={name: limit.limit() for name, limit in users.items()},
             projects={name: limit.limit() for name, limit in self.projects.items()},
             resource_groups={name: limit.limit() for name, limit in self.resource_groups.items()},
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, no_such_folder
 from muster.core.model.token import Token
+from muster.service.folders.measurements import Measurements, Visited
 from muster.service.folders.views import (
     FolderRemovedView,
     FoldersView,
@@ -20,7 +21,7 @@ from muster.settings import Settings
 from muster.store.store import Store
 
 if TYPE_CHECKING:  # Ansible's libraries load slowly
-    from muster.service.folders.folders import FolderService, Visited
+    from muster.service.folders.folders import FolderService
 
 DEFAULT_PROJECT = "default"
 
@@ -47,7 +48,8 @@ class OwnedFolders:
     it did not exist; a visible one of another owner with ScopeError where it would be changed.
     """
 
-    def __init__(self, store: Store, settings: Settings, token: Token) -> None:
+    def __init__(self, store: Store, settings: Settings, token: Token, measurements: Measurements) -> None:
+        self._measurements = measurements
         self._store = store
         self._settings = settings
         self._token = token
@@ -113,7 +115,7 @@ class OwnedFolders:
     def _agents(self) -> "FolderService":
         from muster.service.folders.folders import FolderService  # noqa: PLC0415 - Ansible's libraries load slowly
 
-        return FolderService(self._store, self._settings)
+        return FolderService(self._store, self._settings, self._measurements)
 
     def _visible(self, name: str, owner: str, project: str) -> Folder:
         folder = self._store.folders.find(owner, name)
@@ -133,7 +135,7 @@ class OwnedFolders:
         return self._token.owner_filter in {None, folder.owner}
 
     def _view(
-        self, folder: Folder, visited: "Visited | None" = None, project: str = DEFAULT_PROJECT
+        self, folder: Folder, visited: Visited | None = None, project: str = DEFAULT_PROJECT
     ) -> MeasuredFolderView:
         facts = self._visible_facts(folder, self._store.folders.users(), visited, project)
         view = MeasuredFolderView.of(*facts)
@@ -143,7 +145,7 @@ class OwnedFolders:
         self,
         folder: Folder,
         mounters: Mapping[str, Sequence[FolderUser]],
-        visited: "Visited | None",
+        visited: Visited | None,
         project: str,
     ) -> tuple[Folder, Sequence[FolderUser], FolderUse | None]:
         """Return the folder, the sessions that mount it and its usage.
