@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.apps import KINDS, AppKind
 from muster.core.model.policy import EACH, Limit, Limits
+from muster.core.model.projects import Projects
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
 from muster.core.spec.errors import validated
@@ -22,6 +23,7 @@ from muster.settings_section import Section
 DEFAULT_PATH = Path("/etc/muster/muster.yml")
 # Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
 _UNWORKED_LIMIT_S = 180.0
+_USUAL_PRIORITY = 50
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
@@ -172,6 +174,12 @@ class Settings(BaseModel):
     limits: LimitsSettings = Field(
         default=LimitsSettings(), description="what users, projects and resource groups may have running and pending"
     )
+    projects: dict[str, tuple[str, ...]] = Field(
+        default={}, description="members of each project, * for everybody; without any, all projects are open to all"
+    )
+    max_priority: dict[str, Annotated[int, Field(ge=0, le=100)]] = Field(
+        default={}, description="highest priority of a user's sessions; * for all that are not named, 50 by default"
+    )
     apps: dict[str, AppSettings] = Field(
         default={}, description="programs that `--app NAME` starts: the site's own, and changes of the built-in ones"
     )
@@ -218,6 +226,13 @@ class Settings(BaseModel):
     def app_kinds(self) -> dict[str, AppKind]:
         """What `--app` may name."""
         return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
+
+    @property
+    def members(self) -> Projects:
+        return Projects(self.projects)
+
+    def most_priority_of(self, user: str) -> int:
+        return self.max_priority.get(user, self.max_priority.get(EACH, _USUAL_PRIORITY))
 
     @property
     def database_url(self) -> str:

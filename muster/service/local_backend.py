@@ -86,8 +86,8 @@ class LocalBackend:
         self._secrets = secrets
         self._agents = Agents(store, settings)
         self._queries = SessionQueries(store, owner)
-        self._commands = SessionCommands(store, settings, secrets, visible_owner=owner)
-        self._preparation = SessionPreparation(store, settings, secrets, owner)
+        self._commands = SessionCommands(store, settings, secrets, visible_owner=owner, projects=token.projects)
+        self._preparation = SessionPreparation(store, settings, secrets, owner, token.projects)
 
     @property
     def token(self) -> Token:

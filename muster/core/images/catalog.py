@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -119,13 +119,9 @@ class ImageVersion(BaseModel):
     def may_be_used_by(self, user: str, project: str) -> bool:
         return not (self.users or self.projects) or user in self.users or project in self.projects
 
-    def visible_to(self, user: str) -> bool:
-        """Return whether the user may see the version.
-
-        No list of a user's projects exists. An image of a project is therefore shown to all, and refused when it is
-        used.
-        """
-        return not self.users or bool(self.projects) or user in self.users
+    def visible_to(self, user: str, has_project: Callable[[str], bool]) -> bool:
+        """Return whether the user may see the version; `has_project` says which projects they may name."""
+        return not (self.users or self.projects) or user in self.users or any(map(has_project, self.projects))
 
     @property
     def aliases(self) -> tuple[str, ...]:
