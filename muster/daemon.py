@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from muster.core.model.agent import Agent
 from muster.core.model.heartbeat import Worker
@@ -22,12 +23,14 @@ from muster.service.control_node import opened
 from muster.service.notify.couriers import couriers_at_work
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.worker import WorkerDependencies
+from muster.service.scheduler.compiled_code import compiling_beside
 from muster.settings import Settings
 from muster.store.database.lock import QueueLock, exclusive, queue_lock
 from muster.store.store import Store
 
 log = logging.getLogger("muster.daemon")
 _RETRY_S = 2.0
+_WATCHED = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
 class _StoppedError(Exception):
@@ -81,6 +84,8 @@ def _queue(settings: Settings) -> Iterator[QueueLock]:
 
 def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: _Stop) -> None:
     watchers = _Watchers(settings, shell.store)
+    compiled = threading.Event()
+    shell = replace(shell, may_place=compiled.is_set)
     loop = QueueLoop(settings, shell, lock, watchers.watch, worker=Worker.DAEMON)
     watchers.died = lambda agent_id: loop.send(KernelDied(agent_id))
 
@@ -88,7 +93,16 @@ def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: 
         if message in set(Nudge):
             loop.send(Nudge(message))
 
-    with _hearing(settings, heard), shell.store.listen(heard), couriers_at_work(settings, shell.store):
+    def place() -> None:
+        compiled.set()
+        loop.send(Nudge.QUEUE)
+
+    with (
+        compiling_beside(place),
+        _hearing(settings, heard),
+        shell.store.listen(heard),
+        couriers_at_work(settings, shell.store),
+    ):
         stop.loop = loop
         log.info("working the queue of cluster %s", settings.cluster)
         try:
@@ -135,8 +149,9 @@ class _Watchers:
     def _watch(self, agent: Agent) -> None:
         def died(session_id: str) -> None:
             session = self._store.get([session_id]).get(session_id)
-            # The kernels of a session that is being ended die by our own hand.
-            if session is not None and session.state is SessionState.RUNNING:
+            # The kernels of a session that is being ended die by our own hand. Those of one that is being launched may
+            # die before the launch's answer is here, and after the report in it was made.
+            if session is not None and session.state in _WATCHED:
                 self.died(agent.id)
 
         try:

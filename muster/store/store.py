@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent
+from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.session import PullProgress, Session, SessionState, StoryLine
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
@@ -25,7 +26,7 @@ from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
 from muster.store.reservations import Reservations, reservations_after
-from muster.store.rows import agent_row, columns, kernel_rows, progress_row, session_row
+from muster.store.rows import agent_row, columns, kernel_rows, launch_record_row, progress_row, session_row
 from muster.store.secrets import SecretRows
 from muster.store.sessions.changes import Changes
 from muster.store.sessions.ended_runs import ended_runs
@@ -165,8 +166,20 @@ class Store:
         return self._set_drain(agent_id, reason)
 
     def resume_agent(self, agent_id: str) -> bool:
-        """Whether it was drained. Raises NotFoundError."""
-        return self._set_drain(agent_id, None)
+        """Whether it was drained or suspect. Raises NotFoundError."""
+        suspect = any(agent.id == agent_id and agent.is_suspect for agent in self.agents())
+        self.save_launch_records({agent_id: LaunchRecord()})
+        return self._set_drain(agent_id, None) or suspect
+
+    def save_launch_records(self, records: Mapping[str, LaunchRecord]) -> None:
+        """How launches went on these agents, by agent id."""
+        if not records:
+            return
+        with self._writing() as connection:
+            revision = raised(connection, REVISION)
+            for agent_id, record in sorted(records.items()):
+                values = {"launch_record": launch_record_row(record), "revision": revision}
+                connection.execute(sa.update(agents).where(agents.c.id == agent_id).values(**values))
 
     def forget_agent(self, agent_id: str) -> None:
         with self._writing() as connection:

@@ -30,6 +30,7 @@ NEW = {
     "folders",  # in 0007
     *("notice", "warned_at"),  # in 0008
     "inventory",  # in 0014
+    *("boot_id", "failed_on", "silence_counts_from", "reached", "launch_record"),  # in 0015
 }
 
 

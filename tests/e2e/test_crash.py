@@ -86,3 +86,24 @@ def test_a_daemon_killed_in_the_middle_of_a_launch_is_healed_by_the_next(busy_no
     assert_all_is_well(busy_node, container)
     busy_node.end_everything()
     assert busy_node.left_on_host() == NOTHING
+
+
+def test_a_session_whose_network_was_removed_is_put_back_on_it_and_runs_on(new_node):
+    node = new_node()
+    gang = node.submit(*SMALL, "--cluster-size", "2")
+    node.run("pass")
+    before = node.show(gang)
+    assert before["state"] == "RUNNING"
+    engine = docker.from_env()
+    network = engine.networks.get(f"muster-{before['id'].replace('-', '')[:12]}")
+    for kernel in before["kernels"]:
+        network.disconnect(kernel["container_id"], force=True)
+    network.remove()
+    assert node.exec(gang, "ssh", "sub1", "hostname", check=False).code != 0
+    node.run("pass")
+    after = node.show(gang)
+    assert after["state"] == "RUNNING"
+    assert [k["container_id"] for k in after["kernels"]] == [k["container_id"] for k in before["kernels"]]
+    assert all(kernel["address"] for kernel in after["kernels"])
+    assert node.exec(gang, "ssh", "sub1", "hostname").out == "sub1\n"
+    assert node.run("ssh", gang, "hostname").out == "main1\n"

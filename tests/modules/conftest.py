@@ -17,7 +17,21 @@ def _busybox_image():
             folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
             archive.addfile(folder)
         archive.add(RUNTIME / "bin/busybox", "bin/busybox")
-        for applet in ("cat", "echo", "env", "false", "id", "ls", "nc", "seq", "sh", "sleep", "stat", "true"):
+        for applet in (
+            "cat",
+            "echo",
+            "env",
+            "false",
+            "id",
+            "ls",
+            "nc",
+            "nslookup",
+            "seq",
+            "sh",
+            "sleep",
+            "stat",
+            "true",
+        ):
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             archive.addfile(link)

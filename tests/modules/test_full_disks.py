@@ -1,11 +1,14 @@
 """Where a host has no room left: that is the trouble of the session that needs it, and of no other."""
 
+import json
 import os
 import subprocess
 from contextlib import suppress
 
 import pytest
 
+from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.contract.manifest import Manifest
 from tests.modules.agent_code import engine_api, key_directory
 from tests.modules.cluster_on_host import ModuleFailedError, desired, log_of, log_with, session
 
@@ -167,3 +170,30 @@ def test_of_a_gang_that_is_released_by_half_nothing_is_said_but_that(cluster, mo
     assert outcomes(failed.value.result) == {other["id"]: ("released", None)}
     assert len(cluster.states()) == 3
     assert set(outcomes(cluster.converge(gang, other)).values()) == {("released", None)}
+
+
+PYTHON_WITHOUT_DISK = """#!/bin/sh
+exec unshare --mount sh -c '
+  for directory in /tmp /var/tmp /mnt; do
+    mount -t tmpfs -o size=8k test "$directory"
+    dd if=/dev/zero of="$directory/filling" bs=4k 2>/dev/null
+  done
+  cd /mnt
+  exec /usr/bin/python3 "$@"
+' sh "$@"
+"""
+
+
+def test_an_agent_whose_disk_takes_nothing_more_still_answers(cluster, tmp_path):
+    """Ansible unpacks each module on the agent before it runs it."""
+    python = tmp_path / "python"
+    python.write_text(PYTHON_WITHOUT_DISK, encoding="utf-8")
+    python.chmod(0o755)
+    hosts = {"far": {"ansible_connection": "local", "ansible_python_interpreter": str(python)}}
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(json.dumps({"agents": {"hosts": hosts}}), encoding="utf-8")
+    gateway, answers = AnsibleGateway(inventory, cluster.name), []
+    gateway.observe((), answers.append)
+    gateway.converge({"far": Manifest.model_validate(cluster.manifest())}, answers.append)
+    assert [answer.problem for answer in answers] == ["", ""]
+    assert answers[1].report.generation == 1

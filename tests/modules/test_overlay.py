@@ -7,8 +7,16 @@ import time
 
 import pytest
 
-from tests.modules.agent_code import agent_manifest, agent_names, container_spec, engine_api, overlay_networks
-from tests.modules.cluster_on_host import RUNTIME, desired, killed_when, on_overlay, session
+from tests.modules.agent_code import (
+    agent_manifest,
+    agent_names,
+    container_spec,
+    engine_api,
+    gang_release,
+    overlay_networks,
+    removal,
+)
+from tests.modules.cluster_on_host import IMAGE, RUNTIME, desired, killed_when, log_with, on_overlay, session
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -277,6 +285,52 @@ def test_a_run_killed_in_the_middle_leaves_nothing_that_the_next_would_not_remov
     assert list(cluster.states().values()) == ["running"] * 2
     assert cluster.converge(overlays=[])["warnings"] == []
     assert cluster.leaves_nothing()
+
+
+def test_an_overlay_that_was_removed_under_running_kernels_is_made_again(cluster):
+    gang, overlay = _overlay_gang()
+    cluster.converge(gang, overlays=[overlay])
+    cluster.converge(desired(gang, "release"), overlays=[overlay])
+    for kernel in ("main1", "sub1"):
+        name = agent_names.container_name(gang["id"], kernel)
+        subprocess.run(["docker", "network", "disconnect", "--force", overlay["name"], name], check=True)
+    (removed,) = [network["Id"] for network in cluster.engine.networks() if network["Name"] == overlay["name"]]
+    removal.remove_overlay(cluster.engine, removed)
+    result = cluster.converge(desired(gang, "keep"), overlays=[overlay])
+    assert result["sessions"] == [{"id": gang["id"], "outcome": "kept", "error": None, "permanent": False}]
+    assert cluster.run_in(gang, "main1", "ssh", "sub1", "hostname") == "sub1"
+    assert {bool(kernel["address"]) for kernel in result["report"]["kernels"]} == {True}
+    assert not cluster.converge(desired(gang, "keep"), overlays=[overlay])["changed"]
+
+
+def test_a_gang_over_agents_begins_when_the_names_of_its_kernels_resolve(cluster):
+    """A kernel on another host is a container here that joins the overlay later, under a name of the gang."""
+    gang, overlay = _overlay_gang("main1")
+    gang["kernels"][0]["env"] = {"BACKENDAI_CLUSTER_HOSTS": "main1,sub1"}
+    gang["kernels"][0]["command"] = ["sh", "-c", "nslookup sub1 127.0.0.11 >/dev/null && echo resolved; exec sleep 100"]
+    cluster.converge(gang, overlays=[overlay])
+    name = f"{cluster.name}-late"
+    late = ["docker", "run", "--detach", "--name", name, "--network", overlay["name"], "--network-alias", "sub1"]
+    joining = threading.Timer(1.0, subprocess.run, [[*late, IMAGE, "sleep", "100"]], {"capture_output": True})
+    joining.start()
+    try:
+        result = cluster.converge(desired(gang, "release"), overlays=[overlay])
+        joining.join()
+        assert result["sessions"][0]["outcome"] == "released"
+        (entry,) = cluster.containers().values()
+        log_with(cluster, entry["Id"], b"resolved")
+    finally:
+        joining.join()
+        subprocess.run(["docker", "rm", "--force", name], check=True, capture_output=True)
+
+
+def test_a_name_that_never_resolves_delays_a_release_and_no_more(cluster, monkeypatch):
+    gang, overlay = _overlay_gang("main1")
+    gang["kernels"][0]["env"] = {"BACKENDAI_CLUSTER_HOSTS": "main1,sub1"}
+    cluster.converge(gang, overlays=[overlay])
+    monkeypatch.setattr(gang_release, "_NAMES_PATIENCE_S", 0.2)
+    result = cluster.converge(desired(gang, "release"), overlays=[overlay])
+    assert result["sessions"][0]["outcome"] == "released"
 
 
 def _say_of_the_swarm(monkeypatch, **said):

@@ -132,7 +132,7 @@ def test_a_kernel_that_is_being_removed_has_last_words(cluster, monkeypatch):
     cluster.converge(gang)
     _wait_for_end(cluster, "main1")
 
-    def refused(_engine, _container_id, tail="all"):
+    def refused(_engine, _container_id):
         raise engine_api.EngineError(409, "can not get logs from container which is dead or marked for removal")
 
     monkeypatch.setattr(engine_api.EngineApi, "logs", refused)

@@ -100,9 +100,10 @@ def _facts(use: AgentUse) -> dict[str, object]:
         "Rack": use.agent.rack,
         "Zone": use.agent.zone,
         "State": agent_state(use),
-        "Problem": use.agent.problem,
+        "Problem": "; ".join(filter(None, (use.agent.problem, use.kept))),
         "Since": f"{timestamp(since)} ({age(since)})" if since is not None else None,
         "Drained": use.agent.drain_reason,
+        "Suspect": _suspect(use.agent),
         "Observed": f"{timestamp(use.agent.observed_at)} ({age(use.agent.observed_at)} ago)",
         "Host": f"{report.hostname or '?'}, {report.os or '?'}",
         "Docker": report.docker.version,
@@ -110,6 +111,14 @@ def _facts(use: AgentUse) -> dict[str, object]:
         "fGPU": use.agent.fgpu_obstacle or report.fgpu,
         "Swarm": f"{report.swarm.state}{', manager' if report.swarm.manager else ''}",
     }
+
+
+def _suspect(agent: Agent) -> str:
+    record = agent.launch_record
+    if record.suspect_until is None:
+        return ""
+    sessions = ", ".join(failure.session_id[:8] for failure in record.failures)
+    return f"{record.reason} ({sessions}); until {timestamp(record.suspect_until)}"
 
 
 def _units(gpu: Gpu) -> str:
@@ -169,7 +178,7 @@ def drain_(
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_agent)
 @json_option
 def resume_(names: tuple[str, ...], as_json: bool) -> None:
-    """Place sessions on drained agents again."""
+    """Place sessions on drained or suspect agents again."""
     with opened_service() as service:
         _answer(service, service.agents.resume(names), as_json=as_json)
         warn_if_unworked(service)

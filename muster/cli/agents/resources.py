@@ -12,6 +12,8 @@ from muster.core.values.slots import format_slot
 from muster.service.agents.agents import AgentUse
 from muster.service.agents.views import AgentView
 
+SUSPECT = "SUSPECT"
+
 
 @click.command()
 @click.option(
@@ -46,11 +48,11 @@ def _print_agents(known: Sequence[AgentView]) -> None:
             (
                 agent.id,
                 agent.resource_group,
-                ",".join(filter(None, (agent.state, agent.drain))),
+                ",".join(filter(None, (agent.state, agent.drain, agent.suspect and SUSPECT))),
                 *(_free(agent, name) for name in ("cpu", "mem", "gpu", "fgpu")),
                 agent.kernels,
                 f"{age(agent.observed_at)} ago",
-                "; ".join(filter(None, (agent.problem, _fgpu_problem(agent)))) or "-",
+                "; ".join(filter(None, (agent.problem, agent.suspect, _fgpu_problem(agent)))) or "-",
             )
             for agent in known
         ],
@@ -71,7 +73,8 @@ def _label(text: str) -> tuple[str, str]:
 
 def agent_state(use: AgentUse) -> str:
     """One word for awk, flags behind a comma as in Kubernetes' `Ready,SchedulingDisabled`."""
-    return ",".join(part for part in (use.agent.state.value, use.drain) if part)
+    suspect = SUSPECT if use.agent.is_suspect else ""
+    return ",".join(part for part in (use.agent.state.value, use.drain, suspect) if part)
 
 
 def _free(agent: AgentView, name: str) -> str:

@@ -53,6 +53,9 @@ def _conclusion(
     awaited = [agent_id for agent_id in session.agents if not (ending and _is_lost(agents, agent_id))]
     if session.state in _ANSWERED_FOR and outcomes.keys() >= set(awaited):
         return record(session, outcomes, {agent.id: agent.report for agent in agents.values()}, now), ledger
+    if session.state is SessionState.RUNNING:
+        failed = [outcome.error for outcome in outcomes.values() if outcome.outcome == "failed"]
+        return transitions.fail_begun(session, failed[0] or "it failed", now) if failed else None, ledger
     if session.step is LaunchStep.STARTING:
         return _cut_short(session, ledger, agents, now)
     return None, ledger
@@ -76,8 +79,7 @@ def _cut_short(
     if silent:
         return None, ledger
     if session.id not in ledger.unclear:
-        unclear = {**ledger.unclear, session.id: frozenset(session.agents)}
-        ledger = replace(ledger, unclear=unclear).observing(session.agents)
+        ledger = replace(ledger, unclear={**ledger.unclear, session.id: frozenset(session.agents)})
     if ledger.unclear[session.id]:
         return None, ledger
     return observation.adopt(session, {agent_id: agents[agent_id].report for agent_id in session.agents}, now), ledger

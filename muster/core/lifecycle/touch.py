@@ -1,8 +1,9 @@
 """The agents that a decision has to visit: for launches, notices, and what no session accounts for."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from muster.contract.report import KernelReport
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -22,14 +23,15 @@ def touches(
     free: Collection[str],
     launchable: Collection[str],
     heard: Mapping[str, Collection[str]],
+    unclear: Mapping[str, Collection[str]],
     resisting: Collection[str],
 ) -> Touched:
     """Return the sessions to launch and the agents to visit.
 
     `free` are the agents that may be visited, `launchable` ids of sessions that could be launched. `heard` holds, by
-    session id, the agents that have done its present step; `resisting` agents whose leftovers were tried in vain. A
-    gang over several agents that finds one of them away reserves the others, so that a stream of smaller gangs cannot
-    delay it.
+    session id, the agents that have done its present step; `unclear` those whose part in a launch that was cut short is
+    to be found out by a newer manifest; `resisting` agents whose leftovers were tried in vain. A gang over several
+    agents that finds one of them away reserves the others, so that a stream of smaller gangs cannot delay it.
     """
     available = set(free)
     launches: list[Session] = []
@@ -43,9 +45,15 @@ def touches(
                 launching |= needed
             elif session.spans_agents:
                 available -= needed
+        elif session.id in unclear:
+            others.update(unclear[session.id])
         elif session.step is LaunchStep.RELEASING or session.state is SessionState.TERMINATING:
             others.update(agent_id for agent_id in session.agents if agent_id not in heard.get(session.id, ()))
-    others.update(a.id for a in snapshot.agents if a.id not in resisting and leftovers(a, snapshot))
+    visited = [agent for agent in snapshot.agents if agent.id not in resisting and leftovers(agent, snapshot)]
+    others.update(agent.id for agent in visited)
+    if snapshot.overlay_keeper and any(s.spans_agents for agent in visited for s, _ in _cut_off(agent, snapshot)):
+        # Should the overlay be gone, it makes another one.
+        others.add(snapshot.overlay_keeper.id)
     return Touched(tuple(launches), frozenset(launching | (others & available)))
 
 
@@ -62,9 +70,9 @@ def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: C
 
 
 def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
-    """Return what the agent's report shows and no session accounts for.
+    """Return what the agent's report shows and no session accounts for, or what a session lacks there.
 
-    Each is a container id, a network name, or a notice that is out of date.
+    Each is a container id, a network name, a notice that is out of date, or a kernel that was cut off its network.
     """
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
@@ -74,6 +82,7 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
         if not _is_expected(snapshot.on_agents.get(kernel.session_id), agent, kernel.generation)
     }
     found |= undelivered(agent, snapshot)
+    found |= {f"network of {kernel.kernel_id}" for _, kernel in _cut_off(agent, snapshot)}
     for network in agent.report.networks:
         session = snapshot.on_agents.get(network.session_id)
         if network.driver == "overlay":
@@ -87,14 +96,26 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
 
 def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return the notices that the agent's running kernels lack, each with its kernel and its session's text."""
-    found = set()
+    return frozenset(
+        f"notice of {kernel.kernel_id}: {session.notice}"
+        for session, kernel in _running(agent, snapshot)
+        if kernel.notice != session.notice
+    )
+
+
+def _cut_off(agent: Agent, snapshot: Snapshot) -> list[tuple[Session, KernelReport]]:
+    """Return the agent's running kernels that are on no network, each with its session: somebody removed it."""
+    return [(session, kernel) for session, kernel in _running(agent, snapshot) if kernel.address is None]
+
+
+def _running(agent: Agent, snapshot: Snapshot) -> Iterator[tuple[Session, KernelReport]]:
+    """Yield the running kernels of RUNNING sessions in the agent's report, each with its session."""
     for kernel in agent.report.kernels:
         session = snapshot.on_agents.get(kernel.session_id)
         if session is None or session.state is not SessionState.RUNNING or kernel.state != "running":
             continue
-        if kernel.generation == session.generation and kernel.notice != session.notice:
-            found.add(f"notice of {kernel.kernel_id}: {session.notice}")
-    return frozenset(found)
+        if kernel.generation == session.generation:
+            yield session, kernel
 
 
 def _is_expected(session: Session | None, agent: Agent, generation: int) -> bool:

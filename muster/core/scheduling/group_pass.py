@@ -251,7 +251,11 @@ class GroupPass:
 
     def _busy(self, alike: _Alike) -> Wait:
         misses = self._rooms.misses(alike.gang, alike.closed)
-        return busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.request)
+        reason = busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.request)
+        avoided = sorted(alike.closed.intersection(alike.waiting[0].failed_on))
+        if not avoided:
+            return reason
+        return replace(reason, message=f"{reason.message}; it keeps off {', '.join(avoided)}, where its launch failed")
 
     def _explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""

@@ -209,7 +209,7 @@ def agents_back(replays: Replays) -> Iterator[Suggestion]:
         else away
     )
     for agent in alone:
-        verb = "resumed: muster agent resume " + agent.id if agent.drain_reason is not None else "answering again"
+        verb = "resumed: muster agent resume " + agent.id if _is_out_of_service(agent) else "answering again"
         yield Suggestion(f"agent {agent.id} {verb}", (AgentsBack(frozenset({agent.id})),), 1.0)
     if not alone:
         # More agents are tried from the end: the fewer are left out, the more is given.
@@ -219,6 +219,10 @@ def agents_back(replays: Replays) -> Iterator[Suggestion]:
             names = ", ".join(agent.id for agent in away[:count])
             change = AgentsBack(frozenset(agent.id for agent in away[:count]))
             yield Suggestion(f"agents {names} taking sessions again", (change,), 1.0 + 0.01 * count)
+
+
+def _is_out_of_service(agent: Agent) -> bool:
+    return agent.drain_reason is not None or agent.is_suspect
 
 
 def _is_away(agent: Agent, snapshot: Snapshot) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session
+from muster.core.model.silence import cluster_problem, excused
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots
@@ -18,11 +19,15 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class AgentUse:
-    """An agent, what is free on it, and the sessions that have kernels there."""
+    """An agent, what is free on it, and the sessions that have kernels there.
+
+    `kept` says why it is not lost though it stays silent; empty for others.
+    """
 
     agent: Agent
     free: Slots
     sessions: tuple[Session, ...]
+    kept: str = ""
 
     @property
     def kernels(self) -> tuple[tuple[Session, Kernel], ...]:
@@ -47,7 +52,16 @@ def agents_in_use(snapshot: Snapshot) -> list[AgentUse]:
     for session in sorted(snapshot.placed, key=lambda session: (session.submitted_at, session.id)):
         for agent_id in session.agents:
             placed.setdefault(agent_id, []).append(session)
-    return [AgentUse(room.agent, room.free, tuple(placed.get(room.agent.id, ()))) for room in snapshot.rooms]
+    problem, kept = cluster_problem(snapshot.agents), excused(snapshot.agents)
+    return [
+        AgentUse(
+            room.agent,
+            room.free,
+            tuple(placed.get(room.agent.id, ())),
+            problem if room.agent.id in kept else "",
+        )
+        for room in snapshot.rooms
+    ]
 
 
 def shown_agents(store: Store, settings: Settings) -> Snapshot:
@@ -95,7 +109,7 @@ class Agents:
         return changed
 
     def resume(self, names: Collection[str]) -> dict[str, bool]:
-        """Start sessions on these agents again. Return by agent id whether it changed.
+        """Start sessions on these agents again, be they drained or suspect. Return by agent id whether it changed.
 
         Raises NotFoundError before anything is changed.
         """

@@ -18,7 +18,10 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class AgentResources:
-    """An agent with the kernels that the user may see; `others` counts the rest. `drain` is as in `AgentUse`."""
+    """An agent with the kernels that the user may see; `others` counts the rest.
+
+    `drain` and `kept` are as in `AgentUse`.
+    """
 
     agent: Agent
     free: Slots
@@ -26,6 +29,7 @@ class AgentResources:
     kernels: tuple[tuple[Session, Kernel], ...]
     others: int
     gpus: tuple[GpuUse, ...]
+    kept: str = ""
 
     @property
     def used(self) -> Slots:
@@ -68,6 +72,7 @@ def visible_resources(uses: Iterable[AgentUse], sees: Sees) -> list[AgentResourc
             kernels=tuple((session, kernel) for session, kernel in use.kernels if sees(session)),
             others=sum(not sees(session) for session, _ in use.kernels),
             gpus=tuple(visible_gpus([use], sees)),
+            kept=use.kept,
         )
         for use in uses
     ]

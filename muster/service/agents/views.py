@@ -47,6 +47,8 @@ class AgentView(View):
     drain: str | None = Field(description="DRAINING or DRAINED; null in service")
     drain_reason: str | None
     unreachable_since: Moment | None
+    suspect: str | None = Field(description="why it gets no new sessions for a while; null where launches go well")
+    suspect_until: Moment | None
     sessions: list[AgentSessionView]
 
     @classmethod
@@ -57,7 +59,7 @@ class AgentView(View):
             id=agent.id,
             resource_group=agent.resource_group,
             state=agent.state,
-            problem=agent.problem or None,
+            problem="; ".join(filter(None, (agent.problem, use.kept))) or None,
             capacity=SlotsView.of(agent.capacity),
             free=SlotsView.of(use.free),
             kernels=len(use.kernels),
@@ -72,6 +74,8 @@ class AgentView(View):
             drain=use.drain or None,
             drain_reason=agent.drain_reason,
             unreachable_since=agent.unreachable_since,
+            suspect=agent.launch_record.reason or None,
+            suspect_until=agent.launch_record.suspect_until,
             sessions=[AgentSessionView.of(session) for session in use.sessions if sees(session)],
         )
 

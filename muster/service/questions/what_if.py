@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from muster.core.model.agent import Agent, AgentState
+from muster.core.model.agent import Agent
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -93,8 +93,8 @@ class WhatIf:
         return drain_plan(snapshot, [use.agent.id for use in named_agents(snapshot, names)])
 
     def agents(self) -> tuple[Agent, ...]:
-        """As if every one answered and none were drained."""
-        return tuple(replace(a, state=AgentState.ALIVE, drain_reason=None) for a in self.snapshot().agents)
+        """As if every one answered and none were drained or suspect."""
+        return tuple(agent.in_service() for agent in self.snapshot().agents)
 
     def history(self, days: float) -> list[Job]:
         """The sessions that were submitted in the last days. Raises BadInputError when none of them ran."""

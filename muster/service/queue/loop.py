@@ -13,9 +13,11 @@ from queue import Empty, SimpleQueue
 
 from muster.core.lifecycle.facts import Fact
 from muster.core.lifecycle.turn import PROMPT_S
+from muster.core.lifecycle.verdicts import verdict_times
 from muster.core.model.agent import Agent
 from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
+from muster.core.model.silence import cluster_problem
 from muster.core.scheduling.admission import moments
 from muster.service.queue.heartbeat import Pulse
 from muster.service.queue.pass_durations import PassTimer
@@ -79,6 +81,7 @@ class QueueLoop:
         self._pulse = Pulse(shell.store, worker, shell.clock)
         self._observe_at = 0.0
         self._requested: _RequestedPass | None = None
+        self._cluster_problem = ""
 
     def send(self, message: Nudge | KernelDied) -> None:
         """Wake the loop with this, from any thread or from a signal handler."""
@@ -172,6 +175,10 @@ class QueueLoop:
             # The queue outlives a run that failed: the next one reads everything again.
             log.error("%s", self._worker.failure)
             self._worker.failure = None
+        problem = cluster_problem(self._worker.snapshot.agents)
+        if problem != self._cluster_problem:
+            log.warning("%s", problem or "agents answer again")
+            self._cluster_problem = problem
         for agent_id, problem in work.problems.items():
             log.warning("agent %s: %s", agent_id, problem)
         if work.changed:
@@ -186,7 +193,8 @@ class QueueLoop:
             for session in snapshot.placed
             if session.state is SessionState.RUNNING and session.started_at and session.spec.time_limit
         ]
-        times = (*moments(snapshot), *limits, self._worker.ledger.paused_until)
+        verdicts = verdict_times(snapshot, self._shell.rules)
+        times = (*moments(snapshot), *limits, *verdicts, self._worker.ledger.paused_until)
         coming = [max(0.0, at - now) for at in times if at > snapshot.now]
         # A visit that is not prompt any more makes room for another; one that is slow, for other agents.
         slow = [min(PROMPT_S, self._settings.slow_after_s)] if self._worker.ledger.visits.visits else []

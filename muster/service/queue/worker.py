@@ -65,7 +65,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDependencies:
-    """What the worker acts by; `rules` are what its turns keep to."""
+    """What the worker acts by; `rules` are what its turns keep to.
+
+    As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled.
+    """
 
     store: Store
     gateway: Gateway
@@ -78,6 +81,7 @@ class WorkerDependencies:
     secrets: Secrets
     rules: TurnRules
     clock: Callable[[], float] = time.time
+    may_place: Callable[[], bool] = lambda: True
 
 
 class QueueWorker:
@@ -141,6 +145,9 @@ class QueueWorker:
         if len(self._apply(decided.events)) < len(decided.events):
             # Somebody has changed a session meanwhile.
             return False
+        if decided.agents:
+            self._shell.store.save_agents(decided.agents)
+        self._shell.store.save_launch_records(decided.records)
         self.ledger, self.snapshot = decided.ledger, decided.snapshot
         if decided.waits is not None:
             waits = decided.waits
@@ -150,6 +157,8 @@ class QueueWorker:
         return not decided.again
 
     def _plan(self, snapshot: Snapshot) -> Plan | None:
+        if not self._shell.may_place():
+            return None
         try:
             return schedule(self._shell.with_policy(snapshot), self._memory)
         except SettingsError as error:
@@ -173,7 +182,8 @@ class QueueWorker:
         generation = self._shell.store.next_generation(snapshot.now)
         keys: dict[str, KeyPair] = {}
         if visit.launches:
-            keys, snapshot = self._launch(visit.launches, generation, snapshot.now)
+            boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
+            keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
         try:
             manifests = self._manifests(visit, snapshot, keys, generation)
         except Exception:  # noqa: BLE001 - whatever it is, one session's spec must not cost the others their visit
@@ -215,10 +225,14 @@ class QueueWorker:
         self._apply(list(failures.values()))
         return {key: pair for key, pair in keys.items() if key not in failures}, self._read()
 
-    def _launch(self, sessions: Sequence[Session], generation: int, now: float) -> tuple[dict[str, KeyPair], Snapshot]:
+    def _launch(
+        self, sessions: Sequence[Session], generation: int, now: float, boot_ids: Mapping[str, str | None]
+    ) -> tuple[dict[str, KeyPair], Snapshot]:
         """Commit the launches; return the keys of those that go on, and what is recorded after that."""
         keys = {session.id: self._shell.make_key_pair(f"muster-{session.name}") for session in sessions}
-        events = [transitions.launch(session, generation, keys[session.id].public, now) for session in sessions]
+        events = [
+            transitions.launch(session, generation, keys[session.id].public, now, boot_ids) for session in sessions
+        ]
         launched = {event.session_id for event in self._apply(events)}
         self.ledger = self.ledger.with_launches(launched, generation)
         # Read again: a session that a user ended in the meantime must not be launched.
@@ -237,6 +251,7 @@ class QueueWorker:
             store.uses.save(heard.usage)
         if agents := {agent.id: agent for agent in (*heard.reporting, *heard.silent)}:
             store.save_agents(agents.values())
+        store.save_launch_records(heard.records)
         self._sampling.observe(snapshot, heard.reporting)
         self._apply(heard.events)
         for agent_id in heard.forgotten:

@@ -98,7 +98,7 @@ def drain(viewer: CurrentViewer, agent: AgentId, reason: Annotated[str, Form(max
 @router.post("/resources/{agent}/resume")
 def resume(viewer: CurrentViewer, agent: AgentId) -> Response:
     changed = viewer.backend.resume(agent)
-    return viewer.announce(f"{agent} takes sessions again" if changed else f"{agent} was not drained")
+    return viewer.announce(f"{agent} takes sessions again" if changed else f"{agent} was neither drained nor suspect")
 
 
 def _group(name: str, agents: Sequence[AgentResources], plots: UsePlots, begin: int, size: int) -> GroupPart:
@@ -121,7 +121,9 @@ def _states(agents: Iterable[AgentResources]) -> str:
     counts = {state: sum(one.agent.state is state for one in agents) for state in AgentState}
     text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     drained = sum(bool(one.drain) for one in agents)
-    return f"{text}; {drained} drained" if drained else text
+    suspect = sum(one.agent.is_suspect for one in agents)
+    out = [f"{count} {word}" for count, word in ((drained, "drained"), (suspect, "suspect")) if count]
+    return "; ".join([text, ", ".join(out)]) if out else text
 
 
 def _row(resources: AgentResources) -> AgentRow:

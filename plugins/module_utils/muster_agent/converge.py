@@ -16,8 +16,9 @@ from .gpus import fgpu_state
 from .launch import key_directory, last_words, notices
 from .launch.gang_launch import GangLaunch, Images, check_launch
 from .launch.gang_release import GangRelease
+from .launch.gang_repair import reconnect
 from .launch.key_directory import HalfReleasedError
-from .launch.launch_error import LaunchError, as_launch_error, host_message
+from .launch.launch_error import LaunchError, as_launch_error, first_failure, host_message
 from .manifest import KEEP, LAUNCH, RELEASE, STOP
 from .plan import Launch, Observed, Stop, plan_for
 from .plan_differences import (
@@ -30,6 +31,7 @@ from .plan_differences import (
     differences_of,
     retract_launch,
     retract_release,
+    retract_repair,
 )
 
 if TYPE_CHECKING:
@@ -170,7 +172,8 @@ class _Run:
                 self._differences.add(notices.NOTICES, notice.seen.name, notice.before, notice.before)
         removals = len(plan.discarded_containers) + sum(1 + len(stop.containers) for stop in plan.stops)
         begun = [launch.session for launch in plan.launches] + [release.session for release in plan.releases]
-        launches = len(plan.missing_overlays) + sum(1 + len(session.kernels) for session in begun)
+        launches = len(plan.missing_overlays) + len(plan.repairs)
+        launches += sum(1 + len(session.kernels) for session in begun)
         # In both pools a task only waits for tasks that were given to its pool before it, so no pool can choke.
         with _pool(removals + len(plan.discarded_overlays)) as removing, _pool(launches) as launching:
             self._discard(removing)
@@ -211,7 +214,7 @@ class _Run:
         return words
 
     def _bring_up(self, pool: ThreadPoolExecutor) -> dict[str, BaseException | None]:
-        """Make overlays, launch and release; return by session why it failed, or None."""
+        """Make overlays, launch, release and repair; return by session why it failed, or None."""
         plan, manifest = self._plan, self._manifest
         overlays = {
             overlay.name: pool.submit(overlay_networks.make_overlay, self._engine, manifest.cluster, overlay)
@@ -225,13 +228,25 @@ class _Run:
         releases = [GangRelease(self._engine, manifest, release) for release in plan.releases]
         for gang in releases:
             gang.begin(pool)
+        repairs = [
+            (
+                repair,
+                pool.submit(reconnect, self._engine, manifest, repair, overlays.get(repair.session.network["name"])),
+            )
+            for repair in plan.repairs
+        ]
         # Each in a thread of its own: a gang that is slow to fail must not hold up the others' commands.
         with _pool(len(gangs) + len(releases)) as settling:
             settled = [(gang.session.id, settling.submit(self._settle_launch, gang)) for gang in gangs]
             settled += [(gang.session.id, settling.submit(self._settle_release, gang)) for gang in releases]
         for name, made in overlays.items():
             self._settle_overlay(name, made.exception())
-        return {session_id: failure.exception() or failure.result() for session_id, failure in settled}
+        failures = {session_id: failure.exception() or failure.result() for session_id, failure in settled}
+        for repair, connected in repairs:
+            failures[repair.session.id] = first_failure([connected])
+            if failures[repair.session.id] is not None:
+                retract_repair(self._differences, repair)
+        return failures
 
     def _prepared(self, launches: list[Launch]) -> list[Launch]:
         """Make the places in memory that launches need; a launch whose place cannot be made gets the obstacle."""

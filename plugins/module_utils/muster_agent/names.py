@@ -86,7 +86,7 @@ class ClusterPaths:
 
 
 class SeenContainer(NamedTuple):
-    """A container of ours as the engine's list shows it."""
+    """A container of ours as the engine's list shows it; `networks` are the names of those that it is on."""
 
     id: str
     name: str
@@ -95,6 +95,7 @@ class SeenContainer(NamedTuple):
     kernel_name: str
     generation: str
     state: str
+    networks: frozenset[str] = frozenset()
 
     @classmethod
     def from_list(cls, entry: dict[str, Any]) -> SeenContainer:
@@ -107,6 +108,7 @@ class SeenContainer(NamedTuple):
             kernel_name=labels.get(LABEL_KERNEL_NAME, ""),
             generation=labels.get(LABEL_GENERATION, ""),
             state=entry["State"],
+            networks=frozenset(entry["NetworkSettings"]["Networks"]),
         )
 
 

@@ -37,6 +37,12 @@ class Release(NamedTuple):
     released: dict[str, str]  # kernel's name -> generation released
 
 
+class Repair(NamedTuple):
+    session: Session
+    cut_off: list[SeenContainer]  # they run, and are not on their session's network
+    network_missing: bool  # one of this host alone, which makes it
+
+
 class Stop(NamedTuple):
     session: Session
     containers: list[SeenContainer]
@@ -50,6 +56,7 @@ class Plan(NamedTuple):
     discarded_spools: list[str]
     launches: list[Launch]
     releases: list[Release]
+    repairs: list[Repair]
     stops: list[Stop]
     missing_overlays: list[Overlay]
     discarded_overlays: list[SeenNetwork]
@@ -81,6 +88,7 @@ def plan_for(manifest: Manifest, observed: Observed) -> Plan:
             for session in manifest.sessions
             if session.desired == RELEASE
         ],
+        repairs=_repairs(manifest, kept, {seen.name for seen in networks}),
         stops=[
             Stop(
                 session,
@@ -166,3 +174,15 @@ def _release(session: Session, containers: list[SeenContainer], released: dict[s
         ],
         released,
     )
+
+
+def _repairs(manifest: Manifest, containers: list[SeenContainer], networks: set[str]) -> list[Repair]:
+    running = {(seen.kernel_id, seen.generation): seen for seen in containers if seen.state == "running"}
+    repairs = []
+    for session in manifest.sessions:
+        name = session.network["name"]
+        own = [running.get((kernel.id, session.generation)) for kernel in session.kernels]
+        cut_off = [seen for seen in own if seen is not None and name not in seen.networks]
+        if session.desired == KEEP and cut_off:
+            repairs.append(Repair(session, cut_off, session.network["driver"] != OVERLAY and name not in networks))
+    return repairs

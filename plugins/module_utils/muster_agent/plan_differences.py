@@ -9,9 +9,10 @@ from .names import OVERLAY, SeenContainer, container_name
 
 if TYPE_CHECKING:
     from .manifest import Kernel, Session
-    from .plan import Launch, Observed, Plan, Release
+    from .plan import Launch, Observed, Plan, Release, Repair
 
 CONTAINERS, NETWORKS, KEYS, WORDS, GO = "containers", "networks", "key directories", "last words", "go"
+CONNECTIONS = "connections"
 PRESENT = "present"
 
 
@@ -22,8 +23,18 @@ def differences_of(plan: Plan, observed: Observed) -> Differences:
     for release in plan.releases:
         for kernel, _ in release.waiting:
             _add_go(differences, release.session, kernel, release.released)
+    for repair in plan.repairs:
+        _add_repair(differences, repair)
     _add_stops(differences, plan, observed)
     return differences
+
+
+def _add_repair(differences: Differences, repair: Repair) -> None:
+    network = repair.session.network["name"]
+    if repair.network_missing:
+        differences.add(NETWORKS, network, ABSENT, PRESENT)
+    for seen in repair.cut_off:
+        differences.add(CONNECTIONS, seen.name, ABSENT, network)
 
 
 def _add_discards(differences: Differences, plan: Plan) -> None:
@@ -108,6 +119,12 @@ def retract_release(differences: Differences, release: Release) -> None:
     for kernel, _ in release.waiting:
         before = _go(release.released, kernel)
         differences.add(GO, container_name(release.session.id, kernel.name), before, before)
+
+
+def retract_repair(differences: Differences, repair: Repair) -> None:
+    """Tell that kernels stay cut off; a network that was made stays."""
+    for seen in repair.cut_off:
+        differences.add(CONNECTIONS, seen.name, ABSENT, ABSENT)
 
 
 def described(seen: SeenContainer) -> str:

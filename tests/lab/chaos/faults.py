@@ -10,9 +10,9 @@ from tests.lab.chaos.schedule import Fault, Trouble
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 
-# Each tmpfs gets the size of what lies in it, so that nothing more fits; 0 is the kernel's own limit again.
-_FILL = "for at in /run $(ls -d /run/muster 2>/dev/null); do mountpoint -q $at && mount -o remount,size={} $at; done"
-_USED = "$(( ($(df --output=used -k $at | tail -n 1) + 1) * 1024 ))"
+# The cluster's directory in /run has a small disk of its own, which a loss of power takes away.
+_SMALL_RUN = "mkdir --parents {0} && mount -t tmpfs -o size=16m tmpfs {0}"
+_FILL = "mountpoint -q {0} && fallocate --length $(df --output=avail -B1 {0} | tail -n 1) {0}/filler"
 _REMOVE_NETWORK = """
 network=$(docker network ls --quiet --filter label=muster.cluster={cluster} | head -n 1)
 [ -n "$network" ] || exit 0
@@ -52,10 +52,11 @@ class Faults:
         }
 
     def _fill_run(self, host: str) -> None:
-        self.lab.run(host, "sh", "-c", _FILL.format(_USED))
+        # Where it is gone, or full already, there is nothing to fill.
+        self.lab.run(host, "sh", "-c", _FILL.format(_run_of(self.node)), check=False)
 
     def _free_run(self, host: str) -> None:
-        self.lab.run(host, "sh", "-c", _FILL.format("50%"))
+        self.lab.run(host, "rm", "--force", f"{_run_of(self.node)}/filler")
 
     def _remove_network(self, host: str) -> None:
         self.lab.run(host, "sh", "-c", _REMOVE_NETWORK.format(cluster=self.node.cluster), check=False)
@@ -89,6 +90,21 @@ class Faults:
     @property
     def _filler(self) -> Path:
         return self.node.directory / "state" / "filler"
+
+
+def give_hosts_small_disks(lab: Lab, node: LabControlNode) -> None:
+    """Put the cluster's directory in each host's /run on a disk of its own, which can be filled."""
+    for host in lab.hosts:
+        lab.run(host.name, "sh", "-c", _SMALL_RUN.format(_run_of(node)))
+
+
+def take_small_disks(lab: Lab, node: LabControlNode) -> None:
+    for host in lab.hosts:
+        lab.run(host.name, "umount", "--lazy", _run_of(node), check=False)
+
+
+def _run_of(node: LabControlNode) -> str:
+    return f"/run/muster/{node.cluster}"
 
 
 def mount_small_state(node: LabControlNode, megabytes: int = 64) -> None:

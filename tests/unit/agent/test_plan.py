@@ -23,7 +23,7 @@ def _session(
     )
 
 
-def _container(name="main1", session_id=ONE, generation="1", state="running"):
+def _container(name="main1", session_id=ONE, generation="1", state="running", *, cut_off=False):
     return agent_names.SeenContainer(
         id=f"id-{name}",
         name=agent_names.container_name(session_id, name),
@@ -32,6 +32,7 @@ def _container(name="main1", session_id=ONE, generation="1", state="running"):
         kernel_name=name,
         generation=generation,
         state=state,
+        networks=frozenset(() if cut_off else [agent_names.network_name(session_id)]),
     )
 
 
@@ -87,7 +88,7 @@ def test_a_launch_of_another_generation_goes_with_its_network():
 def test_keep_leaves_any_state_and_any_generation():
     containers = [_container(state="created", generation="0"), _container("sub1", state="exited")]
     plan = _plan(_session(desired="keep"), containers=containers, networks=[_network()])
-    assert plan == agent_plan.Plan([], [], [], [], [], [], [], [], [])
+    assert all(steps == [] for steps in plan)
 
 
 def test_stop_takes_all_of_the_session_named_or_not():
@@ -192,3 +193,34 @@ def test_a_release_that_failed_leaves_no_difference():
     ]
     plan_differences.retract_release(differences, plan.releases[0])
     assert not differences.changed
+
+
+@pytest.mark.parametrize("driver", ["bridge", "overlay"])
+def test_running_kernels_that_were_cut_off_their_network_are_put_back(driver):
+    both = [_container("sub1", cut_off=True), _container(cut_off=True)]
+    (repair,) = _plan(_session(desired="keep", driver=driver), containers=both).repairs
+    assert [seen.kernel_name for seen in repair.cut_off] == ["main1", "sub1"]
+    assert repair.network_missing is (driver == "bridge")
+
+
+def test_a_network_that_is_there_is_not_made_again():
+    one = [_container("sub1", cut_off=True), _container()]
+    (repair,) = _plan(_session(desired="keep"), containers=one, networks=[_network()]).repairs
+    assert [seen.kernel_name for seen in repair.cut_off] == ["sub1"]
+    assert not repair.network_missing
+
+
+@pytest.mark.parametrize(
+    ("desired", "container"),
+    [
+        ("keep", _container()),
+        ("keep", _container(state="exited", cut_off=True)),
+        ("keep", _container(state="paused", cut_off=True)),
+        ("keep", _container(generation="0", cut_off=True)),
+        ("stop", _container(cut_off=True)),
+        ("release", _container(cut_off=True)),
+        ("launch", _container(cut_off=True)),
+    ],
+)
+def test_nothing_else_is_put_back_on_a_network(desired, container):
+    assert _plan(_session(desired=desired), containers=[container], networks=[_network()]).repairs == []

@@ -34,7 +34,7 @@ def touched(
     free = {agent.id for agent in agents} - set(away)
     launchable = {session.id for session in sessions if session.state is S.SCHEDULED}
     snapshot = Snapshot(agents, sessions, NOW)
-    return touches(snapshot, free=free, launchable=launchable, heard=heard or {}, resisting=resisting)
+    return touches(snapshot, free=free, launchable=launchable, heard=heard or {}, unclear={}, resisting=resisting)
 
 
 def names(found: Touched) -> list[str]:
@@ -156,6 +156,30 @@ def test_leftovers_call_for_a_visit_unless_they_resist_or_the_agent_is_away():
     stray = kernel_entry(RUNNING, "main1", session_id="stray")
     agents = tuple(showing(agent, kernels=[stray]) for agent in managers("a1", "a2", "a3"))
     assert touched(agents, away={"a1"}, resisting={"a2"}).agents == {"a3"}
+
+
+@pytest.mark.parametrize(
+    ("session", "facts", "cut_off"),
+    [
+        (RUNNING, {"address": None}, True),
+        (RUNNING, {}, False),
+        (RUNNING, {"address": None, "state": "exited"}, False),
+        (placed_on(RUNNING, "a1", state=S.TERMINATING), {"address": None}, False),
+        (replace(placed_on(RUNNING, "a1", state=S.PREPARING), step=LaunchStep.STARTING), {"address": None}, False),
+    ],
+)
+def test_a_running_kernel_on_no_network_calls_for_a_visit(session, facts, cut_off):
+    agent = showing(make_agent("a1"), kernels=[kernel_entry(session, "main1", **facts)])
+    found = leftovers(agent, Snapshot((agent,), (session,), NOW))
+    assert found == (frozenset({f"network of {session.id}"}) if cut_off else frozenset())
+
+
+def test_the_keeper_of_an_overlay_that_a_kernel_was_cut_off_is_visited_too():
+    entry = kernel_entry(SPREAD, "sub1", address=None)
+    keeper, other, cut_off = managers("a0", "a1", "a2")
+    agents = (keeper, other, showing(cut_off, kernels=[entry]))
+    assert touched(agents, SPREAD).agents == {"a0", "a2"}
+    assert touched(agents, SPREAD, resisting={"a2"}).agents == frozenset()
 
 
 def test_the_keeper_is_the_first_manager_that_answers_and_is_not_slow():

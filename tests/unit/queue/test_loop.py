@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.model.heartbeat import Heartbeat, Worker
-from muster.core.model.session import SessionState
+from muster.core.model.session import Result, SessionState
 from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.settings import Settings
@@ -170,6 +170,25 @@ def test_a_kernel_that_died_has_its_agent_observed_and_no_other(node, lock, agen
         loop.send(KernelDied("a1"))
         eventually(lambda: node.state(session) is S.TERMINATED)
         assert node.gateway.observations[-1] == ["a1"]
+
+
+def test_a_kernel_that_dies_while_its_launch_is_answered_ends_its_session_at_once(node, lock, agents):
+    """The report in the answer is older than the death, and the next observation of all agents is far off."""
+    died = []
+
+    def dies_after_the_report(said):
+        if said.get("sessions") and not died:
+            died.append(True)
+            agents[0].containers[session.id].end(0)
+            loop.send(KernelDied("a1"))
+        return said
+
+    with daemon(node, lock) as loop:
+        session = node.submit(command="true", cluster_size=2)
+        agents[0].says = dies_after_the_report
+        loop.send(Nudge.QUEUE)
+        eventually(lambda: node.state(session) is S.TERMINATED)
+    assert node.session(session).result is Result.SUCCESS
 
 
 def test_the_clock_brings_a_retry(node, lock):

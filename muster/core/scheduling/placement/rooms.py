@@ -116,6 +116,12 @@ class Rooms:
         places = self._places[: len(gang.slots)].tolist()
         return tuple([self._allocations.get(key := _key(place)) or self._allocation(key) for place in places])
 
+    def take_found(self, gang: Gang) -> None:
+        """Take again the places that `place` found last, for a gang that it knows; only what compiles needs this."""
+        shape = self._memory.knows(gang)
+        if shape is not None:
+            choose.take_places(shape, self._arrays, self._places)
+
     def fits(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
         """Return whether `place` would find capacity."""
         return self._find(gang, closed, takes=False)

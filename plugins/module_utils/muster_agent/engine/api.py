@@ -85,6 +85,11 @@ class EngineApi:
     def create_network(self, body: dict[str, Any]) -> str:
         return self._json("POST", "/networks/create", body=body)["Id"]
 
+    def connect_network(self, name: str, container_id: str, alias: str) -> None:
+        """Put a container on a network, under a name that the others there know it by."""
+        body = {"Container": container_id, "EndpointConfig": {"Aliases": [alias]}}
+        self._act("POST", f"/networks/{name}/connect", body=body)
+
     def remove_network(self, name: str) -> None:
         """Remove a network; one that is gone already is fine."""
         self._act("DELETE", f"/networks/{name}", fine=(404,))

@@ -16,6 +16,7 @@ from ..folders.mounted import FolderError, check_target, resolve_folder
 from ..folders.owned import make, place
 from ..gpus import fgpu_state, gpu_access
 from . import account_files, key_directory
+from .bridge import make_bridge
 from .kernel_sshd import SshdWait
 from .launch_error import GivenUpError, LaunchError, as_launch_error, first_failure
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 _OWNER_LABELS = (names.LABEL_CLUSTER, names.LABEL_SESSION)
 _POLL_S = 0.01
 _NETWORK_POLL_S = 0.25
-_BRIDGE_PATIENCE_S = 10
-_SAME_BRIDGE = "networks have same bridge name"
 _ATTACH_FAILED = "Could not attach to network"
 _NO_SUCH_CPUS = re.compile(r"CPUs are not available\b.*\bavailable: (.*)")
 _NO_DEVICE_DRIVER = "could not select device driver"
@@ -120,7 +119,7 @@ class GangLaunch:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this session's alone
             self._refusal = as_launch_error(error)
             return
-        self._network = overlay or pool.submit(self._make_bridge)
+        self._network = overlay or pool.submit(self._guarded, self._make_bridge)
         steps = [partial(self._launch_kernel, *pair) for pair in missing]
         steps += [partial(self._await_present, *pair) for pair in launch.present]
         self._kernels = [pool.submit(self._guarded, step) for step in steps]
@@ -149,29 +148,8 @@ class GangLaunch:
             raise
 
     def _make_bridge(self) -> None:
-        if not self.launch.network_missing:
-            return
-        session = self.session
-        try:
-            self._engine.create_network(container_spec.bridge_body(self._manifest.cluster, session))
-        except EngineError as error:
-            if self._is_made_already(error):
-                return
-            self._given_up.set()
-            raise LaunchError(_network_message(session, error), permanent=error.status == 400) from error
-
-    def _is_made_already(self, refusal: EngineError) -> bool:
-        """Whether a request that a killed run had sent makes the network: the bridge comes first, then its entry."""
-        is_under_way = _SAME_BRIDGE in str(refusal)
-        if refusal.status != 409 and not is_under_way:
-            return False
-        labels = container_spec.labels(self._manifest.cluster, self.session.id, self.session.generation)
-        give_up_at = time.monotonic() + _BRIDGE_PATIENCE_S
-        while not (made := self._engine.networks(*(f"{name}={labels[name]}" for name in labels))):
-            if not is_under_way or time.monotonic() > give_up_at:
-                break
-            time.sleep(_POLL_S)
-        return bool(made)
+        if self.launch.network_missing:
+            make_bridge(self._engine, self._manifest.cluster, self.session)
 
     def _launch_kernel(self, kernel: Kernel, folders: dict[str, str]) -> None:
         manifest, session, user = self._manifest, self.session, kernel.spec["user"]
@@ -333,10 +311,3 @@ def _start_message(session: Session, kernel: Kernel, error: str) -> str:
     if _ATTACH_FAILED in error:
         return f"{kernel.name}: overlay network {name} cannot be joined, no manager of the swarm answers: {error}"
     return f"{kernel.name}: {error}"
-
-
-def _network_message(session: Session, error: EngineError) -> str:
-    name = session.network["name"]
-    if "address pool" in str(error):
-        return f"network {name}: the engine has no subnet left on this agent (roles/docker_engine widens its pools)"
-    return f"network {name}: {error}"

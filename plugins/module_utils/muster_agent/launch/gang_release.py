@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import names
+from ..engine.api import EngineError
 from . import key_directory
 from .kernel_sshd import SshdWait, vanished
 from .launch_error import as_launch_error, first_failure
+from .peer_names import await_names, peers_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,11 +21,14 @@ if TYPE_CHECKING:
     from ..manifest import Kernel, Manifest
     from ..plan import Release
 
+_NAMES_PATIENCE_S = 5
+
 
 class GangRelease:
     """One session's release on this host: `begin` it, then take its `failure`."""
 
     def __init__(self, engine: EngineApi, manifest: Manifest, release: Release) -> None:
+        self._engine = engine
         self.release = release
         self.session = release.session
         self._paths = names.ClusterPaths(manifest.cluster)
@@ -45,12 +51,22 @@ class GangRelease:
         failure = first_failure(self._answers)
         if failure is not None:
             return failure
+        self._await_names()
         try:
             names_of_waiting = [kernel.name for kernel, _ in self.release.waiting]
             key_directory.release(self._paths, self.session.id, names_of_waiting, self.session.generation)
         except (OSError, key_directory.HalfReleasedError) as error:
             return as_launch_error(error)
         return None
+
+    def _await_names(self) -> None:
+        """Give this host time to learn the names of the gang's kernels on others; without them it begins too."""
+        seen = next((seen for _, seen in self.release.waiting if seen is not None), None)
+        if seen is None or self.session.network["driver"] != names.OVERLAY:
+            return
+        with suppress(EngineError):
+            container = self._engine.container(seen.id)
+            await_names(container["State"]["Pid"], peers_of(container), _NAMES_PATIENCE_S)
 
     def _await_answer(self, kernel: Kernel, seen: names.SeenContainer | None, give_up_at: float) -> None:
         try:

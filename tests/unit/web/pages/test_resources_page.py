@@ -9,6 +9,7 @@ import pytest
 
 from muster.core.model.agent import AgentState
 from muster.core.model.agent_sample import AgentSample, Amount
+from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.model.token import Scope
 from tests.simulated_agents import host_of
@@ -172,6 +173,20 @@ def test_an_administrator_drains_with_a_reason_and_resumes(service, browser):
     assert root.post("/resources/a1/resume", headers=htmx).status_code == 204
     assert [agent.drain_reason for agent in service.store.agents()] == [None]
     assert root.post("/resources/none/drain", headers=htmx).status_code == 404
+
+
+def test_a_suspect_agent_says_why_and_an_administrator_resumes_it(service, browser):
+    service.store.save_agents([make_agent("a1")])
+    service.store.save_launch_records({"a1": LaunchRecord((), time.time() + 600, "launches fail there")})
+    root = browser("root", Scope.ADMIN)
+    for path in ("/resources", "/resources/a1"):
+        text = root.get(path).text
+        assert "SUSPECT" in text
+        assert "launches fail there" in text
+        assert 'hx-post="/resources/a1/resume"' in text
+    assert "1 ALIVE; 1 suspect." in root.get("/resources").text
+    assert root.post("/resources/a1/resume", headers={"HX-Request": "true"}).status_code == 204
+    assert "SUSPECT" not in browser("ada").get("/resources").text
 
 
 @pytest.mark.parametrize("scope", [Scope.USER, Scope.READ])
