@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from muster.core.launch.manifest import LaunchPolicy
-from muster.core.model.apps import KINDS, AppKind
+from muster.core.model.apps import KINDS, AppDefinition
 from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.model.projects import Projects
 from muster.core.notify.callback_hosts import CallbackHosts
@@ -25,6 +26,13 @@ DEFAULT_PATH = Path("/etc/muster/muster.yml")
 _UNWORKED_LIMIT_S = 180.0
 _USUAL_PRIORITY = 50
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+class LogFormat(StrEnum):
+    """The form of what the daemon and the server log."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class GroupScheduling(Section):
@@ -108,9 +116,9 @@ class AppSettings(Section):
     url: Annotated[str | None, AfterValidator(checked_url)] = None
     token: bool | None = None
 
-    def kind(self, built_in: AppKind | None) -> AppKind:
+    def kind(self, built_in: AppDefinition | None) -> AppDefinition:
         given = self.model_dump(exclude_none=True)
-        return replace(built_in, **given) if built_in else AppKind(**given)
+        return replace(built_in, **given) if built_in else AppDefinition(**given)
 
 
 class Settings(BaseModel):
@@ -148,6 +156,9 @@ class Settings(BaseModel):
         default=15.0,
         gt=0,
         description="seconds a visit may last before its agent gets no new sessions until it answers",
+    )
+    log_format: LogFormat = Field(
+        default=LogFormat.TEXT, description="what the daemon and the server log: lines of text, or of JSON"
     )
     unworked_after_s: float | None = Field(
         default=None,
@@ -223,7 +234,7 @@ class Settings(BaseModel):
                 raise invalid(f"{name} has no command or no port", "give it both: only built-in apps have their own")
         return apps
 
-    def app_kinds(self) -> dict[str, AppKind]:
+    def app_kinds(self) -> dict[str, AppDefinition]:
         """What `--app` may name."""
         return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
 

@@ -14,7 +14,7 @@ import pytest
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine import agent_engine
 from muster.engine.agent_engine import engine_of, watch_deaths
-from muster.engine.container_usage import live_uses
+from muster.engine.container_usage import container_usages
 from muster.engine.images import pull
 from muster.engine.tunnel import EngineTunnel
 from tests.odd_engine import OddEngine, odd_engine
@@ -56,7 +56,7 @@ def without(name: str) -> dict[str, Any]:
 def test_numbers_that_are_none_are_that_agents_problem(engine, said):
     engine.body = said
     with engine_of(AGENT) as client, pytest.raises(AgentUnreachableError) as refused:
-        live_uses(AGENT, client, ["c1"])
+        container_usages(AGENT, client, ["c1"])
     assert str(refused.value).startswith("agent a1: ")
     assert str(refused.value).isprintable()
 

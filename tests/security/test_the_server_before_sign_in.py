@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import pytest
 from fastapi.testclient import TestClient
 
+from muster.service.audit import AuditLog
 from muster.web.caller import MAX_FAILURES
-from muster.web.protection import MAX_REQUEST_BYTES, MAX_UNKNOWN_BYTES, RequestSize, audit_log
+from muster.web.protection import MAX_REQUEST_BYTES, MAX_UNKNOWN_BYTES, RequestSize
 
 SESSIONS = "/api/v1/sessions"
 
@@ -71,13 +72,10 @@ def test_a_body_that_never_comes_is_waited_for_no_longer_than_a_time():
     assert sent[0]["status"] == 408
 
 
-def test_audit_files_are_nobody_elses_however_old(tmp_path):
-    log = audit_log(tmp_path / "audit.log")
-    (handler,) = log.handlers
+def test_audit_files_are_nobody_elses_however_old(service):
+    log = AuditLog(service.settings, most_bytes=1)
     for _ in range(3):
-        log.info("a line")
-        handler.doRollover()
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == 4
+        log.write({"user": "ada"})
+    files = sorted(service.settings.state_dir.glob("audit.log*"))
+    assert len(files) == 3
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-    handler.close()

@@ -11,8 +11,8 @@ from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.agent import AgentState
 from muster.core.model.folders import (
     Folder,
-    FolderUser,
-    Share,
+    FolderMounter,
+    FolderShare,
     check_grantee,
     check_name,
     check_owner,
@@ -66,14 +66,14 @@ class FolderService:
         """Raises NotFoundError, and BadInputError for whom it cannot be shared with."""
         folder = self._store.folders.find(owner, name)
         check_grantee(grantee, owner)
-        self._store.folders.share(folder, Share(grantee, read_only))
+        self._store.folders.share(folder, FolderShare(grantee, read_only))
         return self._store.folders.find(owner, name)
 
-    def unshare(self, name: str, owner: str, grantee: str) -> list[FolderUser]:
+    def unshare(self, name: str, owner: str, grantee: str) -> list[FolderMounter]:
         """The sessions of others that have not ended and keep it until they do. Raises NotFoundError."""
         folder = self._store.folders.find(owner, name)
         self._store.folders.unshare(folder, grantee)
-        return [user for user in self._store.folders.users().get(folder.id, ()) if user.owner != owner]
+        return [user for user in self._store.folders.mounters().get(folder.id, ()) if user.owner != owner]
 
     def measured(self, folders: Sequence[Folder]) -> Visited:
         """Return what the folders hold, perhaps as of half a minute ago. Raises as `Measurements.of`."""

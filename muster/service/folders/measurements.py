@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from muster.contract.folders import FolderState
 from muster.core.model.folders import Folder
 from muster.core.values.errors import NotPossibleInStateError
-from muster.service.folders.views import FolderUse
+from muster.service.folders.views import FolderUsage
 
 FRESH_S = 30.0
 MOST_WAITING = 8
@@ -24,7 +24,7 @@ class Visited:
     answers: dict[str, Sequence[FolderState]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
-    def use_of(self, folder: Folder) -> FolderUse | None:
+    def use_of(self, folder: Folder) -> FolderUsage | None:
         """Return what the folder holds; None where no agent answered."""
         found = {
             agent_id: entry
@@ -36,7 +36,7 @@ class Visited:
             return None
         # What several agents have from one place is counted once.
         places = {entry.shared_from or agent_id: entry for agent_id, entry in found.items() if entry.exists}
-        return FolderUse(
+        return FolderUsage(
             used_bytes=_sum(entry.used_bytes for entry in places.values()),
             files=_sum(entry.files for entry in places.values()),
             unenforced={key: e.quota for key, e in found.items() if e.quota not in {None, _ENFORCED}},

@@ -34,6 +34,8 @@ from muster.service.secrets.secrets import Secrets, with_secrets
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
+# From one agent in one visit; what it keeps of more sessions is fetched by later ones.
+_MOST_FETCHED = 100
 _USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
 
@@ -184,21 +186,27 @@ class QueueWorker:
         if visit.launches:
             boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
             keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
+        unfetched = self._unfetched(visit.agents, snapshot)
         try:
-            manifests = self._manifests(visit, snapshot, keys, generation)
+            manifests = self._manifests(visit, snapshot, keys, generation, unfetched)
         except Exception:  # noqa: BLE001 - whatever it is, one session's spec must not cost the others their visit
             keys, snapshot = self._without_unwritable(visit, snapshot, keys, generation)
-            manifests = self._manifests(visit, snapshot, keys, generation)
+            manifests = self._manifests(visit, snapshot, keys, generation, unfetched)
         self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
         self._visits.converge(visit.visit, manifests)
 
     def _manifests(
-        self, visit: Convergence, snapshot: Snapshot, keys: Mapping[str, KeyPair], generation: int
+        self,
+        visit: Convergence,
+        snapshot: Snapshot,
+        keys: Mapping[str, KeyPair],
+        generation: int,
+        unfetched: Mapping[str, Sequence[Session]],
     ) -> dict[str, Manifest]:
         return {
             agent.id: manifest(
                 agent,
-                snapshot.placed,
+                (*snapshot.placed, *unfetched.get(agent.id, ())),
                 keys,
                 generation,
                 self._shell.launch_policy,
@@ -217,13 +225,30 @@ class QueueWorker:
             if session.id in keys:
                 alone = replace(snapshot, sessions=(session,))
                 try:
-                    self._manifests(visit, alone, keys, generation)
+                    self._manifests(visit, alone, keys, generation, {})
                 except Exception as error:
                     log.exception("no manifest can be written for session %s", session.id)
                     reason = f"its manifest cannot be written ({type(error).__name__}); the daemon's log says why"
                     failures[session.id] = transitions.launch_failed(session, reason, snapshot.now, permanent=True)
         self._apply(list(failures.values()))
         return {key: pair for key, pair in keys.items() if key not in failures}, self._read()
+
+    def _unfetched(self, agents: Iterable[Agent], snapshot: Snapshot) -> dict[str, list[Session]]:
+        """Read, by agent id, the sessions that have ended while the agent was away, and whose last words it keeps."""
+        placed = {session.id for session in snapshot.placed}
+        spools = {a.id: [id_ for id_ in a.report.spools[:_MOST_FETCHED] if id_ not in placed] for a in agents}
+        ids = sorted({id_ for found in spools.values() for id_ in found})
+        ended = self._shell.store.get(ids) if ids else {}
+        return {
+            agent_id: [ended[id_] for id_ in found if id_ in ended and self._lacks_a_log(ended[id_], agent_id)]
+            for agent_id, found in spools.items()
+        }
+
+    def _lacks_a_log(self, session: Session, agent_id: str) -> bool:
+        """Return whether the session has ended without the log of a kernel on this agent."""
+        here = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent_id]
+        ended = session.state is SessionState.TERMINATED
+        return ended and any(self._shell.store.log(session.id, kernel.name) is None for kernel in here)
 
     def _launch(
         self, sessions: Sequence[Session], generation: int, now: float, boot_ids: Mapping[str, str | None]
