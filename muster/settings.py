@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from muster.core.launch.manifest import LaunchPolicy
-from muster.core.model.apps import KINDS, AppKind
+from muster.core.model.apps import KINDS, AppDefinition
 from muster.core.model.policy import Limit, Limits
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
@@ -23,6 +24,13 @@ DEFAULT_PATH = Path("/etc/muster/muster.yml")
 # Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
 _UNWORKED_LIMIT_S = 180.0
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+class LogFormat(StrEnum):
+    """The form of what the daemon and the server log."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class GroupScheduling(Section):
@@ -101,9 +109,9 @@ class AppSettings(Section):
     url: Annotated[str | None, AfterValidator(checked_url)] = None
     token: bool | None = None
 
-    def kind(self, built_in: AppKind | None) -> AppKind:
+    def kind(self, built_in: AppDefinition | None) -> AppDefinition:
         given = self.model_dump(exclude_none=True)
-        return replace(built_in, **given) if built_in else AppKind(**given)
+        return replace(built_in, **given) if built_in else AppDefinition(**given)
 
 
 class Settings(BaseModel):
@@ -138,6 +146,9 @@ class Settings(BaseModel):
         default=15.0,
         gt=0,
         description="seconds a visit may last before its agent gets no new sessions until it answers",
+    )
+    log_format: LogFormat = Field(
+        default=LogFormat.TEXT, description="what the daemon and the server log: lines of text, or of JSON"
     )
     unworked_after_s: float | None = Field(
         default=None,
@@ -207,7 +218,7 @@ class Settings(BaseModel):
                 raise invalid(f"{name} has no command or no port", "give it both: only built-in apps have their own")
         return apps
 
-    def app_kinds(self) -> dict[str, AppKind]:
+    def app_kinds(self) -> dict[str, AppDefinition]:
         """What `--app` may name."""
         return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import click
 
+from muster.cli.audit import audited
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, MusterError
 from muster.service.backend import Backend
@@ -20,9 +21,13 @@ from muster.settings import load_settings
 
 @contextmanager
 def opened_service() -> Iterator[Service]:
-    """Open the control node's own service layer. Raises BadInputError with --server."""
+    """Open the control node's own service layer; what is changed goes into the audit log.
+
+    Raises BadInputError with --server.
+    """
     check_on_control_node()
-    with Service.opened(load_settings()) as service:
+    settings = load_settings()
+    with audited(settings, current_user()), Service.opened(settings) as service:
         yield service
 
 

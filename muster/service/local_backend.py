@@ -15,7 +15,7 @@ from muster.core.model.session import Session, kernel_named
 from muster.core.model.token import Token
 from muster.core.usage.report import usage_report
 from muster.core.values.errors import BadInputError, NotFoundError
-from muster.service.agents.agents import Agents, AgentUse
+from muster.service.agents.agents import AgentOccupancy, Agents
 from muster.service.agents.resources import ClusterResources, visible_gpus
 from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
 from muster.service.folders.owned import OwnedFolders
@@ -37,7 +37,7 @@ from muster.service.questions.views import (
 )
 from muster.service.questions.why import visible_why
 from muster.service.queue.heartbeat import unworked_queue
-from muster.service.reach.app_gateway import AppWay, openable_app, way_to_app
+from muster.service.reach.app_gateway import AppTunnel, open_app_tunnel, openable_app
 from muster.service.reach.logs import LogRequest, opened_log
 from muster.service.reach.terminal import Terminal, open_terminal
 from muster.service.secrets.owned import OwnedSecrets
@@ -236,9 +236,9 @@ class LocalBackend:
         session = self.find(reference)
         return session, openable_app(self._store.agents(), session, name)
 
-    def way_to_app(self, session: Session, app: App) -> AppWay:
+    def open_app_tunnel(self, session: Session, app: App) -> AppTunnel:
         """Open a tunnel to an app of `openable_app`. Raises MusterError."""
-        return way_to_app(self._settings, self._store.agents(), session, app)
+        return open_app_tunnel(self._settings, self._store.agents(), session, app)
 
     def commit(
         self,
@@ -321,10 +321,10 @@ class LocalBackend:
         return ReportView.of(begins, ends, keys, usage_report(runs, begins, ends, keys))
 
     def usage_samples(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[CurrentUsagesView]:
-        """Yield what running sessions use: the named ones, or all that the user may see. Raises as `looks.looks`."""
-        from muster.service.usage.looks import looks  # noqa: PLC0415 - the Docker SDK loads slowly
+        """Yield as `samples.usage_samples`, of the sessions that the user may see."""
+        from muster.service.usage.samples import usage_samples  # noqa: PLC0415 - the Docker SDK loads slowly
 
-        for sample in looks(self._store, references, self._token.owner_filter, interval_s, once=once):
+        for sample in usage_samples(self._store, references, self._token.owner_filter, interval_s, once=once):
             yield CurrentUsagesView(items=[CurrentUsageView.of(now) for now in sample])
 
     def drain(self, agent_id: str, reason: str) -> bool:
@@ -392,6 +392,6 @@ class LocalBackend:
     def _images(self, found: Sequence[KnownImage]) -> ImagesView:
         return ImagesView.of(found, len(self._store.agents()))
 
-    def _uses(self, labels: Mapping[str, str]) -> list[AgentUse]:
+    def _uses(self, labels: Mapping[str, str]) -> list[AgentOccupancy]:
         uses = self._agents.in_use()
         return [use for use in uses if labels.items() <= use.agent.choosable_labels.items()]

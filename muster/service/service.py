@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # Ansible, the Docker SDK and the scheduler load slowly
     from muster.service.images.distribution import ImageSync, Synced, SyncProgressed
     from muster.service.images.removal import RemovedImage
     from muster.service.questions.what_if import WhatIf
-    from muster.service.usage.watched import WatchedUses
+    from muster.service.usage.watched import UsageCache
 
 
 class Service:
@@ -70,11 +70,11 @@ class Service:
         """Return a reader of changes of sessions as they happen; it begins to read when it is run."""
         return LiveChanges(self._store)
 
-    def watched_uses(self) -> "WatchedUses":
+    def usage_cache(self) -> "UsageCache":
         """Return a cache of what running sessions use at this moment."""
-        from muster.service.usage.watched import WatchedUses  # noqa: PLC0415 - the Docker SDK loads slowly
+        from muster.service.usage.watched import UsageCache  # noqa: PLC0415 - the Docker SDK loads slowly
 
-        return WatchedUses(self._store)
+        return UsageCache(self._store)
 
     def meter(self) -> Meter:
         """Return what measures the cluster for Prometheus."""

@@ -6,6 +6,7 @@ import click
 
 from muster.cli.agents.drain_plan import print_drain_plan
 from muster.cli.agents.resources import agent_state
+from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import current_user, json_option, opened_service, warn_if_unworked
 from muster.cli.output import age, or_dash, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
@@ -13,7 +14,7 @@ from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
 from muster.core.values.units import format_bytes, format_milli, timestamp
-from muster.service.agents.agents import AgentUse
+from muster.service.agents.agents import AgentOccupancy
 from muster.service.agents.views import AgentSessionView, AgentView
 from muster.service.service import Service
 
@@ -90,7 +91,7 @@ def show(name: str, as_json: bool) -> None:
     )
 
 
-def _facts(use: AgentUse) -> dict[str, object]:
+def _facts(use: AgentOccupancy) -> dict[str, object]:
     report = use.agent.report
     since = use.agent.unreachable_since
     return {
@@ -158,6 +159,7 @@ def drain_(
         if wait or end_sessions or reason:
             raise BadInputError("--plan: it changes nothing; leave out --wait, --end-sessions and --reason")
         with opened_service() as service:
+            note_no_change()
             print_drain_plan(service.what_if().planned_drain(names), as_json=as_json)
         return
     if timeout is not None and not wait:
@@ -167,7 +169,7 @@ def drain_(
         changed = service.agents.drain(names, reason)
         if end_sessions:
             on_them = {s.id for use in service.agents.named(names) for s in use.sessions}
-            service.commands.terminate(sorted(on_them), current_user())
+            note_sessions(service.commands.terminate(sorted(on_them), current_user()))
         warn_if_unworked(service)
         if wait:
             _wait_until_empty(service, names, timeout, quiet=as_json)

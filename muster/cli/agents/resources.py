@@ -9,7 +9,7 @@ from muster.cli.context import json_option, opened_backend
 from muster.cli.output import age, print_json, print_table
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_slot
-from muster.service.agents.agents import AgentUse
+from muster.service.agents.agents import AgentOccupancy
 from muster.service.agents.views import AgentView
 
 SUSPECT = "SUSPECT"
@@ -71,7 +71,7 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def agent_state(use: AgentUse) -> str:
+def agent_state(use: AgentOccupancy) -> str:
     """One word for awk, flags behind a comma as in Kubernetes' `Ready,SchedulingDisabled`."""
     suspect = SUSPECT if use.agent.is_suspect else ""
     return ",".join(part for part in (use.agent.state.value, use.drain, suspect) if part)

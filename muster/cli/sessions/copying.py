@@ -13,6 +13,7 @@ from typing import Self
 import click
 from docker.models.containers import Container
 
+from muster.cli.audit import note_sessions
 from muster.cli.context import opened_service
 from muster.core.model.session import kernel_named
 from muster.core.spec.session_spec import HOME
@@ -62,6 +63,7 @@ def cp(source: str, destination: str) -> None:
         session = service.queries.find(place.session)
         kernel = kernel_named(session, place.kernel)
         agent = agent_of(service.agents.all(), session, kernel)
+        note_sessions([session])
     with container_of(agent, kernel) as container, _Progress() as progress:
         try:
             if here is not None:

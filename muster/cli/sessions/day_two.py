@@ -2,6 +2,7 @@
 
 import click
 
+from muster.cli.audit import note_sessions
 from muster.cli.context import complete_session, json_option, opened_backend
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
@@ -19,6 +20,7 @@ def rename(reference: str, name: str, as_json: bool) -> None:
     """
     with opened_backend() as backend:
         renamed = backend.rename(reference, name)
+        note_sessions([renamed])
     if as_json:
         print_json(renamed)
     else:
@@ -37,6 +39,7 @@ def restart(references: tuple[str, ...], wait: bool, as_json: bool) -> None:
     """
     with opened_backend() as backend:
         restarted = backend.restart(references)
+        note_sessions(restarted)
         if wait:
             # None of them runs as it is told here: each has begun to stop.
             restarted = follow(backend, restarted, lambda session: session.state is SessionState.RUNNING, quiet=as_json)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from muster.cli.audit import note_sessions
 from muster.cli.context import complete_session, json_option, opened_backend
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
@@ -26,6 +27,7 @@ def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json
         elif not references:
             raise BadInputError("SESSION: none is given; name one, or use --all")
         ended = backend.terminate(references)
+        note_sessions(ended)
         if wait:
             ended = follow(backend, ended, lambda session: session.state in FINAL, quiet=as_json)
     if as_json or not wait:
@@ -39,6 +41,7 @@ def cancel(references: tuple[str, ...], as_json: bool) -> None:
     """Cancel sessions that are still pending; of an array those that are."""
     with opened_backend() as backend:
         cancelled = backend.terminate(references, only_pending=True)
+        note_sessions(cancelled)
     _print(cancelled, as_json=as_json)
 
 
@@ -49,6 +52,7 @@ def hold(references: tuple[str, ...], as_json: bool) -> None:
     """Keep pending sessions from starting until they are released."""
     with opened_backend() as backend:
         held = backend.hold(references)
+        note_sessions(held)
     _print(held, as_json=as_json)
 
 
@@ -59,6 +63,7 @@ def release(references: tuple[str, ...], as_json: bool) -> None:
     """Let held sessions wait for their turn again."""
     with opened_backend() as backend:
         released = backend.release(references)
+        note_sessions(released)
     _print(released, as_json=as_json)
 
 

@@ -9,6 +9,7 @@ import click
 import yaml
 from click.core import ParameterSource
 
+from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import json_option, opened_backend
 from muster.cli.output import name_of, print_json
 from muster.cli.progress import follow
@@ -154,9 +155,11 @@ def submit(
     spec.setdefault("ssh_keys", _public_keys(ssh_key_files))
     with opened_backend() as backend:
         if tries:
+            note_no_change()
             ctx.exit(print_dry_run(backend.dry_run(spec, owner, count), as_json=as_json))
         done = backend.submit(spec, owner, count)
         submitted, impossible = done.items, done.impossible
+        note_sessions(submitted)
         if not (as_json and wait):
             _announce(submitted, quiet=quiet, as_json=as_json)
         _warn([(session, impossible[session.id]) for session in submitted if session.id in impossible])

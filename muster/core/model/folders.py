@@ -20,7 +20,7 @@ _FIRST_NUMBER = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class FolderShare:
     """A folder share; `grantee` is a user, or `@` and a project."""
 
     grantee: str
@@ -39,7 +39,7 @@ class Folder:
     name: str
     created_at: float
     quota_bytes: int | None = None
-    shares: tuple[Share, ...] = ()
+    shares: tuple[FolderShare, ...] = ()
     removed_at: float | None = None
     left_on: tuple[str, ...] = ()
 
@@ -68,7 +68,7 @@ class Folder:
         return all(grants) if grants else None
 
 
-class FolderUser(NamedTuple):
+class FolderMounter(NamedTuple):
     """A session that mounts a folder, with its name and its owner."""
 
     session: str
@@ -150,7 +150,7 @@ def mounted_folders(spec: SessionSpec, user: str, known: Sequence[Folder]) -> tu
     return (*found, *_in_every_session(spec, user, known))
 
 
-def in_use(folder: Folder, sessions: Sequence[FolderUser]) -> str:
+def in_use(folder: Folder, sessions: Sequence[FolderMounter]) -> str:
     """Return one line that says why a folder cannot be removed; empty when no session that has not ended mounts it."""
     if not sessions:
         return ""

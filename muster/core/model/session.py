@@ -110,7 +110,7 @@ class PullProgress:
     total: int
 
 
-class Held(NamedTuple):
+class AllocatedSlots(NamedTuple):
     """What a kernel has, without the kernel."""
 
     slots: Slots

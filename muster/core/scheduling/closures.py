@@ -16,7 +16,7 @@ from muster.core.model.reservation import Reservation
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
-from muster.core.scheduling.placement import Gang, Rooms, gang_of
+from muster.core.scheduling.placement import Gang, PlacementState, gang_of
 from muster.core.values.units import format_moment
 
 _NO_AGENTS: frozenset[str] = frozenset()
@@ -97,7 +97,7 @@ class Closures:
             slow = self._snapshot.slow
             others = [a for a in self._group(session) if a.takes_sessions and a.id not in {*session.failed_on, *slow}]
             policy = self._snapshot.policy.of(session.spec.resource_group).placement
-            self._avoidable[key] = bool(others) and Rooms.of(others, {}, policy).fits(gang)
+            self._avoidable[key] = bool(others) and PlacementState.of(others, {}, policy).fits(gang)
         return frozenset(session.failed_on) if self._avoidable[key] else _NO_AGENTS
 
     def _admitting_windows(self, session: Session) -> frozenset[str]:
@@ -140,8 +140,8 @@ class Closures:
                 if kernel.allocation and kernel.allocation.agent_id in kernels:
                     kernels[kernel.allocation.agent_id].append(kernel)
         policy = self._snapshot.policy.of(session.spec.resource_group).placement
-        rooms = Rooms.of(agents, kernels, policy)
-        return rooms.fits(gang_of(session, overlay=self._snapshot.overlay_keeper is not None))
+        state = PlacementState.of(agents, kernels, policy)
+        return state.fits(gang_of(session, overlay=self._snapshot.overlay_keeper is not None))
 
     @cached_property
     def _by_id(self) -> Mapping[str, Agent]:

@@ -18,7 +18,7 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class AgentUse:
+class AgentOccupancy:
     """An agent, what is free on it, and the sessions that have kernels there.
 
     `kept` says why it is not lost though it stays silent; empty for others.
@@ -46,7 +46,7 @@ class AgentUse:
         return "DRAINING" if self.sessions else "DRAINED"
 
 
-def agents_in_use(snapshot: Snapshot) -> list[AgentUse]:
+def agents_in_use(snapshot: Snapshot) -> list[AgentOccupancy]:
     """All agents, in the snapshot's order; the sessions on them in the order in which they were submitted."""
     placed: dict[str, list[Session]] = {}
     for session in sorted(snapshot.placed, key=lambda session: (session.submitted_at, session.id)):
@@ -54,13 +54,13 @@ def agents_in_use(snapshot: Snapshot) -> list[AgentUse]:
             placed.setdefault(agent_id, []).append(session)
     problem, kept = cluster_problem(snapshot.agents), excused(snapshot.agents)
     return [
-        AgentUse(
-            room.agent,
-            room.free,
-            tuple(placed.get(room.agent.id, ())),
-            problem if room.agent.id in kept else "",
+        AgentOccupancy(
+            one.agent,
+            one.free,
+            tuple(placed.get(one.agent.id, ())),
+            problem if one.agent.id in kept else "",
         )
-        for room in snapshot.rooms
+        for one in snapshot.free_capacities
     ]
 
 
@@ -70,7 +70,7 @@ def shown_agents(store: Store, settings: Settings) -> Snapshot:
     return replace(snapshot, agents=tuple(a.aged(snapshot.now, settings.unworked_limit_s) for a in snapshot.agents))
 
 
-def named_agents(snapshot: Snapshot, names: Collection[str]) -> list[AgentUse]:
+def named_agents(snapshot: Snapshot, names: Collection[str]) -> list[AgentOccupancy]:
     """In the order of the names, each once. Raises NotFoundError that names all that do not exist."""
     known = {use.agent.id: use for use in agents_in_use(snapshot)}
     unknown = [name for name in dict.fromkeys(names) if name not in known]
@@ -90,11 +90,11 @@ class Agents:
         """Return all known agents, by id."""
         return self._store.agents()
 
-    def in_use(self) -> list[AgentUse]:
+    def in_use(self) -> list[AgentOccupancy]:
         """Return all agents with what is allocated on them."""
         return agents_in_use(shown_agents(self._store, self._settings))
 
-    def named(self, names: Collection[str]) -> list[AgentUse]:
+    def named(self, names: Collection[str]) -> list[AgentOccupancy]:
         """Return the agents in the names' order, each once. Raises NotFoundError that lists all unknown names."""
         return named_agents(shown_agents(self._store, self._settings), names)
 
@@ -118,7 +118,7 @@ class Agents:
         wake(self._settings, self._store)
         return changed
 
-    def until_empty(self, names: Collection[str], timeout_s: float | None) -> Iterator[list[AgentUse]]:
+    def until_empty(self, names: Collection[str], timeout_s: float | None) -> Iterator[list[AgentOccupancy]]:
         """Yield the agents each time that the sessions on them changed, until there are none.
 
         A forgotten agent has none. Raises TimeoutError.

@@ -8,8 +8,8 @@ from muster.core.model.session import Kernel, Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.usage.over_time import UsageOverTime
 from muster.core.values.slots import Slots
-from muster.service.agents.agents import AgentUse, agents_in_use, named_agents, shown_agents
-from muster.service.agents.gpu_map import GpuUse, HeldShare, gpu_uses
+from muster.service.agents.agents import AgentOccupancy, agents_in_use, named_agents, shown_agents
+from muster.service.agents.gpu_map import GpuOccupancy, KernelShare, gpu_occupancies
 from muster.service.sessions.visibility import Sees
 from muster.service.usage.over_time import use_of_agent, use_of_cluster, use_of_group, use_of_groups
 from muster.settings import Settings
@@ -20,7 +20,7 @@ from muster.store.store import Store
 class AgentResources:
     """An agent with the kernels that the user may see; `others` counts the rest.
 
-    `drain` and `kept` are as in `AgentUse`.
+    `drain` and `kept` are as in `AgentOccupancy`.
     """
 
     agent: Agent
@@ -28,7 +28,7 @@ class AgentResources:
     drain: str
     kernels: tuple[tuple[Session, Kernel], ...]
     others: int
-    gpus: tuple[GpuUse, ...]
+    gpus: tuple[GpuOccupancy, ...]
     kept: str = ""
 
     @property
@@ -63,7 +63,7 @@ class ClusterResources:
         return use_of_groups(self._store, span)
 
 
-def visible_resources(uses: Iterable[AgentUse], sees: Sees) -> list[AgentResources]:
+def visible_resources(uses: Iterable[AgentOccupancy], sees: Sees) -> list[AgentResources]:
     return [
         AgentResources(
             agent=use.agent,
@@ -78,13 +78,13 @@ def visible_resources(uses: Iterable[AgentUse], sees: Sees) -> list[AgentResourc
     ]
 
 
-def visible_gpus(uses: Iterable[AgentUse], sees: Sees) -> list[GpuUse]:
+def visible_gpus(uses: Iterable[AgentOccupancy], sees: Sees) -> list[GpuOccupancy]:
     return [
         replace(use, held=tuple(held if sees(held.session) else _anonymous(held) for held in use.held))
-        for use in gpu_uses(uses)
+        for use in gpu_occupancies(uses)
     ]
 
 
-def _anonymous(held: HeldShare) -> HeldShare:
+def _anonymous(held: KernelShare) -> KernelShare:
     session = Session("", "(another's)", "", SessionSpec(), (), 0.0)
     return replace(held, session=session, kernel=replace(held.kernel, id="", role="kernel", index=1, gpu_problem=None))

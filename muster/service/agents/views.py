@@ -10,8 +10,8 @@ from muster.core.model.agent import AgentState, Gpu
 from muster.core.model.numa import NumaNode
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session, SessionState
-from muster.service.agents.agents import AgentUse
-from muster.service.agents.gpu_map import GpuUse, HeldShare
+from muster.service.agents.agents import AgentOccupancy
+from muster.service.agents.gpu_map import GpuOccupancy, KernelShare
 from muster.service.sessions.views import GpuShareView, SlotsView
 from muster.service.view import Moment, View
 
@@ -52,7 +52,7 @@ class AgentView(View):
     sessions: list[AgentSessionView]
 
     @classmethod
-    def of(cls, use: AgentUse, sees: Callable[[Session], bool] = lambda _session: True) -> Self:
+    def of(cls, use: AgentOccupancy, sees: Callable[[Session], bool] = lambda _session: True) -> Self:
         """Return the view; of the sessions only those that its reader sees."""
         agent = use.agent
         return cls(
@@ -84,17 +84,17 @@ class AgentsView(View):
     items: list[AgentView]
 
 
-def share_views(shares: Mapping[str, Sequence[HeldShare]]) -> dict[str, list[GpuShareView]]:
+def share_views(shares: Mapping[str, Sequence[KernelShare]]) -> dict[str, list[GpuShareView]]:
     """Return by kernel id the shares, with what they are in bytes and in thousandths of the GPU."""
     return {kernel_id: [_share_view(held) for held in of_kernel] for kernel_id, of_kernel in shares.items()}
 
 
-def _share_view(held: HeldShare) -> GpuShareView:
+def _share_view(held: KernelShare) -> GpuShareView:
     gpu = held.gpu
     return GpuShareView(**_share_fields(held), index=gpu.index if gpu else None, gpu_mem_bytes=gpu.mem if gpu else None)
 
 
-def _share_fields(held: HeldShare) -> dict[str, Any]:
+def _share_fields(held: KernelShare) -> dict[str, Any]:
     return asdict(held.share) | {
         "mem_bytes": held.mem_bytes,
         "compute": held.compute,
@@ -120,7 +120,7 @@ class GpuHolderView(View):
     is_device: bool = Field(description="whether it is a whole GPU or a MIG instance")
 
     @classmethod
-    def of(cls, held: HeldShare) -> Self:
+    def of(cls, held: KernelShare) -> Self:
         return cls(
             session_id=held.session.id,
             session=held.session.name,
@@ -151,7 +151,7 @@ class GpuView(View):
     shares: list[GpuHolderView]
 
     @classmethod
-    def of(cls, use: GpuUse) -> Self:
+    def of(cls, use: GpuOccupancy) -> Self:
         return cls(
             agent=use.agent_id,
             **asdict(use.gpu),

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, no_such_folder
+from muster.core.model.folders import PROJECT_MARK, Folder, FolderMounter, no_such_folder
 from muster.core.model.token import Token
 from muster.service.folders.views import (
     FolderRemovedView,
     FoldersView,
-    FolderUse,
+    FolderUsage,
     FolderView,
     MeasuredFolderView,
     UnsharedView,
@@ -66,7 +66,7 @@ class OwnedFolders:
             if everything or folder.read_only_for(user, query.project) is not None
         ]
         visited = self._agents().measured(found) if query.sizes and found else None
-        mounters = self._store.folders.users()
+        mounters = self._store.folders.mounters()
         items = [FolderView.of(*self._visible_facts(one, mounters, visited, query.project)) for one in found]
         return FoldersView(items=items, problems=dict(visited.problems) if visited else {})
 
@@ -135,17 +135,17 @@ class OwnedFolders:
     def _view(
         self, folder: Folder, visited: "Visited | None" = None, project: str = DEFAULT_PROJECT
     ) -> MeasuredFolderView:
-        facts = self._visible_facts(folder, self._store.folders.users(), visited, project)
+        facts = self._visible_facts(folder, self._store.folders.mounters(), visited, project)
         view = MeasuredFolderView.of(*facts)
         return view.model_copy(update={"problems": dict(visited.problems) if visited else {}})
 
     def _visible_facts(
         self,
         folder: Folder,
-        mounters: Mapping[str, Sequence[FolderUser]],
+        mounters: Mapping[str, Sequence[FolderMounter]],
         visited: "Visited | None",
         project: str,
-    ) -> tuple[Folder, Sequence[FolderUser], FolderUse | None]:
+    ) -> tuple[Folder, Sequence[FolderMounter], FolderUsage | None]:
         """Return the folder, the sessions that mount it and its usage.
 
         Other grantees and other users' sessions are left out, unless the user may change the folder.

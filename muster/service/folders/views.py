@@ -6,12 +6,12 @@ from typing import Self
 
 from pydantic import Field
 
-from muster.core.model.folders import Folder, FolderUser
+from muster.core.model.folders import Folder, FolderMounter
 from muster.service.view import Moment, View
 
 
 @dataclass(frozen=True, slots=True)
-class FolderUse:
+class FolderUsage:
     """What a folder holds on all agents that answered; None where counting it would have taken too long.
 
     `unenforced` says by agent id why its quota is not enforced there.
@@ -53,7 +53,7 @@ class FolderView(View):
     shared_with: list[FolderShareView]
 
     @classmethod
-    def of(cls, folder: Folder, mounters: Sequence[FolderUser] = (), use: FolderUse | None = None) -> Self:
+    def of(cls, folder: Folder, mounters: Sequence[FolderMounter] = (), use: FolderUsage | None = None) -> Self:
         """Return the view; `use` is None where no agent measured the folder."""
         return cls(
             id=folder.id,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import Session
-from muster.core.whatif.counterfactual import Answer
+from muster.core.whatif.counterfactual import StartForecast
 from muster.core.whatif.redaction import redacted
 from muster.service.questions.what_if import WhatIf
 from muster.service.questions.why import visible_suggestions
@@ -22,7 +22,7 @@ class DryRun:
     `unworked` is set if nobody works the queue: then nothing starts, whatever the answers say.
     """
 
-    answers: Sequence[Answer]
+    answers: Sequence[StartForecast]
     gpu_indexes: Mapping[str, int]
     names: Mapping[str, str]
     unworked: Unworked | None = None
@@ -38,14 +38,14 @@ def visible_dry_run(store: Store, settings: Settings, new: Sequence[Session], se
     return DryRun(_visible_answers(store, what_if.would_start(new), sees), indexes, names, unworked)
 
 
-def _visible_answers(store: Store, answers: Sequence[Answer], sees: Sees) -> tuple[Answer, ...]:
+def _visible_answers(store: Store, answers: Sequence[StartForecast], sees: Sees) -> tuple[StartForecast, ...]:
     waited_for = {key for answer in answers if answer.wait for key in answer.wait.waits_for}
     others = store.get(sorted(waited_for))
     hidden = {key for key, other in others.items() if not sees(other)}
     return tuple(_visible(store, answer, hidden, sees) for answer in answers)
 
 
-def _visible(store: Store, answer: Answer, hidden: Collection[str], sees: Sees) -> Answer:
+def _visible(store: Store, answer: StartForecast, hidden: Collection[str], sees: Sees) -> StartForecast:
     if answer.wait is None:
         return answer
     suggestions = visible_suggestions(store, answer.suggestions, sees) if answer.suggestions else ()

@@ -10,7 +10,7 @@ from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import GpuShare, Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
-from muster.core.whatif.counterfactual import Answer
+from muster.core.whatif.counterfactual import StartForecast
 from muster.core.whatif.explain import HOPELESS
 from muster.core.whatif.hypothesis import SpecChange, Suggestion
 from muster.service.agents.gpu_map import session_shares
@@ -210,7 +210,7 @@ class DryRunItemView(View):
         return self.wait is not None and self.wait.code in HOPELESS
 
     @classmethod
-    def of(cls, answer: Answer, *, is_worked: bool) -> Self:
+    def of(cls, answer: StartForecast, *, is_worked: bool) -> Self:
         session = answer.session
         allocations = answer.placement.allocations if answer.placement else {}
         return cls(

@@ -15,7 +15,7 @@ from muster.core.scheduling.limits import pending_refusal
 from muster.core.scheduling.schedule import schedule
 from muster.core.simulation.simulation import Cluster, Job, Progress, Simulated, simulate
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
-from muster.core.whatif.counterfactual import Answer, what_would_help, would_start
+from muster.core.whatif.counterfactual import StartForecast, what_would_help, would_start
 from muster.core.whatif.drain_plan import DrainPlan, drain_plan
 from muster.core.whatif.hypothesis import Suggestion
 from muster.service.agents.agents import named_agents
@@ -62,7 +62,7 @@ class WhatIf:
         wait = schedule(self.snapshot()).waits.get(session.id)
         return wait.position if wait else 0
 
-    def would_start(self, new: Sequence[Session]) -> tuple[Answer, ...]:
+    def would_start(self, new: Sequence[Session]) -> tuple[StartForecast, ...]:
         """What would become of sessions that are not queued.
 
         Raises NameTakenError and BadInputError as `SessionCommands.submit` would.

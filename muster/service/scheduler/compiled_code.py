@@ -12,7 +12,7 @@ from typing import Any
 from muster.contract.report import Report, SwarmReport
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PACK
-from muster.core.scheduling.placement import Gang, Rooms, choose
+from muster.core.scheduling.placement import Gang, PlacementState, choose
 from muster.core.values.slots import Slots
 
 log = logging.getLogger("muster.queue")
@@ -24,10 +24,10 @@ def compile_placement() -> float | None:
     """The seconds that it took; None where this user's code was there already."""
     before, began = _compilations(), time.monotonic()
     agents = [_agent(f"a{number}") for number in (1, 2)]
-    rooms = Rooms.of(agents, {}, PACK, (), {})
-    rooms.place(Gang((_KERNEL,)))
-    rooms.place(Gang((_KERNEL,) * 3, spread=True))
-    rooms.take_found(Gang((_KERNEL,)))
+    state = PlacementState.of(agents, {}, PACK, (), {})
+    state.place(Gang((_KERNEL,)))
+    state.place(Gang((_KERNEL,) * 3, spread=True))
+    state.take_found(Gang((_KERNEL,)))
     return time.monotonic() - began if _compilations() > before else None
 
 

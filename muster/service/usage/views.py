@@ -14,7 +14,7 @@ from muster.core.usage.report import Line
 from muster.service.view import Moment, View
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
-    from muster.service.usage.live import KernelNow
+    from muster.service.usage.live import CurrentUsage
 
 _DIGITS = 6
 
@@ -140,7 +140,7 @@ class CurrentUsageView(View):
     problem: str | None
 
     @classmethod
-    def of(cls, now: "KernelNow") -> Self:
+    def of(cls, now: "CurrentUsage") -> Self:
         use, allocation = now.use, now.kernel.allocation
         return cls(
             session=now.session.name,

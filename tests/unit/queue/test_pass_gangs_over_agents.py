@@ -82,6 +82,14 @@ def test_kernels_count_their_local_rank_on_their_agent(node, agents):
     assert sorted(world) == ["0", "1", "2", "3"]
 
 
+def test_local_rank_is_0_in_each_kernel_where_the_spec_says_so(node, agents):
+    session = gang(node, 4, local_rank="kernel")
+    node.run()
+    env = [c.env for agent in agents for c in agent.of_session(session.id)]
+    assert [one["LOCAL_RANK"] for one in env] == ["0"] * 4
+    assert sorted(one["RANK"] for one in env) == ["0", "1", "2", "3"]
+
+
 def test_only_the_keeper_makes_and_removes_overlays(node):
     session = gang(node)
     node.run()

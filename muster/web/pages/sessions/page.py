@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 from muster.core.model.session import Session, SessionState
 from muster.core.spec.command_line import submit_command
 from muster.service.questions.views import DetailsView
-from muster.service.usage.watched import WatchedUses
+from muster.service.usage.watched import UsageCache
 from muster.web.pages.sessions import view as session_view
 from muster.web.viewer import CurrentViewer, Viewer
 
@@ -87,8 +87,8 @@ def _containers(request: Request, viewer: Viewer, found: Session) -> dict[str, A
     }
 
 
-def _watched(request: Request) -> WatchedUses:
-    watched: WatchedUses = request.app.state.watched
+def _watched(request: Request) -> UsageCache:
+    watched: UsageCache = request.app.state.watched
     return watched
 
 

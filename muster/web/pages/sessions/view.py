@@ -15,8 +15,8 @@ from muster.core.whatif.start_estimate import start_estimate
 from muster.service.questions.views import DependencyView, DetailsView, WhyView
 from muster.service.reach.views import SessionAppView
 from muster.service.sessions.views import GpuShareView, KernelView, SessionView
-from muster.service.usage.live import KernelNow
-from muster.service.usage.watched import KernelWatched, UseNow
+from muster.service.usage.live import CurrentUsage
+from muster.service.usage.watched import KernelUsageHistory, SessionUsage
 from muster.web.drawing.sparkline import sparkline
 
 # With a sparkline in each row, the page of a larger session would be large, and is sent every two seconds.
@@ -99,13 +99,13 @@ def refreshes_s(session: SessionView) -> int:
     return 2 if len(session.kernels) <= _MAX_SPARKLINES else 10
 
 
-def rows(session: SessionView, use: UseNow) -> list[Row]:
+def rows(session: SessionView, use: SessionUsage) -> list[Row]:
     """Return a row for each kernel, in the order of their ranks."""
     has_line = len(session.kernels) <= _MAX_SPARKLINES
     return [_row(session, kernel, use.kernels.get(kernel.id), has_line=has_line) for kernel in session.kernels]
 
 
-def _row(session: SessionView, kernel: KernelView, watched: KernelWatched | None, *, has_line: bool) -> Row:
+def _row(session: SessionView, kernel: KernelView, watched: KernelUsageHistory | None, *, has_line: bool) -> Row:
     now = watched.now if watched else None
     problems = (now.problem if now else "", kernel.gpu_problem or "")
     return Row(
@@ -132,7 +132,7 @@ def _state(kernel: KernelView) -> str:
     return ", ".join(parts)
 
 
-def _cpu(kernel: KernelView, watched: KernelWatched, *, has_line: bool) -> Meter | None:
+def _cpu(kernel: KernelView, watched: KernelUsageHistory, *, has_line: bool) -> Meter | None:
     use, most = watched.now.use, kernel.slots.cpu / 1000
     if use is None or use.cpu_cores is None:
         return None
@@ -142,7 +142,7 @@ def _cpu(kernel: KernelView, watched: KernelWatched, *, has_line: bool) -> Meter
     return Meter(use.cpu_cores, most, text, line)
 
 
-def _mem(kernel: KernelView, watched: KernelWatched, *, has_line: bool) -> Meter | None:
+def _mem(kernel: KernelView, watched: KernelUsageHistory, *, has_line: bool) -> Meter | None:
     use, most = watched.now.use, kernel.slots.mem
     if use is None or use.mem_bytes is None:
         return None
@@ -152,13 +152,13 @@ def _mem(kernel: KernelView, watched: KernelWatched, *, has_line: bool) -> Meter
     return Meter(use.mem_bytes, most, text, line)
 
 
-def _network(now: KernelNow) -> str:
+def _network(now: CurrentUsage) -> str:
     if now.net_rx_per_s is None or now.net_tx_per_s is None:
         return ""
     return f"{format_bytes(int(now.net_rx_per_s))}/s in, {format_bytes(int(now.net_tx_per_s))}/s out"
 
 
-def _gpu(now: KernelNow) -> str:
+def _gpu(now: CurrentUsage) -> str:
     percent = "" if now.gpu_percent is None else f"{now.gpu_percent:.0f} %"
     memory = "" if now.gpu_mem_bytes is None else f"{format_bytes(now.gpu_mem_bytes)} of memory"
     return ", ".join(part for part in (percent, memory) if part)

@@ -229,3 +229,17 @@ def test_use_over_time_by_the_api_has_the_numbers_of_the_plots(service, caller):
         ({"agent": "a1", "group": "gpu"}, 422),
     ):
         assert ada.get("/api/v1/use/over-time", params=wrong).status_code == status
+
+
+def test_an_agents_page_outlives_a_catalog_that_cannot_be_read(browser, service):
+    service.store.save_agents([make_agent("a1")])
+    ada = browser("ada")
+    assert "none of the catalog" in ada.get("/resources/a1").text
+    service.settings.catalog.write_text("images: [")
+    page = ada.get("/resources/a1")
+    assert page.status_code == 200
+    assert "image catalog cannot be read" in page.text
+    assert ada.get("/sessions").status_code == 200
+    refused = ada.get("/images")
+    assert refused.status_code == 503
+    assert "cannot be read" in refused.text

@@ -11,12 +11,12 @@ from muster.core.model.session import Allocation, GpuShare, LaunchStep, Result, 
 from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import NameTakenError
-from muster.engine.container_usage import LiveUse
+from muster.engine.container_usage import ContainerUsage
 from muster.service.images.commits_under_way import CommitState
 from muster.service.images.views import CommitView
 from muster.service.local_backend import LocalBackend
-from muster.service.usage.live import KernelNow
-from muster.service.usage.watched import KernelWatched, Sample, UseNow
+from muster.service.usage.live import CurrentUsage
+from muster.service.usage.watched import KernelUsageHistory, Sample, SessionUsage
 from tests.reports import kernel_entry
 from tests.strategies import make_agent, make_session, new_id, placed_on, reporting
 from tests.unit.web.api.test_api import SESSIONS, SMALL, submitted
@@ -29,7 +29,7 @@ PARTS = ["", "/use", "/more", "/what-if", "/rename", "/commit", "/commit/state?n
 class Watched:
     """A hub that knows of every kernel the same."""
 
-    use = UseNow()
+    use = SessionUsage()
 
     def of(self, _session):
         return self.use
@@ -188,7 +188,9 @@ def test_what_users_write_is_shown_as_text(browser, add, watched, service):
     made = placed_on(made, "a1")
     kernels = tuple(replace(k, gpu_problem=NASTY, container_state="running", image=NASTY) for k in made.kernels)
     session = add(replace(made, kernels=kernels, reason=NASTY, notice=NASTY))
-    watched.use = UseNow({k.id: KernelWatched(KernelNow(session, k, problem=NASTY), ()) for k in kernels}, NASTY)
+    watched.use = SessionUsage(
+        {k.id: KernelUsageHistory(CurrentUsage(session, k, problem=NASTY), ()) for k in kernels}, NASTY
+    )
     page = browser("ada").get(f"/sessions/{session.id}").text
     assert "<script>alert" not in page
     assert "<img" not in page
@@ -244,11 +246,13 @@ def test_what_a_session_uses_stands_in_its_containers_row(browser, add, watched,
     session = add(in_state(1, SessionState.RUNNING))
     ada = browser("ada")
     assert ada.get(f"/sessions/{session.id}/use").text.count("measuring") == 4
-    use = LiveUse(0.75, 300 << 20, None, 10, 10, 3)
-    now = KernelNow(session, session.main, use, net_rx_per_s=2048, net_tx_per_s=0, gpu_percent=40.0)
+    use = ContainerUsage(0.75, 300 << 20, None, 10, 10, 3)
+    now = CurrentUsage(session, session.main, use, net_rx_per_s=2048, net_tx_per_s=0, gpu_percent=40.0)
     samples = (Sample(100.0, None, None), Sample(102.0, 0.5, 200 << 20), Sample(104.0, 0.75, 300 << 20))
-    gone = KernelNow(session, session.kernels[1], problem="agent a1 does not answer")
-    watched.use = UseNow({session.id: KernelWatched(now, samples), session.kernels[1].id: KernelWatched(gone, samples)})
+    gone = CurrentUsage(session, session.kernels[1], problem="agent a1 does not answer")
+    watched.use = SessionUsage(
+        {session.id: KernelUsageHistory(now, samples), session.kernels[1].id: KernelUsageHistory(gone, samples)}
+    )
     text = ada.get(f"/sessions/{session.id}/use").text
     assert "<html" not in text
     main, sub = re.findall(r'<tr id="kernel-.*?</tr>', text, re.DOTALL)
