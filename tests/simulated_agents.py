@@ -115,6 +115,7 @@ def report_of(
         "generation": 0,
         "kernels": [],
         "networks": [],
+        "spools": [],
     }
 
 
@@ -179,6 +180,7 @@ class SimulatedAgent:
         return {
             **self.hardware,
             "generation": self.generation,
+            "spools": sorted(self.spool),
             "kernels": [self._seen(container) for container in self.containers.values()],
             "networks": [
                 {

@@ -45,9 +45,14 @@ def _conclusion(
     session: Session, ledger: Ledger, agents: Mapping[str, Agent], now: float
 ) -> tuple[Event | None, Ledger]:
     if session.step is LaunchStep.PULLING:
-        failure = ledger.pulls.failure(ledger.pulls.missing(session, agents))
+        missing = ledger.pulls.missing(session, agents)
+        failure = ledger.pulls.failure(missing)
         if failure:
-            return transitions.launch_failed(session, str(failure), now, permanent=failure.permanent), ledger
+            failed_on = ledger.pulls.failed_on(missing)
+            event = transitions.launch_failed(
+                session, str(failure), now, permanent=failure.permanent, failed_on=failed_on
+            )
+            return event, ledger
     outcomes = ledger.outcomes_of(session)
     ending = session.state is SessionState.TERMINATING
     awaited = [agent_id for agent_id in session.agents if not (ending and _is_lost(agents, agent_id))]

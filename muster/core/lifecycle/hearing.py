@@ -10,6 +10,7 @@ from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import step_of
+from muster.core.lifecycle.touch import spooled
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import HAS_LEFT, Agent, AgentState, agent_from_report
 from muster.core.model.launch_record import LaunchOutcome, LaunchRecord, records_after
@@ -99,6 +100,7 @@ def _hear_answers(
         usage=ledger.usage.with_changed(usage),
     )
     outcomes = list(_outcomes(snapshot, ledger, answers))
+    ledger = ledger.with_spooled(_spooled(snapshot, ledger, reporting, answers))
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
     heard = Heard(
         ledger,
@@ -115,6 +117,19 @@ def _hear_answers(
         if a.report is None
     }
     return _with_silent(snapshot, heard, silent)
+
+
+def _spooled(
+    snapshot: Snapshot, ledger: Ledger, reporting: Iterable[Agent], answers: Iterable[AgentAnswer]
+) -> dict[str, frozenset[str]]:
+    """Return, by agent id, the last words that agents keep after a visit with a manifest."""
+    visits = {answer.agent_id: ledger.visits.find(answer.visit) for answer in answers}
+    nothing_stops = replace(snapshot, sessions=())
+    return {
+        agent.id: words
+        for agent in reporting
+        if (visit := visits[agent.id]) is not None and visit.steps and (words := spooled(agent, nothing_stops))
+    }
 
 
 def _as_reported(snapshot: Snapshot, reporting: Iterable[Agent]) -> Snapshot:
@@ -181,8 +196,16 @@ def _records(snapshot: Snapshot, outcomes: Iterable[tuple[tuple[str, str], str, 
         went_well = outcome.outcome != "failed"
         # What no retry can help is the session's own fault, and an agent that was not reached has tried nothing.
         if went_well or (outcome.reached and not outcome.permanent):
-            elsewhere = bool(set(session.failed_on) - {agent_id})
-            launches.append(LaunchOutcome(agent_id, session_id, session.owner, went_well, elsewhere))
+            launches.append(_launch_outcome(session, agent_id, went_well=went_well))
+    return _changed_records(snapshot, launches)
+
+
+def _launch_outcome(session: Session, agent_id: str, *, went_well: bool) -> LaunchOutcome:
+    failed_elsewhere = bool(set(session.failed_on) - {agent_id})
+    return LaunchOutcome(agent_id, session.id, session.owner, went_well, failed_elsewhere)
+
+
+def _changed_records(snapshot: Snapshot, launches: Sequence[LaunchOutcome]) -> dict[str, LaunchRecord]:
     if not launches:
         return {}
     groups = {agent.id: agent.resource_group for agent in snapshot.agents}
@@ -269,4 +292,17 @@ def _hear_pull(snapshot: Snapshot, heard: Heard, fact: PullProgress | PullOver) 
             if session.step is LaunchStep.PULLING and any(kernel.image == fact.image for kernel in session.kernels)
         }
         return replace(heard, progress={**heard.progress, **progress})
-    return replace(heard, ledger=heard.ledger.observing([fact.agent_id])) if fact.error is None else heard
+    if fact.error is None:
+        return replace(heard, ledger=heard.ledger.observing([fact.agent_id]))
+    if fact.error.permanent:
+        return heard
+    failed = [
+        _launch_outcome(session, fact.agent_id, went_well=False)
+        for session in snapshot.placed
+        if session.step is LaunchStep.PULLING and fact.image in _images_on(session, fact.agent_id)
+    ]
+    return replace(heard, records={**heard.records, **_changed_records(snapshot, failed)})
+
+
+def _images_on(session: Session, agent_id: str) -> set[str]:
+    return {kernel.image for kernel in session.kernels if kernel.allocation and kernel.allocation.agent_id == agent_id}

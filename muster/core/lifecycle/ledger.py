@@ -55,6 +55,10 @@ class Ledger:
         """Return whether nothing is under way, and nothing is to be observed."""
         return not (self.visits.visits or self.pulls.under_way or self.to_observe or self.to_observe_all)
 
+    def tried_on(self, agent_id: str) -> frozenset[str]:
+        """Return the leftovers that wait for the next observation: a visit has tried to remove them, or left them."""
+        return self.leftovers_tried.get(agent_id, frozenset())
+
     def outcomes_of(self, session: Session) -> Outcomes:
         """Return, by agent id, the outcomes of the session's present step."""
         return self.outcomes.get((session.id, step_of(session)), {})
@@ -90,6 +94,14 @@ class Ledger:
                 fenced = unclear.keys() & visit.steps.keys()
                 unclear |= {session_id: unclear[session_id] - {answer.agent_id} for session_id in fenced}
         return replace(self, unclear=unclear)
+
+    def with_spooled(self, spooled: Mapping[str, frozenset[str]]) -> "Ledger":
+        """Return the ledger with last words that wait for the next observation, by agent id.
+
+        Each stop leaves some behind; usually another visit comes by and takes them along.
+        """
+        tried = {agent_id: self.tried_on(agent_id) | words for agent_id, words in spooled.items()}
+        return replace(self, leftovers_tried={**self.leftovers_tried, **tried})
 
     def with_silent(self, agent_ids: Iterable[str], now: float) -> "Ledger":
         """Return the ledger with these agents as silent at this time."""

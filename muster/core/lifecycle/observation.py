@@ -26,12 +26,13 @@ _FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "sta
 _S = SessionState
 
 
-def observe(snapshot: Snapshot, reports: Reports) -> list[Event]:
+def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
     """What these reports, by agent id, mean for the sessions that run; and which sessions' time is up."""
     events = []
     for session in snapshot.placed:
         if session.state is not _S.RUNNING:
             continue
+        reports = _since_launch(session, all_reports)
         reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
         findings = gpu_findings(session, reports, snapshot.agents)
         seen = _with_gpu_problems(session, seen_kernels(session, reports), findings)
@@ -43,6 +44,16 @@ def observe(snapshot: Snapshot, reports: Reports) -> list[Event]:
         if event:
             events.append(event)
     return events
+
+
+def _since_launch(session: Session, reports: Reports) -> Reports:
+    """Return the reports that can know of the session's launch.
+
+    An agent notes a manifest's generation before it acts. A worker that was asleep may record an older report when
+    another one has launched the session: what is missing in that was not made yet.
+    """
+    placed = (agent_id for agent_id in session.agents if agent_id in reports)
+    return {id_: reports[id_] for id_ in placed if (reports[id_].generation or 0) >= session.generation}
 
 
 def adopt(session: Session, reports: Reports, now: float) -> Event | None:

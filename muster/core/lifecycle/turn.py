@@ -150,7 +150,7 @@ def _convergences(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledg
         launchable=_launchable(snapshot, ledger, agents),
         heard={session.id: ledger.outcomes_of(session).keys() for session in snapshot.placed},
         unclear=ledger.unclear,
-        resisting={a.id for a in snapshot.agents if ledger.leftovers_tried.get(a.id) == leftovers(a, snapshot)},
+        resisting={a.id for a in snapshot.agents if leftovers(a, snapshot) <= ledger.tried_on(a.id)},
     )
     if not touched.agents:
         return [], ledger

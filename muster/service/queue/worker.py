@@ -31,6 +31,8 @@ from muster.service.queue.visits import Gateway, Start, VisitRunner
 from muster.service.secrets.secrets import Secrets, with_secrets
 from muster.store.store import Store
 
+# From one agent in one visit; what it keeps of more sessions is fetched by later ones.
+_MOST_FETCHED = 100
 _USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
 
@@ -181,10 +183,11 @@ class QueueWorker:
         if visit.launches:
             boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
             keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
+        unfetched = self._unfetched(visit.agents, snapshot)
         manifests = {
             agent.id: manifest(
                 agent,
-                snapshot.placed,
+                (*snapshot.placed, *unfetched.get(agent.id, ())),
                 keys,
                 generation,
                 self._shell.launch_policy,
@@ -195,6 +198,23 @@ class QueueWorker:
         }
         self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
         self._visits.converge(visit.visit, manifests)
+
+    def _unfetched(self, agents: Iterable[Agent], snapshot: Snapshot) -> dict[str, list[Session]]:
+        """Read, by agent id, the sessions that have ended while the agent was away, and whose last words it keeps."""
+        placed = {session.id for session in snapshot.placed}
+        spools = {a.id: [id_ for id_ in a.report.spools[:_MOST_FETCHED] if id_ not in placed] for a in agents}
+        ids = sorted({id_ for found in spools.values() for id_ in found})
+        ended = self._shell.store.get(ids) if ids else {}
+        return {
+            agent_id: [ended[id_] for id_ in found if id_ in ended and self._lacks_a_log(ended[id_], agent_id)]
+            for agent_id, found in spools.items()
+        }
+
+    def _lacks_a_log(self, session: Session, agent_id: str) -> bool:
+        """Return whether the session has ended without the log of a kernel on this agent."""
+        here = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent_id]
+        ended = session.state is SessionState.TERMINATED
+        return ended and any(self._shell.store.log(session.id, kernel.name) is None for kernel in here)
 
     def _launch(
         self, sessions: Sequence[Session], generation: int, now: float, boot_ids: Mapping[str, str | None]

@@ -399,3 +399,36 @@ def test_a_running_session_that_its_agent_cannot_keep_ends_with_the_agents_word(
     node.run()
     ended = node.session(session)
     assert (ended.state, ended.result, ended.reason) == (S.TERMINATED, Result.FAILURE, "the network of main1 is gone")
+
+
+# Last words
+
+
+def test_the_last_words_on_an_idle_agent_are_removed_once_they_are_kept(node, agents):
+    session = node.submit()
+    node.run()
+    node.end(session)
+    node.run()
+    assert (node.state(session), list(agents[0].spool)) == (S.TERMINATED, [session.id])
+    node.run()
+    assert agents[0].spool == {}
+    assert node.store.log(session.id, "main1") == b"main1\n"
+
+
+def test_last_words_that_the_control_node_never_got_are_fetched_when_their_agent_is_back(node, agents):
+    session = gang(node)
+    node.run()
+    node.end(session)
+    agents[0].answer_gets_lost = True
+    node.run()
+    agents[0].reachable = agents[0].answer_gets_lost = False
+    is_lost(node)
+    assert (node.state(session), node.store.log(session.id, "main1")) == (S.TERMINATED, None)
+    agents[0].reachable = True
+    node.run()
+    assert node.store.log(session.id, "main1") == b"main1\n"
+    node.run()
+    assert agents[0].spool == {}
+    visits = agents[0].visits
+    node.run()
+    assert agents[0].visits == visits + 1

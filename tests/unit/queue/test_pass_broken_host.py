@@ -5,6 +5,7 @@ import pytest
 from muster.core.model.launch_record import SUSPECT_FOR_S
 from muster.core.model.session import SessionState
 from muster.core.model.wait import WaitCode
+from muster.core.values.errors import ImageError
 from tests.simulated_agents import Failing, SimulatedAgent
 from tests.simulated_control_node import an_agent
 
@@ -132,3 +133,14 @@ def test_what_runs_on_a_suspect_agent_goes_on(node, agents):
     broken(node, agents)
     some_time_passes(node)
     assert node.state(session) is S.RUNNING
+
+
+def test_a_retry_keeps_off_the_agent_to_which_its_image_could_not_be_pulled(node, agents):
+    node.run()
+    agents[0].pull_fails = ImageError("the agent does not answer", permanent=False)
+    session = node.submit(cpu=2, image="debian:13")
+    node.run()
+    assert (node.state(session), node.session(session).failed_on) == (S.PENDING, ("a1",))
+    assert [failure.session_id for failure in known(node).launch_record.failures] == [session.id]
+    some_time_passes(node)
+    assert (node.state(session), node.session(session).agents) == (S.RUNNING, ("a2",))

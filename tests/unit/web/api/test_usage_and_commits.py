@@ -13,7 +13,7 @@ from muster.engine.commit import Made
 from muster.service.images import commits
 from muster.service.images.commits_under_way import CommitsUnderWay
 from muster.service.images.views import CommitView
-from muster.service.usage import looks
+from muster.service.usage import samples
 from muster.service.usage.live import CurrentUsage
 from muster.service.usage.views import ReportView
 from tests.strategies import make_agent, make_session, placed_on
@@ -91,7 +91,7 @@ def measured(monkeypatch):
             return [CurrentUsage(s, s.main, problem="agent a1 does not answer") for s in self.sessions]
 
     stopped = []
-    monkeypatch.setattr(looks, "UsagePoller", Uses)
+    monkeypatch.setattr(samples, "UsagePoller", Uses)
     return stopped
 
 
