@@ -27,7 +27,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
     with writing_to(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
