@@ -51,7 +51,7 @@ def muster(*arguments: str) -> Answer:
     return Answer(code if isinstance(code, int) else int(code is not None), out.text, err.text)
 
 
-def write_settings(directory: Path, values: dict[str, object]) -> Path:
+def write_settings(directory: Path, values: dict[str, Any]) -> Path:
     path = directory / "muster.yml"
     defaults = {"state_dir": str(directory / "state"), "catalog": str(directory / "images.yml"),
                 "inventory": str(directory / "inventory")}  # fmt: skip
