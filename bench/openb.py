@@ -10,7 +10,7 @@ DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_<workload>.csv` of 
 worth has been requested; each is tried once, and nothing ends. The figure at X is the allocated share of all GPUs, in
 percent, while what was requested is X percent; the table has the mean over the seeds.
 
-- muster: the default policy, by the same `Rooms.place` as in production, with the workload's typical requests.
+- muster: the default policy, by the same `PlacementState.place` as in production, with the workload's typical requests.
 - fgd: growth of fragmentation alone, in the steps of the paper's authors and with their typical requests. Here the
   order of the nodes matters, which decides between equals: it is drawn at random, once for all seeds.
 - bestfit: the policy `pack`.
@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from muster.contract.report import Report
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PlacementPolicy
-from muster.core.scheduling.placement import Constraint, Gang, Rooms, Typical, typical_requests
+from muster.core.scheduling.placement import Constraint, Gang, PlacementState, Typical, typical_requests
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_placement
 
@@ -119,12 +119,12 @@ def allocated(
 ) -> dict[int, float]:
     """Return, by percent arrived, the percent of the GPUs that is allocated."""
     capacity = sum(node.capacity.fgpu for node in nodes)
-    rooms = Rooms.of(nodes, {}, policy, mix)
+    state = PlacementState.of(nodes, {}, policy, mix)
     arrived = placed = 0
     samples: dict[int, list[int]] = {}
     for task in arrivals(tasks, seed, capacity):
         arrived += task.gpu_milli
-        if rooms.place(task.gang):
+        if state.place(task.gang):
             placed += task.gpu_milli
         samples.setdefault(round(100 * arrived / capacity), []).append(placed)
     return {mark: 100 * fmean(samples[mark]) / capacity for mark in MARKS if mark in samples}

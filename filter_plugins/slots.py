@@ -5,7 +5,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from muster.core.values.slots import format_bytes, format_milli, parse_bytes, parse_milli
+from muster.core.values.units import format_bytes, format_milli, parse_bytes, parse_milli
 
 
 def _filter(function: Callable[[Any], object]) -> Callable[[object], object]:

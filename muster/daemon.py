@@ -6,12 +6,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 from muster.core.model.agent import Agent
+from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
 from muster.core.values.errors import (
     AgentUnreachableError,
+    DatabaseAwayError,
     PassInProgressError,
     QueueLockLostError,
     StoreUnavailableError,
@@ -21,12 +24,16 @@ from muster.service.control_node import opened
 from muster.service.notify.couriers import couriers_at_work
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.worker import WorkerDependencies
+from muster.service.scheduler.compiled_code import compiling_beside
+from muster.service.trouble import Trouble
 from muster.settings import Settings
 from muster.store.database.lock import QueueLock, exclusive, queue_lock
 from muster.store.store import Store
 
 log = logging.getLogger("muster.daemon")
-_RETRY_S = 2.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+_WATCHED = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
 class _StoppedError(Exception):
@@ -36,19 +43,29 @@ class _StoppedError(Exception):
 def run_daemon(settings: Settings) -> None:
     """Works the queue until SIGTERM or SIGINT; while another control node does, stands by.
 
-    Raises PassInProgressError when a daemon runs from this same state directory.
+    A database that is away and a disk that is full are waited for, from the start on. Raises PassInProgressError when
+    a daemon runs from this same state directory, and SettingsError for what the settings have wrong.
     """
-    stop = _Stop()
-    with exclusive(settings.state_dir / "daemon.lock", wait=False), opened(settings) as shell, suppress(_StoppedError):
+    stop, trouble, pause_s = _Stop(), Trouble(log), _FIRST_PAUSE_S
+    with exclusive(settings.state_dir / "daemon.lock", wait=False), ExitStack() as stack, suppress(_StoppedError):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop())
+        shell: WorkerDependencies | None = None
+        watchers: _Watchers | None = None
         while not stop.wanted:
+            began = time.monotonic()
             try:
+                if shell is None or watchers is None:
+                    shell = stack.enter_context(opened(settings))
+                    watchers = _Watchers(settings, shell.store)
                 with _queue(settings) as lock:
-                    _work(settings, shell, lock, stop)
-            except (QueueLockLostError, StoreUnavailableError) as error:
-                log.error("%s; trying again", error)  # noqa: TRY400 - one line, no traceback
-                time.sleep(_RETRY_S)
+                    _work(settings, shell, watchers, lock, stop, trouble)
+            except (QueueLockLostError, StoreUnavailableError, DatabaseAwayError, OSError) as error:
+                trouble.note(f"{error}; trying again")
+                # Each try observes all agents: one that fails soon is made less and less often.
+                worked = time.monotonic() - began > _LONGEST_PAUSE_S
+                pause_s = _FIRST_PAUSE_S if worked else min(2 * pause_s, _LONGEST_PAUSE_S)
+                time.sleep(pause_s)
     log.info("stopped")
 
 
@@ -78,18 +95,44 @@ def _queue(settings: Settings) -> Iterator[QueueLock]:
         yield lock
 
 
-def _work(settings: Settings, shell: WorkerDependencies, lock: QueueLock, stop: _Stop) -> None:
-    watchers = _Watchers(settings, shell.store)
-    loop = QueueLoop(settings, shell, lock, watchers.watch)
+def _work(
+    settings: Settings,
+    shell: WorkerDependencies,
+    watchers: "_Watchers",
+    lock: QueueLock,
+    stop: _Stop,
+    trouble: Trouble,
+) -> None:
+    compiled = threading.Event()
+    shell = replace(shell, may_place=compiled.is_set)
+    loop = QueueLoop(
+        settings,
+        shell,
+        lock,
+        watchers.watch,
+        # What agents said is in the database: that takes writes again.
+        lambda: trouble.over("the queue is worked again"),
+        worker=Worker.DAEMON,
+    )
     watchers.died = lambda agent_id: loop.send(KernelDied(agent_id))
 
     def heard(message: str) -> None:
         if message in set(Nudge):
             loop.send(Nudge(message))
 
-    with _hearing(settings, heard), shell.store.listen(heard), couriers_at_work(settings, shell.store):
+    def place() -> None:
+        compiled.set()
+        loop.send(Nudge.QUEUE)
+
+    with (
+        compiling_beside(place),
+        _hearing(settings, heard),
+        shell.store.listen(heard),
+        couriers_at_work(settings, shell.store),
+    ):
         stop.loop = loop
-        log.info("working the queue of cluster %s", settings.cluster)
+        if not trouble.is_on:
+            log.info("working the queue of cluster %s", settings.cluster)
         try:
             loop.run()
         finally:
@@ -134,8 +177,9 @@ class _Watchers:
     def _watch(self, agent: Agent) -> None:
         def died(session_id: str) -> None:
             session = self._store.get([session_id]).get(session_id)
-            # The kernels of a session that is being ended die by our own hand.
-            if session is not None and session.state is SessionState.RUNNING:
+            # The kernels of a session that is being ended die by our own hand. Those of one that is being launched may
+            # die before the launch's answer is here, and after the report in it was made.
+            if session is not None and session.state in _WATCHED:
                 self.died(agent.id)
 
         try:

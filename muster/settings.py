@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from muster.core.launch.manifest import LaunchPolicy
-from muster.core.model.apps import KINDS, AppKind
+from muster.core.model.apps import KINDS, AppDefinition
 from muster.core.model.policy import Limit, Limits
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
@@ -20,7 +21,16 @@ from muster.idle_settings import Idle
 from muster.settings_section import Section
 
 DEFAULT_PATH = Path("/etc/muster/muster.yml")
+# Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
+_UNWORKED_LIMIT_S = 180.0
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+class LogFormat(StrEnum):
+    """The form of what the daemon and the server log."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class GroupScheduling(Section):
@@ -99,9 +109,9 @@ class AppSettings(Section):
     url: Annotated[str | None, AfterValidator(checked_url)] = None
     token: bool | None = None
 
-    def kind(self, built_in: AppKind | None) -> AppKind:
+    def kind(self, built_in: AppDefinition | None) -> AppDefinition:
         given = self.model_dump(exclude_none=True)
-        return replace(built_in, **given) if built_in else AppKind(**given)
+        return replace(built_in, **given) if built_in else AppDefinition(**given)
 
 
 class Settings(BaseModel):
@@ -136,6 +146,15 @@ class Settings(BaseModel):
         default=15.0,
         gt=0,
         description="seconds a visit may last before its agent gets no new sessions until it answers",
+    )
+    log_format: LogFormat = Field(
+        default=LogFormat.TEXT, description="what the daemon and the server log: lines of text, or of JSON"
+    )
+    unworked_after_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="seconds without a pass until everybody is warned that nobody works the queue; by default four"
+        " observe_interval_s, and 180 at the least",
     )
     ssh_port_range: str = Field(
         default="30000-32767",
@@ -199,13 +218,20 @@ class Settings(BaseModel):
                 raise invalid(f"{name} has no command or no port", "give it both: only built-in apps have their own")
         return apps
 
-    def app_kinds(self) -> dict[str, AppKind]:
+    def app_kinds(self) -> dict[str, AppDefinition]:
         """What `--app` may name."""
         return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
 
     @property
     def database_url(self) -> str:
         return self.database or f"sqlite:///{self.state_dir / 'muster.db'}"
+
+    @property
+    def unworked_limit_s(self) -> float:
+        """The most seconds between two passes; also those for which an agent's state is true without being observed."""
+        if self.unworked_after_s is not None:
+            return self.unworked_after_s
+        return max(_UNWORKED_LIMIT_S, 4 * self.observe_interval_s)
 
     @property
     def seal_key(self) -> Path:

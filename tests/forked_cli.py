@@ -21,6 +21,7 @@ from typing import IO, Any, NoReturn
 
 import muster.cli.agents.agent
 import muster.cli.agents.resources
+import muster.cli.backup
 import muster.cli.doctor
 import muster.cli.folder
 import muster.cli.images
@@ -40,6 +41,7 @@ import muster.cli.sessions.why
 import muster.cli.simulate
 import muster.cli.token
 import muster.daemon
+import muster.service.backup
 import muster.service.control_node
 import muster.service.images.commits
 import muster.service.images.distribution

@@ -38,7 +38,7 @@ def kernel_entry(session: Session, name: str, **facts: Any) -> dict[str, Any]:
 
 def reports_of(session: Session, **differing: dict[str, Any] | None) -> dict[str, Report]:
     """Every agent's report: all kernels run, but for those named; None means that the container is gone."""
-    reports = {agent_id: report_of(agent_id) for agent_id in session.agents}
+    reports = {agent_id: {**report_of(agent_id), "generation": session.generation} for agent_id in session.agents}
     for kernel in session.kernels:
         facts = differing.get(kernel.name, {})
         if facts is not None and kernel.allocation is not None:

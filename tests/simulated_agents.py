@@ -115,6 +115,7 @@ def report_of(
         "generation": 0,
         "kernels": [],
         "networks": [],
+        "spools": [],
     }
 
 
@@ -156,6 +157,8 @@ class SimulatedAgent:
     answer_gets_lost: bool = False
     hangs: bool = False
     module_fails: str = ""
+    module_breaks_off: str = ""
+    releases_fail: bool = False
     pull_fails: ImageError | None = None
     pull_hangs: bool = False
     lists_what_it_pulled: bool = True
@@ -177,6 +180,7 @@ class SimulatedAgent:
         return {
             **self.hardware,
             "generation": self.generation,
+            "spools": sorted(self.spool),
             "kernels": [self._seen(container) for container in self.containers.values()],
             "networks": [
                 {
@@ -188,6 +192,14 @@ class SimulatedAgent:
                 for session_id, network in self.networks.items()
             ],
         }
+
+    def reboot(self, *, exit_code: int = 255) -> None:
+        """Boot anew: what ran has ended, and what lay in memory is gone."""
+        self.hardware = {**self.hardware, "boot_id": f"{self.hardware['boot_id']}-again"}
+        for container in self.containers.values():
+            container.released = False
+            if container.state == "running":
+                container.end(exit_code)
 
     def of_session(self, session_id: str) -> list[Container]:
         return [container for container in self.containers.values() if container.session_id == session_id]
@@ -265,6 +277,8 @@ class SimulatedAgent:
         return self._released(session) if session["release"] else {"outcome": "started"}
 
     def _release(self, session: Mapping[str, Any]) -> dict[str, Any]:
+        if self.releases_fail:
+            return {"outcome": "failed", "error": "the engine does not answer"}
         for kernel in session["kernels"]:
             container = self.containers.get(kernel["id"])
             if container is None or (container.state != "running" and not container.released):
@@ -415,13 +429,15 @@ class SimulatedGateway:
     @staticmethod
     def _refusal(agent: SimulatedAgent) -> AgentAnswer | None:
         if not agent.reachable:
-            return AgentAnswer(agent.id, problem="it does not answer", reached=False)
-        return AgentAnswer(agent.id, problem=agent.module_fails) if agent.module_fails else None
+            return AgentAnswer(agent.id, problem="it does not answer", reached=False, nothing_begun=True)
+        return AgentAnswer(agent.id, problem=agent.module_fails, nothing_begun=True) if agent.module_fails else None
 
     def _converged(self, agent: SimulatedAgent, manifest: Manifest) -> AgentAnswer:
         result = agent.converge(manifest.model_dump(mode="json"), self.overlays)
         if agent.answer_gets_lost:
             return AgentAnswer(agent.id, problem="the connection broke", reached=False)
+        if agent.module_breaks_off:
+            return AgentAnswer(agent.id, problem=agent.module_breaks_off)
         return self._answer(agent, {**result, "report": self._report(agent)}, {agent.id: manifest})
 
     @staticmethod

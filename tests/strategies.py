@@ -147,7 +147,7 @@ class Ledger:
 def share_choices(agent: Agent, slots: Slots, free: dict[str, int]) -> list[tuple[GpuShare, ...]]:
     """Every way in which the agent's GPUs can serve a kernel, but for which of several equal GPUs it is.
 
-    Written from docs, not from muster/core/model/room.py, which it judges.
+    Written from docs, not from muster/core/model/free_capacity.py, which it judges.
     """
     whole = {gpu.uuid: max(gpu.units, 1) * 1000 for gpu in agent.gpus}
     empty = [uuid for uuid, capacity in whole.items() if free[uuid] == capacity]

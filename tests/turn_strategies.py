@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.contract.outcome import Outcome
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
-from muster.core.lifecycle.applied import applied
+from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
 from muster.core.lifecycle.hearing import hear
 from muster.core.lifecycle.ledger import Ledger, TurnRules
@@ -28,26 +28,34 @@ RULES = TurnRules(lost_after_s=300, slow_after_s=15)
 
 @dataclass(frozen=True)
 class World:
-    """What the store holds and what the worker remembers; `generation` is the last one that was given out."""
+    """What the store holds and what the worker remembers; `generation` is the last one that was given out.
+
+    `past` holds the turns that were taken, each with the snapshot and the ledger that it was taken from.
+    """
 
     snapshot: Snapshot
     ledger: Ledger = field(default_factory=Ledger)
     generation: int = 100
+    past: tuple[tuple[Snapshot, Ledger, Turn], ...] = ()
 
     def decide(self) -> Turn:
         return turn(self.snapshot, self.ledger, schedule, RULES)
 
     def after_turn(self, decided: Turn) -> "World":
         """The world once the worker has committed and begun what the turn says."""
-        snapshot, ledger, generation = applied(self.snapshot, decided.events), decided.ledger, self.generation
+        snapshot = with_agents(self.snapshot, decided.agents, decided.records)
+        snapshot, ledger, generation = applied(snapshot, decided.events), decided.ledger, self.generation
         for visit in decided.visits:
             if isinstance(visit, Convergence):
                 generation += 1
-                events = [transitions.launch(s, generation, "ssh-ed25519 AAAA", snapshot.now) for s in visit.launches]
+                boots = {agent.id: agent.report.boot_id for agent in visit.agents}
+                events = [
+                    transitions.launch(s, generation, "ssh-ed25519 AAAA", snapshot.now, boots) for s in visit.launches
+                ]
                 snapshot = applied(snapshot, events)
                 ledger = ledger.with_launches([session.id for session in visit.launches], generation)
                 ledger = ledger.with_steps(visit.visit, snapshot.placed)
-        return World(snapshot, ledger, generation)
+        return World(snapshot, ledger, generation, (*self.past, (self.snapshot, self.ledger, decided)))
 
     def settled(self) -> "World":
         """The world after as many turns as follow at once."""
@@ -60,12 +68,9 @@ class World:
     def after(self, *facts: Fact) -> "World":
         """The world once the worker has recorded these facts."""
         heard = hear(self.snapshot, self.ledger, facts, RULES)
-        agents = {agent.id: agent for agent in self.snapshot.agents}
-        for agent in (*heard.reporting, *heard.silent):
-            before = agents.get(agent.id)
-            agents[agent.id] = replace(agent, drain_reason=before.drain_reason if before else None)
-        known = tuple(agents[key] for key in sorted(agents) if key not in heard.forgotten)
-        snapshot = applied(replace(self.snapshot, agents=known), heard.events)
+        snapshot = with_agents(self.snapshot, (*heard.reporting, *heard.silent), heard.records)
+        known = tuple(agent for agent in snapshot.agents if agent.id not in heard.forgotten)
+        snapshot = applied(replace(snapshot, agents=known), heard.events)
         return replace(self, snapshot=snapshot, ledger=heard.ledger)
 
     def later(self, seconds: float) -> "World":
@@ -93,6 +98,32 @@ def worlds(draw: st.DrawFn, *, most_steps: int = 12) -> World:
             case _:
                 world = world.later(draw(st.sampled_from((1, 5, 20, 400))))
         world = draw(_to_be_observed(world))
+    return world
+
+
+@st.composite
+def launching_worlds(draw: st.DrawFn) -> World:
+    """Worlds in which sessions that may not be queued again are launched, and agents, time and workers fail."""
+    agents = tuple(make_agent(f"a{n}", cpus=4, swarm="manager") for n in range(1, 4))
+    sizes = draw(st.lists(st.sampled_from((1, 1, 2, 3)), min_size=1, max_size=3))
+    sessions = tuple(
+        make_session(n, cluster_size=size, cluster_mode="multi-node", cpu=3, command="true")
+        for n, size in enumerate(sizes, start=1)
+    )
+    world = World(Snapshot(agents, sessions, NOW + 10)).settled()
+    steps = st.sampled_from(("answers", "answers", "answers", "over", "forget", "later"))
+    for step in draw(st.lists(steps, min_size=6, max_size=16)):
+        visits = world.ledger.visits.visits
+        if step == "answers" and visits:
+            world = world.after(*draw(st.lists(answers(world), min_size=1, max_size=3)))
+        elif step == "over" and visits:
+            world = world.after(VisitOver(draw(st.sampled_from([visit.number for visit in visits]))))
+        elif step == "forget":
+            world = replace(world, ledger=Ledger().observing_all())
+        elif step == "later":
+            later = world.later(draw(st.sampled_from((6, 20, 400))))
+            world = replace(later, ledger=later.ledger.observing_all())
+        world = world.settled()
     return world
 
 
@@ -149,7 +180,9 @@ def answers(draw: st.DrawFn, world: World) -> AgentAnswer:
     agent_id = draw(st.sampled_from(waiting))
     agent = next((agent for agent in world.snapshot.agents if agent.id == agent_id), None)
     if agent is None or draw(st.integers(0, 4)) == 0:
-        return AgentAnswer(agent_id, visit.number, problem="no", reached=draw(st.booleans()))
+        return AgentAnswer(
+            agent_id, visit.number, problem="no", reached=draw(st.booleans()), nothing_begun=draw(st.booleans())
+        )
     outcomes = dict(draw(_outcomes(world, visit, agent)))
     kernels = [entry for session in world.snapshot.placed for entry in draw(_entries(session, agent))]
     report = reporting(agent, kernels=kernels).report
@@ -177,16 +210,19 @@ def _entries(draw: st.DrawFn, session: Session, agent: Agent) -> list[dict[str, 
     kernels = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent.id]
     if session.generation == 0 or not draw(st.integers(0, 3)):
         return []
-    return [_entry(session, kernel, draw(st.sampled_from(("running", "running", "exited")))) for kernel in kernels]
+    states = st.sampled_from(("running", "running", "exited"))
+    released = st.sampled_from((True, True, False))
+    return [_entry(session, kernel, draw(states), released=draw(released)) for kernel in kernels]
 
 
-def _entry(session: Session, kernel: Kernel, state: str) -> dict[str, Any]:
+def _entry(session: Session, kernel: Kernel, state: str, *, released: bool) -> dict[str, Any]:
     ended = state != "running"
     return kernel_entry(
         session,
         kernel.name,
         container_id=f"c{kernel.id}",
         state=state,
+        released=released,
         exit_code=0 if ended else None,
         finished_at="2026-01-01T00:01:00Z" if ended else None,
         address=None if ended else "10.1.2.3",

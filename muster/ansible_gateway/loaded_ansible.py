@@ -26,10 +26,14 @@ class LoadedAnsible:
     def command(self) -> list[str]:
         """Return a command that takes the arguments of `ansible-playbook` and does the same."""
         with self._lock:
-            if self._server is None or self._server.poll() is not None:
+            if not self._is_up():
                 self._open.close()
                 self._start()
             return [sys.executable, "-IS", fork_client.__file__, str(self._address)]
+
+    def _is_up(self) -> bool:
+        """Whether a server can be reached: its directory may have been swept away by an administrator's hand."""
+        return self._server is not None and self._server.poll() is None and self._address.exists()
 
     def _start(self) -> None:
         self._address = self._open.enter_context(private_directory()) / "ansible.sock"

@@ -1,6 +1,7 @@
 """One playbook run, and each host's answer as it comes. The only import of ansible-runner."""
 
 import os
+import re
 import shlex
 import sysconfig
 from collections.abc import Callable, Mapping
@@ -21,6 +22,10 @@ ReadResult = Callable[[str, Mapping[str, Any], str], AgentAnswer]
 But for INVENTORY (see `layout.py`) the result is the host's own word, which is not to be trusted.
 """
 _MOST_OF_A_MESSAGE = 2_000
+# What ssh says when no connection came about. A run makes one, and sends the module through it.
+_NO_CONNECTION = re.compile(
+    r"ssh: connect to host |ssh: Could not resolve hostname |Host key verification failed|Permission denied \("
+)
 
 
 def run_playbook(
@@ -88,6 +93,7 @@ def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadR
         case "runner_on_failed":
             return read_result(host, result, message)
         case "runner_on_unreachable":
-            return AgentAnswer(host, problem=f"unreachable: {message}", reached=False)
+            nothing_begun = _NO_CONNECTION.search(message) is not None
+            return AgentAnswer(host, problem=f"unreachable: {message}", reached=False, nothing_begun=nothing_begun)
         case _:
             return None

@@ -5,13 +5,15 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
+from muster.cli.audit import audited
 from muster.core.model.token import Scope, Token
-from muster.core.values.errors import BadInputError
+from muster.core.values.errors import BadInputError, MusterError
 from muster.service.backend import Backend
+from muster.service.questions.views import HeartbeatView
 from muster.service.service import Service
 from muster.service.sessions.queries import SessionQuery
 from muster.settings import load_settings
@@ -19,15 +21,48 @@ from muster.settings import load_settings
 
 @contextmanager
 def opened_service() -> Iterator[Service]:
-    """Open the control node's own service layer. Raises BadInputError with --server."""
+    """Open the control node's own service layer; what is changed goes into the audit log.
+
+    Raises BadInputError with --server.
+    """
     check_on_control_node()
-    with Service.opened(load_settings()) as service:
+    settings = load_settings()
+    with audited(settings, current_user()), Service.opened(settings) as service:
         yield service
 
 
+class _KnowsQueue(Protocol):
+    def heartbeat(self) -> HeartbeatView: ...
+
+
 @contextmanager
-def backend() -> Iterator[Backend]:
-    """Open the control node's own answers, or with --server those of another one. Raises BadInputError."""
+def opened_backend() -> Iterator[Backend]:
+    """Open the control node's own answers, or with --server those of another one. Raises BadInputError.
+
+    At the end, the user is warned if nobody works the queue.
+    """
+    with _unwarned_backend() as backend:
+        yield backend
+        warn_if_unworked(backend)
+
+
+def warn_if_unworked(backend: _KnowsQueue) -> None:
+    """Print a line to standard error, once a command, if nobody works the queue though something waits or runs."""
+    meta = click.get_current_context().meta
+    if "muster.warned" in meta:
+        return
+    try:
+        unworked = backend.heartbeat().unworked
+    except MusterError:
+        # The command itself has succeeded, and an older server does not know.
+        return
+    if unworked is not None:
+        meta["muster.warned"] = True
+        click.echo(f"muster: warning: {unworked}", err=True)
+
+
+@contextmanager
+def _unwarned_backend() -> Iterator[Backend]:
     if not asks_server():
         with opened_service() as service:
             yield service.backend(Token("command line", current_user(), Scope.ADMIN, created_at=0.0))
@@ -85,7 +120,7 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
-        with backend() as asked:
-            return [session.name for session in asked.search(SessionQuery()) if session.name.startswith(incomplete)]
+        with _unwarned_backend() as backend:
+            return [session.name for session in backend.search(SessionQuery()) if session.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []

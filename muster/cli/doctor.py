@@ -10,15 +10,18 @@ from pathlib import Path
 import click
 
 from muster.cli.context import json_option
-from muster.cli.output import print_json
+from muster.cli.output import age, print_json
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.agent import agent_from_report
+from muster.core.model.heartbeat import Worker, unworked
 from muster.core.values.errors import MusterError
 from muster.core.values.slots import format_slot
 from muster.service.images.catalog import default_reference, load_catalog, tags_on
 from muster.service.service import Service, queue_is_worked
 from muster.settings import Settings, load_settings, settings_path
+
+_WORK_IT = "start it (`service muster start`), or run `muster pass` from cron"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +71,10 @@ def _findings() -> Iterator[Finding]:
         lambda: f"{len(load_catalog(settings.catalog).images)} images in {settings.catalog}",
         "mend the catalog file",
     )
-    running = queue_is_worked(settings)
-    yield Finding(
-        "daemon",
-        running,
-        "the queue is being worked" if running else "nobody works the queue",
-        "start it (`service muster start`), or run `muster pass` from cron",
-    )
+    try:
+        yield _worked(settings)
+    except MusterError as error:
+        yield Finding("daemon", ok=False, found=str(error), remedy="mend what is wrong with the database first")
     yield from _agents(settings)
 
 
@@ -92,6 +92,23 @@ def _database(settings: Settings) -> str:
     with Service.opened(settings):
         pass  # opening it is the check
     return settings.database_url
+
+
+def _worked(settings: Settings) -> Finding:
+    """Tell a daemon that works from one that is dead or hangs, and passes by cron from none."""
+    running = queue_is_worked(settings)
+    with Service.opened(settings) as service:
+        last = service.last_heartbeat()
+    silent = last is None or unworked(last, None, time.time(), settings.unworked_limit_s) is not None
+    seen = "never" if last is None else f"{age(last.at)} ago by {last.worker} on {last.host}, process {last.pid}"
+    if running and not silent:
+        return Finding("daemon", ok=True, found=f"the queue is being worked; last {seen}")
+    if running:
+        found = f"the queue is locked, but not worked: last {seen}"
+        return Finding("daemon", ok=False, found=found, remedy="what holds it hangs, or has just begun: see its log")
+    if last is not None and last.worker == Worker.ONCE and not silent:
+        return Finding("daemon", ok=True, found=f"passes work the queue; last {seen}")
+    return Finding("daemon", ok=False, found=f"nobody works the queue; last worked: {seen}", remedy=_WORK_IT)
 
 
 def _program(name: str, remedy: str) -> Finding:

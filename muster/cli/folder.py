@@ -6,23 +6,22 @@ from typing import Any
 
 import click
 
-from muster.cli.context import backend, current_user, json_option
-from muster.cli.output import print_json, print_table
-from muster.core.model.folders import Folder, named
+from muster.cli.context import current_user, json_option, opened_backend
+from muster.cli.output import or_dash, print_json, print_table
+from muster.core.model.folders import few_names
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
-from muster.core.values.slots import format_slot, parse_bytes
+from muster.core.values.units import format_bytes, parse_bytes, timestamp
 from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
-from muster.service.folders.views import FolderDetails, FolderListing, FolderRemovedView, FolderUse, FolderView
+from muster.service.folders.views import FolderView, MeasuredFolderView
 
 _UNKNOWN = "n/a"
 
 
 def complete_folder(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
-        with backend() as asked:
-            seen = [one.folder for one in asked.folders.search(FolderQuery()).items]
-        return [f.name for f in seen if f.owner == current_user() and f.name.startswith(incomplete)]
+        with opened_backend() as backend:
+            visible = backend.folders.search(FolderQuery()).items
+        return [f.name for f in visible if f.owner == current_user() and f.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []
 
@@ -51,9 +50,9 @@ def folder_group() -> None:
 @json_option
 def create(name: str, quota: str | None, owner: str | None, as_json: bool) -> None:
     """Make a folder of yours."""
-    with backend() as asked:
-        told = asked.folders.create(name, owner, _bytes(quota))
-    _say(told, f"Created {name}", as_json=as_json)
+    with opened_backend() as backend:
+        folder = backend.folders.create(name, owner, _bytes(quota))
+    _say(folder, f"Created {name}", as_json=as_json)
 
 
 @folder_group.command()
@@ -64,9 +63,9 @@ def create(name: str, quota: str | None, owner: str | None, as_json: bool) -> No
 def quota(name: str, size: str, owner: str | None, as_json: bool) -> None:
     """Change how much a folder may hold: SIZE such as 500G, or none."""
     most = None if size == "none" else _bytes(size)
-    with backend() as asked:
-        told = asked.folders.set_quota(name, owner, most)
-    _say(told, f"{name} may hold {_size(most, 'any amount')}", as_json=as_json)
+    with opened_backend() as backend:
+        folder = backend.folders.set_quota(name, owner, most)
+    _say(folder, f"{name} may hold {'any amount' if most is None else format_bytes(most)}", as_json=as_json)
 
 
 @folder_group.command("ls")
@@ -79,15 +78,15 @@ def quota(name: str, size: str, owner: str | None, as_json: bool) -> None:
 @json_option
 def ls_(everything: bool, project: str, skips_size: bool, owner: str | None, as_json: bool) -> None:
     """List folders: yours, and those shared with you."""
-    with backend() as asked:
-        told = asked.folders.search(FolderQuery(everything, project, owner, sizes=not skips_size))
+    with opened_backend() as backend:
+        found = backend.folders.search(FolderQuery(everything, project, owner, sizes=not skips_size))
     if as_json:
-        print_json([FolderView.of(one) for one in told.items])
+        print_json(found.items)
     else:
         print_table(
-            ("NAME", "OWNER", "STATE", "SIZE", "QUOTA", "USED BY", "SHARED WITH"), [_row(one) for one in told.items]
+            ("NAME", "OWNER", "STATE", "SIZE", "QUOTA", "USED BY", "SHARED WITH"), [_row(one) for one in found.items]
         )
-    _complain(told.problems)
+    _complain(found.problems)
 
 
 @folder_group.command()
@@ -96,12 +95,10 @@ def ls_(everything: bool, project: str, skips_size: bool, owner: str | None, as_
 @json_option
 def show(name: str, owner: str | None, as_json: bool) -> None:
     """Show a folder: what it holds, its shares, the sessions that mount it."""
-    with backend() as asked:
-        told = asked.folders.show(name, owner)
-    (one,) = told.items
-    folder, use = one.folder, one.use
+    with opened_backend() as backend:
+        folder = backend.folders.show(name, owner)
     if as_json:
-        print_json(FolderView.of(one))
+        print_json(folder)
     else:
         facts = {
             "Folder": f"{folder.name}  ({folder.id})",
@@ -109,14 +106,14 @@ def show(name: str, owner: str | None, as_json: bool) -> None:
             "State": _state(folder),
             "Path": f"{folder.path}, below folders_root on the agents",
             "Created": timestamp(folder.created_at),
-            "Size": f"{_used(use)}, {_UNKNOWN if use is None or use.files is None else use.files} files",
-            "Quota": _size(folder.quota_bytes, "none"),
-            "Used by": named(one.users) if one.users else "-",
+            "Size": f"{_used(folder)}, {_UNKNOWN if folder.files is None else folder.files} files",
+            "Quota": "none" if folder.quota_bytes is None else format_bytes(folder.quota_bytes),
+            "Used by": few_names(folder.used_by) if folder.used_by else "-",
             "Shared": _shares(folder),
         }
         for title, value in facts.items():
             click.echo(f"{title + ':':<12}{value}")
-    _complain(told.problems, use)
+    _complain(folder.problems, folder)
 
 
 @folder_group.command()
@@ -127,10 +124,10 @@ def show(name: str, owner: str | None, as_json: bool) -> None:
 @json_option
 def share(name: str, whom: str, read_only: bool, owner: str | None, as_json: bool) -> None:
     """Let others mount a folder: WHOM is a user, or @PROJECT for all sessions of a project."""
-    with backend() as asked:
-        folder = asked.folders.share(name, owner, whom, read_only=read_only)
+    with opened_backend() as backend:
+        folder = backend.folders.share(name, owner, whom, read_only=read_only)
     if as_json:
-        print_json(FolderView.of(FolderDetails(folder)))
+        print_json(folder)
     else:
         click.echo(f"{whom} may mount {folder.owner}/{name} {'read-only' if read_only else 'read-write'}")
 
@@ -142,14 +139,15 @@ def share(name: str, whom: str, read_only: bool, owner: str | None, as_json: boo
 @json_option
 def unshare(name: str, whom: str, owner: str | None, as_json: bool) -> None:
     """Take a share back; sessions that were submitted with it keep it until they end."""
-    with backend() as asked:
-        keep = asked.folders.unshare(name, owner, whom)
+    with opened_backend() as backend:
+        unshared = backend.folders.unshare(name, owner, whom)
     if as_json:
-        print_json({"name": name, "grantee": whom, "still_mounted_by": [user.session for user in keep]})
+        print_json(unshared)
         return
     click.echo(f"{name} is no longer shared with {whom}")
-    if keep:
-        click.echo(f"sessions of others that mount it until they end: {named(keep)}", err=True)
+    if unshared.still_mounted_by:
+        names = few_names(unshared.still_mounted_by)
+        click.echo(f"sessions of others that mount it until they end: {names}", err=True)
 
 
 @folder_group.command()
@@ -163,21 +161,20 @@ def rm(ctx: click.Context, name: str, is_sure: bool, owner: str | None, as_json:
 
     Where an agent does not answer, its part stays there, and exit code 1 says so: say it again when the agent is back.
     """
-    with backend() as asked:
+    with opened_backend() as backend:
         if not is_sure:
-            asked.folders.show(name, owner, sizes=False)
+            backend.folders.show(name, owner, sizes=False)
             _ask(name)
-        told = (lambda _agent: None) if as_json else (lambda agent: click.echo(f"removed from {agent}", err=True))
-        removed = asked.folders.remove(name, owner, told)
-    left = removed.left
+        on_removed = (lambda _agent: None) if as_json else (lambda agent: click.echo(f"removed from {agent}", err=True))
+        removed = backend.folders.remove(name, owner, on_removed)
     if as_json:
-        print_json(FolderRemovedView.of(removed))
-    elif left is None:
+        print_json(removed)
+    elif removed.removed:
         click.echo(f"Removed {name}")
     _complain(removed.problems)
-    if left is not None:
+    if not removed.removed:
         click.echo(
-            f"{name} is still on {', '.join(left.left_on)}; nobody can mount it."
+            f"{name} is still on {', '.join(removed.left_on)}; nobody can mount it."
             f" Say `muster folder rm {name}` again when that answers",
             err=True,
         )
@@ -199,50 +196,40 @@ def _bytes(size: str | None) -> int | None:
         raise BadInputError(f"--quota: {error}; write bytes such as 512M, 4G or 1.5T") from None
 
 
-def _say(told: FolderListing, line: str, *, as_json: bool) -> None:
-    (one,) = told.items
+def _say(folder: MeasuredFolderView, line: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(FolderView.of(one))
+        print_json(folder)
     else:
         click.echo(line)
-    _complain(told.problems, one.use)
+    _complain(folder.problems, folder)
 
 
-def _complain(problems: Mapping[str, str], use: FolderUse | None = None) -> None:
+def _complain(problems: Mapping[str, str], folder: FolderView | None = None) -> None:
     for agent_id, problem in sorted(problems.items()):
         click.echo(f"agent {agent_id}: {problem}", err=True)
-    for agent_id, problem in sorted((use.unenforced if use else {}).items()):
+    for agent_id, problem in sorted((folder.quota_not_enforced if folder else {}).items()):
         click.echo(f"agent {agent_id}: the quota is {problem}", err=True)
 
 
-def _row(one: FolderDetails) -> tuple[object, ...]:
-    folder, use, users = one.folder, one.use, one.users
+def _row(folder: FolderView) -> tuple[object, ...]:
     return (
         folder.name,
         folder.owner,
         _state(folder),
-        _used(use),
-        _quota(folder, use),
-        named(users) if users else "-",
+        _used(folder),
+        f"{or_dash(folder.quota_bytes, format_bytes)}" + (" (not enforced)" if folder.quota_not_enforced else ""),
+        few_names(folder.used_by) if folder.used_by else "-",
         _shares(folder),
     )
 
 
-def _state(folder: Folder) -> str:
-    return f"removing ({','.join(folder.left_on)})" if folder.removed_at else "ready"
+def _state(folder: FolderView) -> str:
+    return f"removing ({','.join(folder.left_on)})" if folder.state == "removing" else folder.state
 
 
-def _used(use: FolderUse | None) -> str:
-    return _size(use.used_bytes if use else None, _UNKNOWN)
+def _used(folder: FolderView) -> str:
+    return _UNKNOWN if folder.used_bytes is None else format_bytes(folder.used_bytes)
 
 
-def _quota(folder: Folder, use: FolderUse | None) -> str:
-    return _size(folder.quota_bytes, "-") + (" (not enforced)" if use and use.unenforced else "")
-
-
-def _size(amount: int | None, otherwise: str) -> str:
-    return otherwise if amount is None else format_slot("mem", amount)
-
-
-def _shares(folder: Folder) -> str:
-    return ",".join(f"{s.grantee}:{'ro' if s.read_only else 'rw'}" for s in folder.shares) or "-"
+def _shares(folder: FolderView) -> str:
+    return ",".join(f"{s.grantee}:{'ro' if s.read_only else 'rw'}" for s in folder.shared_with) or "-"

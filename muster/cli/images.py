@@ -1,18 +1,15 @@
 """`images`: the catalog, which agents hold what, copying to agents, and removing what was made of sessions."""
 
 import sys
-from collections.abc import Mapping
 
 import click
 
-from muster.cli.context import backend, current_user, json_option, opened_service
+from muster.cli.context import current_user, json_option, opened_backend, opened_service
 from muster.cli.output import print_json, print_table
 from muster.cli.sync_progress import SyncProgress, outcome_json
-from muster.core.images.catalog import ImageVersion
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
-from muster.core.values.slots import format_bytes, format_slots
-from muster.service.images.known import KnownImage, named_images
+from muster.core.values.slots import format_slots
+from muster.core.values.units import format_bytes, timestamp
 from muster.service.images.views import ImageView
 
 
@@ -31,28 +28,28 @@ def images(ctx: click.Context, labels: tuple[str, ...], as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     required = dict(_label(text) for text in labels)
-    with backend() as asked:
-        known = asked.known_images()
-    shown = [image for image in known.images if required.items() <= image.version.labels.items()]
+    with opened_backend() as backend:
+        known = backend.images()
+    shown = [image for image in known.items if required.items() <= image.labels.items()]
     if as_json:
-        print_json([ImageView.of(image) for image in shown])
+        print_json(shown)
         return
     print_table(
         ("NAME", "VERSION", "ALIASES", "ARCH", "MIN", "AGENTS", "DESCRIPTION"),
         [
             (
-                f"{image.version.name}{' (default)' if image.is_site_default else ''}",
-                f"{image.version.version}{'*' if image.version.is_default else ''}",
-                ",".join(image.version.aliases) or "-",
-                image.version.architecture or "any",
-                _least(image.version),
-                _held_by(image.held_by, known.agents),
-                image.version.description or "-",
+                f"{image.name}{' (default)' if image.default else ''}",
+                f"{image.version}{'*' if image.is_default_version else ''}",
+                ",".join(image.aliases) or "-",
+                image.architecture or "any",
+                _least(image),
+                _held_by(image, known.agent_count),
+                image.description or "-",
             )
             for image in shown
         ],
     )
-    if known.images and not shown:
+    if known.items and not shown:
         click.echo(f"no image has {' and '.join(labels)}; `muster images show NAME` tells an image's labels", err=True)
 
 
@@ -63,15 +60,15 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _least(version: ImageVersion) -> str:
-    text = format_slots(version.least)
+def _least(image: ImageView) -> str:
+    text = format_slots(image.minimum.slots)
     return "-" if text == "nothing" else text
 
 
-def _held_by(held: Mapping[str, str], known: int) -> str:
+def _held_by(image: ImageView, agent_count: int) -> str:
     """Agents that were provisioned at different times may hold different images under one name."""
-    versions = len(set(held.values()))
-    return f"{len(held)}/{known}" + (f",{versions}-VERSIONS" if versions > 1 else "")
+    versions = len(image.image_ids)
+    return f"{len(image.agents)}/{agent_count}" + (f",{versions}-VERSIONS" if versions > 1 else "")
 
 
 @images.command()
@@ -79,10 +76,10 @@ def _held_by(held: Mapping[str, str], known: int) -> str:
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Print all that is known of an image: NAME for all its versions, or NAME:VERSION, or an alias."""
-    with backend() as asked:
-        found = named_images(asked.known_images().images, name)
+    with opened_backend() as backend:
+        found = backend.image(name).items
     if as_json:
-        print_json([ImageView.of(image) for image in found])
+        print_json(found)
         return
     for number, image in enumerate(found):
         if number:
@@ -91,28 +88,29 @@ def show(name: str, as_json: bool) -> None:
             click.echo(f"{label + ':':<13}{value}")
 
 
-def _facts(image: KnownImage) -> list[tuple[str, str]]:
-    version, made = image.version, image.committed
-    labels = ", ".join(f"{name}={value}" for name, value in sorted(version.labels.items()))
+def _facts(image: ImageView) -> list[tuple[str, str]]:
+    made = image.committed
+    labels = ", ".join(f"{name}={value}" for name, value in sorted(image.labels.items()))
+    agents = ", ".join(f"{agent} ({identity[7:19]})" for agent, identity in image.image_id_by_agent.items())
     facts = [
-        ("image", f"{version.name}:{version.version}{' (the default version)' if version.is_default else ''}"),
-        ("reference", version.reference),
-        ("aliases", ", ".join(version.aliases)),
-        ("description", version.description),
+        ("image", f"{image.name}:{image.version}{' (the default version)' if image.is_default_version else ''}"),
+        ("reference", image.reference),
+        ("aliases", ", ".join(image.aliases)),
+        ("description", image.description),
         ("labels", labels),
-        ("architecture", version.architecture or "any"),
-        ("minimum", _least(version)),
-        ("users", ", ".join(version.users)),
-        ("projects", ", ".join(version.projects)),
-        ("agents", ", ".join(f"{agent} ({identity[7:19]})" for agent, identity in image.held_by.items()) or "none"),
+        ("architecture", image.architecture or "any"),
+        ("minimum", _least(image)),
+        ("users", ", ".join(image.users)),
+        ("projects", ", ".join(image.projects)),
+        ("agents", agents or "none"),
         ("size", format_bytes(image.size_bytes) if image.size_bytes is not None else ""),
     ]
     if made:
         facts += [
-            ("author", made.owner),
+            ("author", made.author),
             ("parent", f"{made.parent} ({made.parent_id[7:19]})"),
-            ("session", f"{made.session_name}:{made.kernel_name} ({made.session_id})"),
-            ("made", f"{timestamp(made.created_at)} on {made.agent_id}"),
+            ("session", f"{made.session.name}:{made.session.kernel} ({made.session.id})"),
+            ("made", f"{timestamp(made.created_at)} on {made.agent}"),
         ]
     return [(label, value) for label, value in facts if value]
 

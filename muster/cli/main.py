@@ -1,6 +1,7 @@
 """`muster`: the commands, and what each error means for the exit code."""
 
 import difflib
+import errno
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,8 @@ _COMMANDS: Mapping[str, str] = {
     "pass": "muster.cli.operate:pass_",
     "daemon": "muster.cli.operate:daemon",
     "doctor": "muster.cli.doctor:doctor",
+    "backup": "muster.cli.backup:backup",
+    "restore": "muster.cli.backup:restore",
     "prepare": "muster.cli.operate:prepare",
     "completion": "muster.cli.operate:completion",
     "version": "muster.cli.operate:version",
@@ -53,6 +56,12 @@ _WITHOUT_CONTROL_NODE = frozenset(
     | {"folder", "secret", "top", "report", "agents", "images", "commit", "completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
+
+_UNWRITABLE: Mapping[int | None, str] = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space there",
+    errno.EROFS: "mount it for writing",
+}
 
 
 class _LazyGroup(click.Group):
@@ -135,6 +144,12 @@ def main() -> None:
         # Such as `muster ls | head -1`. Closing quietly is what a pipe's reader asked for.
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        place, remedy = error.filename or "a file", _UNWRITABLE[error.errno]
+        click.echo(f"muster: {place} cannot be written: {error.strerror}; {remedy}", err=True)
+        sys.exit(1)
     except SpecError as error:
         for item in error.errors:
             click.echo(f"muster: {item}", err=True)

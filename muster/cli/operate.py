@@ -1,12 +1,12 @@
 """`pass`, `daemon`, `completion`, `version`."""
 
-import logging
 from dataclasses import asdict
 from importlib.metadata import version as version_of
 
 import click
 
 from muster.cli.context import json_option
+from muster.cli.log_lines import log_to_stderr
 from muster.cli.output import print_json
 from muster.settings import load_settings
 
@@ -39,9 +39,9 @@ def daemon() -> None:
     """Work the queue until SIGTERM."""
     from muster.daemon import run_daemon  # noqa: PLC0415 - Ansible's libraries load slowly
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    run_daemon(load_settings())
+    settings = load_settings()
+    log_to_stderr(settings.log_format)
+    run_daemon(settings)
 
 
 @click.command()

@@ -2,16 +2,19 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import click
 
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import SessionState
 from muster.core.values.array import format_indexes
-from muster.core.values.duration import format_duration
 from muster.core.values.slots import format_slots
-from muster.service.sessions.views import why_text
+from muster.core.values.units import format_age
+from muster.service.sessions.views import SessionView, why_text
 from muster.service.view import View
+
+_Value = TypeVar("_Value")
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -27,13 +30,19 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, default=View.as_json))
 
 
-def age(since: float | None) -> str:
-    return "-" if since is None else format_duration(max(0.0, time.time() - since))
+def or_dash(value: _Value | None, form: Callable[[_Value], object] = str) -> object:
+    """Return a value as it is to be printed, and a dash for None."""
+    return "-" if value is None else form(value)
 
 
-def session_rows(sessions: Iterable[Session]) -> list[list[object]]:
+def age(since: float | None) -> object:
+    """Return how long ago that was, and a dash for None."""
+    return or_dash(since, lambda moment: format_age(moment, time.time()))
+
+
+def session_rows(sessions: Iterable[SessionView]) -> list[list[object]]:
     """A row for each; one for those of an array that differ in nothing but their indexes."""
-    alike: dict[tuple[object, ...], list[Session]] = {}
+    alike: dict[tuple[object, ...], list[SessionView]] = {}
     for session in sessions:
         row = _session_row(session)
         key = (session.array_id or session.id, *row[2:])
@@ -41,16 +50,16 @@ def session_rows(sessions: Iterable[Session]) -> list[list[object]]:
     return [[same[0].id[:8], name_of(same), *key[1:]] for key, same in alike.items()]
 
 
-def name_of(same: Sequence[Session]) -> str:
+def name_of(same: Sequence[SessionView]) -> str:
     """The session's name; of several of one array such as `train-[0-9]`."""
     if len(same) == 1:
         return same[0].name
     return f"{same[0].array_name}-[{format_indexes(s.array_index for s in same if s.array_index is not None)}]"
 
 
-def print_states(changed: Iterable[Session]) -> None:
+def print_states(changed: Iterable[SessionView]) -> None:
     """A line for each session, or for those of an array that are in the same state."""
-    alike: dict[tuple[str, str], list[Session]] = {}
+    alike: dict[tuple[str, str], list[SessionView]] = {}
     for session in changed:
         held = f", held by {session.held_by}" if session.held_by and session.state is SessionState.PENDING else ""
         alike.setdefault((session.array_id or session.id, f"{session.state}{held}"), []).append(session)
@@ -58,14 +67,14 @@ def print_states(changed: Iterable[Session]) -> None:
         click.echo(f"{name_of(same)} is {state}" if len(same) == 1 else f"{name_of(same)}: {len(same)} are {state}")
 
 
-def _session_row(session: Session) -> list[object]:
+def _session_row(session: SessionView) -> list[object]:
     return [
         session.id[:8],
         session.name,
         session.owner,
-        "batch" if session.spec.is_batch else "interactive",
+        session.type,
         session.state + (f" ({session.result})" if session.result else ""),
-        len(session.kernels),
+        session.cluster_size,
         format_slots(session.slots),
         ",".join(session.agents) or "-",
         age(session.submitted_at),

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from muster.core.model.session import Session
+from muster.cli.context import warn_if_unworked
 from muster.core.values.errors import MusterError
 from muster.service.backend import Backend
-from muster.service.sessions.views import why_text
+from muster.service.sessions.views import SessionView, why_text
 
 
 class WaitedTooLongError(MusterError):
@@ -16,16 +16,17 @@ class WaitedTooLongError(MusterError):
 
 def follow(
     backend: Backend,
-    submitted: Sequence[Session],
-    reached: Callable[[Session], bool],
+    submitted: Sequence[SessionView],
+    reached: Callable[[SessionView], bool],
     *,
     timeout_s: float | None = None,
     quiet: bool = False,
-) -> list[Session]:
+) -> list[SessionView]:
     """The sessions as they are when all have `reached`. Progress goes to standard error.
 
     Raises WaitedTooLongError.
     """
+    warn_if_unworked(backend)
     said: dict[str, str] = {}
     now = list(submitted)
     try:
@@ -41,6 +42,6 @@ def follow(
     return now
 
 
-def _reason(session: Session) -> str:
+def _reason(session: SessionView) -> str:
     text = why_text(session)
     return f" ({text})" if text and (session.wait or session.reason) else ""

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 
 import click
 
-from muster.cli.context import backend, json_option
-from muster.cli.output import print_json, print_table
-from muster.core.usage.report import KEYS, Line, Totals
-from muster.core.values.duration import format_duration
+from muster.cli.context import json_option, opened_backend
+from muster.cli.output import or_dash, print_json, print_table
+from muster.core.usage.report import KEYS
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
-from muster.core.values.slots import format_bytes
+from muster.core.values.units import format_bytes, format_duration, format_seconds, timestamp
 from muster.service.usage.reports import DEFAULT_SPAN_S, point_or_ago, report_keys
-from muster.service.usage.views import AMOUNTS, KernelUsageView, ReportView, line_fields
+from muster.service.usage.views import AMOUNTS, KernelUsageView, TotalsView
 
 
 @click.command()
@@ -49,16 +47,17 @@ def report(
     ends = now if until is None else point_or_ago(until, now, "--until")
     if ends <= begins:
         raise BadInputError("--until: it is not after --since; leave it out, or give a later time")
-    with backend() as asked:
-        told = asked.report(begins, ends, by, users, projects)
+    with opened_backend() as backend:
+        found = backend.report(begins, ends, by, users, projects)
     if as_json:
-        print_json(ReportView.of(told))
+        print_json(found)
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, [*by, *AMOUNTS], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(line_fields(line, by) for line in told.lines)
+        writer.writerows(line.as_json() for line in found.lines)
     else:
-        print_table((*(key.upper() for key in by), *_HEADERS), [(*line.keys, *_cells(line)) for line in told.lines])
+        rows = [(*line.keys(by), *_cells(line)) for line in found.lines]
+        print_table((*(key.upper() for key in by), *_HEADERS), rows)
 
 
 def print_uses(uses: Sequence[KernelUsageView]) -> None:
@@ -71,11 +70,11 @@ def print_uses(uses: Sequence[KernelUsageView]) -> None:
             (
                 use.kernel,
                 timestamp(use.began_at),
-                _seconds(use.cpu_seconds),
-                _bytes(use.mem_peak_bytes),
-                _bytes(use.net_rx_bytes),
-                _bytes(use.net_tx_bytes),
-                _seconds(use.gpu_seconds),
+                or_dash(use.cpu_seconds, format_seconds),
+                or_dash(use.mem_peak_bytes, format_bytes),
+                or_dash(use.net_rx_bytes, format_bytes),
+                or_dash(use.net_tx_bytes, format_bytes),
+                or_dash(use.gpu_seconds, format_seconds),
             )
             for use in uses
         ],
@@ -97,9 +96,8 @@ _HEADERS = (
 )
 
 
-def _cells(line: Line) -> tuple[object, ...]:
-    totals: Totals = line.totals
-    mean = totals.wait_s / totals.waits if totals.waits else None
+def _cells(totals: TotalsView) -> tuple[object, ...]:
+    mean = totals.mean_wait_s
     return (
         totals.sessions,
         totals.kernels,
@@ -109,14 +107,6 @@ def _cells(line: Line) -> tuple[object, ...]:
         f"{totals.gpu_hours_allocated:.2f}",
         f"{totals.fgpu_hours_allocated:.2f}",
         f"{totals.gpu_hours_used:.2f}",
-        "-" if mean is None else format_duration(mean),
-        "-" if mean is None else format_duration(totals.longest_wait_s),
+        or_dash(mean, format_duration),
+        or_dash(totals.longest_wait_s if totals.waits else None, format_duration),
     )
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} s"
-
-
-def _bytes(value: int | None) -> str:
-    return "-" if value is None else format_bytes(value)

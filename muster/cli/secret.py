@@ -5,12 +5,11 @@ from pathlib import Path
 
 import click
 
-from muster.cli.context import backend, json_option
+from muster.cli.context import json_option, opened_backend
 from muster.cli.output import print_json, print_table
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
-from muster.service.secrets.views import SecretView
 
 
 @click.group("secret")
@@ -34,8 +33,8 @@ def set_(name: str, from_file: Path | None) -> None:
       muster secret set deploy-key --from-file ~/.ssh/deploy
     """
     value = _from_file(from_file) if from_file else _from_input()
-    with backend() as asked:
-        asked.secrets.set(name, value)
+    with opened_backend() as backend:
+        backend.secrets.set(name, value)
     click.echo(f"{name} is set")
 
 
@@ -43,10 +42,10 @@ def set_(name: str, from_file: Path | None) -> None:
 @json_option
 def ls(as_json: bool) -> None:
     """List the names of my secrets, and when each was set."""
-    with backend() as asked:
-        found = asked.secrets.names()
+    with opened_backend() as backend:
+        found = backend.secrets.names().items
     if as_json:
-        print_json([SecretView.of(secret) for secret in found])
+        print_json(found)
     else:
         print_table(("NAME", "SET"), [(secret.name, timestamp(secret.changed_at)) for secret in found])
 
@@ -55,8 +54,8 @@ def ls(as_json: bool) -> None:
 @click.argument("name")
 def rm(name: str) -> None:
     """Remove a secret. Sessions that run keep their copy until they end."""
-    with backend() as asked:
-        asked.secrets.remove(name)
+    with opened_backend() as backend:
+        backend.secrets.remove(name)
     click.echo(f"{name} is removed")
 
 

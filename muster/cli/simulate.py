@@ -13,8 +13,8 @@ from muster.cli.output import print_json, print_table
 from muster.core.simulation.simulation import Life, Progress, Simulated
 from muster.core.simulation.summary import Summary, summarize
 from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE
-from muster.core.values.duration import format_duration, parse_duration
 from muster.core.values.errors import BadInputError
+from muster.core.values.units import format_duration, parse_duration
 from muster.service.questions.what_if import HISTORY, LIVE, Trial, WhatIf, agents_of, jobs_of, policies
 from muster.settings import load_settings
 

@@ -7,7 +7,7 @@ import click
 from muster.cli.context import json_option, opened_service
 from muster.cli.output import age, print_json, print_table
 from muster.core.model.token import Scope, Token
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 from muster.service.identity.views import TokenView
 
 

@@ -1,12 +1,13 @@
 """`web`: the server."""
 
-import logging
 from pathlib import Path
 
 import click
 
 from muster.cli.context import opened_service
+from muster.cli.log_lines import log_to_stderr
 from muster.core.values.errors import BadInputError
+from muster.settings import load_settings
 
 _HIGHEST_PORT = 65535
 
@@ -42,8 +43,7 @@ def web(
     """
     from muster.web.server import ServerOptions, serve  # noqa: PLC0415 - its libraries load slowly
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    log_to_stderr(load_settings().log_format)
     ports = None if app_ports is None else _ports(app_ports)
     options = ServerOptions(host, port, tls_cert, tls_key, insecure, behind_proxy, ports)
     options.check()

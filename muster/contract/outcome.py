@@ -56,12 +56,16 @@ class ConvergeResult(ContractModel):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an agent made of one session; `permanent` says of a failure that a retry cannot help."""
+    """What an agent made of one session; `permanent` says of a failure that a retry cannot help.
+
+    A failure is not `reached` where the control node knows that the agent never got its manifest.
+    """
 
     outcome: OutcomeName
     error: str | None = None
     permanent: bool = False
     last_words: tuple[LastWords, ...] = ()
+    reached: bool = True
 
 
 def outcomes_from_agent(

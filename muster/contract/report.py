@@ -153,7 +153,7 @@ class NetworkReport(ContractModel):
 
 
 class Report(ContractModel):
-    """What a host has, and what of the cluster is on it."""
+    """What a host has, and what of the cluster is on it; `spools` are ids of sessions whose last words it keeps."""
 
     version: Literal[1] = 1
     hostname: Line = ""
@@ -175,6 +175,7 @@ class Report(ContractModel):
     generation: Amount | None = None
     kernels: Many[KernelReport] = ()
     networks: Many[NetworkReport] = ()
+    spools: Many[Line] = ()
 
     @model_validator(mode="after")
     def _names_nothing_twice(self) -> Self:

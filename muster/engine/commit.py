@@ -11,7 +11,6 @@ import json
 import tarfile
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -24,7 +23,7 @@ from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import ImageError
-from muster.core.values.slots import format_bytes
+from muster.core.values.units import exact_moment, format_bytes
 from muster.engine.agent_engine import ENGINE_ERRORS, cause, container_of, engine_of
 from muster.engine.images import SILENCE_S, Progressed
 
@@ -168,7 +167,7 @@ def clean_layer(layer: IO[bytes], cleaned: IO[bytes], mount_targets: Collection[
 
 def _new_config(config: dict[str, Any], parent: dict[str, Any], digest: str, new: CommittedAs) -> dict[str, Any]:
     """The parent's way to start, and nothing of how the kernel was started."""
-    created = datetime.fromtimestamp(new.at, UTC).isoformat().replace("+00:00", "Z")
+    created = exact_moment(new.at)
     history = [*config["history"][:-1], {"created": created, "created_by": _CREATED_BY, "comment": new.message}]
     plain = {key: value for key, value in parent.items() if value is not None and key not in {"Hostname", "Image"}}
     kept_keys = ("architecture", "os", "os.version", "variant")

@@ -17,7 +17,7 @@ _THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class LiveUse:
+class ContainerUsage:
     """`cpu_cores` is over the last second; memory without files that could be dropped; bytes since the start."""
 
     cpu_cores: float | None
@@ -28,10 +28,12 @@ class LiveUse:
     processes: int
 
 
-def live_uses(agent: Agent, client: docker.DockerClient, container_ids: Iterable[str]) -> dict[str, LiveUse]:
+def container_usages(
+    agent: Agent, client: docker.DockerClient, container_ids: Iterable[str]
+) -> dict[str, ContainerUsage]:
     """By container id; those that do not run are left out. Raises AgentUnreachableError."""
 
-    def ask(container_id: str) -> tuple[str, LiveUse | None]:
+    def ask(container_id: str) -> tuple[str, ContainerUsage | None]:
         try:
             # The engine of a client that several threads use: a connection each, from its pool.
             return container_id, _read(client.api.stats(container_id, stream=False))
@@ -46,14 +48,14 @@ def live_uses(agent: Agent, client: docker.DockerClient, container_ids: Iterable
         raise AgentUnreachableError(f"agent {agent.id}: {cause(error)}") from None
 
 
-def _read(stats: Mapping[str, Any]) -> LiveUse | None:
+def _read(stats: Mapping[str, Any]) -> ContainerUsage | None:
     memory = stats["memory_stats"]
     if not memory.get("usage"):
         return None
     details = memory.get("stats", {})
     cached = details.get("total_inactive_file", details.get("inactive_file", 0))
     networks = (stats.get("networks") or {}).values()
-    return LiveUse(
+    return ContainerUsage(
         cpu_cores=_cores(stats["cpu_stats"], stats["precpu_stats"]),
         mem_bytes=max(0, memory["usage"] - cached),
         mem_limit_bytes=memory.get("limit"),

@@ -1,35 +1,25 @@
-"""`Backend` by a server's API: the same questions, the same values, from another machine."""
+"""`Backend` by a server's public API: the same views, from another machine."""
 
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from muster.core.images.committed import CommittedImage
-from muster.core.model.session import FINAL, Session
+from muster.core.model.session import FINAL
 from muster.core.values.errors import MusterError, NotFoundError
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 from muster.remote.client import Client, ServerError
 from muster.remote.folders import RemoteFolders, RemoteSecrets
-from muster.service.agents.gpu_map import GpuUse
-from muster.service.agents.views import AgentsView, AgentView
-from muster.service.images.commits_under_way import CommitState, Progressed
-from muster.service.images.known import KnownImages
-from muster.service.questions.details import Details
-from muster.service.questions.dry_run import DryRun
-from muster.service.questions.what_if import Queued
-from muster.service.questions.why import Why
+from muster.service.agents.views import AgentsView, GpusView
+from muster.service.images.commits_under_way import Progressed
+from muster.service.images.views import CommittedImageView, CommitView, ImagesView
+from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.reach.logs import LogRequest
-from muster.service.sessions.commands import Submitted
-from muster.service.sessions.list_pages import SessionListPage
 from muster.service.sessions.queries import SessionQuery
-from muster.service.usage.reports import Report
-from muster.service.wire import unpacked
-
-if TYPE_CHECKING:  # the Docker SDK loads slowly
-    from muster.service.usage.live import KernelNow
+from muster.service.sessions.views import SessionListView, SessionsView, SessionView, SubmittedView
+from muster.service.usage.views import CurrentUsagesView, ReportView
 
 _PAGE = 1000
 _POLL_S = 0.5
@@ -49,72 +39,67 @@ class RemoteBackend:
     def secrets(self) -> RemoteSecrets:
         return RemoteSecrets(self._client)
 
-    def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> Submitted:
-        # By its key it is done once, though an answer that was lost on the way is asked for again.
+    def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> SubmittedView:
+        # The key makes a repetition harmless where the first answer was lost on the way.
         key = {"Idempotency-Key": secrets.token_hex(16)}
         parameters = {"owner": owner, "count": count}
         try:
-            told = self._client.post("sessions", spec, parameters, **key)
+            return self._client.post(SubmittedView, "sessions", spec, parameters, headers=key)
         except ServerError:
-            told = self._client.post("sessions", spec, parameters, **key)
-        done: Submitted = unpacked(Submitted, told)
-        return done
+            return self._client.post(SubmittedView, "sessions", spec, parameters, headers=key)
 
-    def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRun:
-        told = self._client.post("sessions/dry-run", spec, {"owner": owner, "count": count})
-        answered: DryRun = unpacked(DryRun, told)
-        return answered
+    def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRunView:
+        return self._client.post(DryRunView, "sessions/dry-run", spec, {"owner": owner, "count": count})
 
-    def search(self, wanted: SessionQuery) -> list[Session]:
-        found: list[Session] = []
+    def search(self, query: SessionQuery) -> list[SessionView]:
+        found: list[SessionView] = []
         cursor = None
         while True:
-            left = None if wanted.limit is None else wanted.limit - len(found)
-            page = self._page(wanted, cursor, _PAGE if left is None else min(_PAGE, left))
-            found += page.sessions
-            cursor = page.cursor
-            if cursor is None or left == len(page.sessions):
+            left = None if query.limit is None else query.limit - len(found)
+            page = self._page(query, cursor, _PAGE if left is None else min(_PAGE, left))
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None or left == len(page.items):
                 return sorted(found, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
 
-    def details(self, reference: str) -> Details:
-        details: Details = unpacked(Details, self._client.get(_session(reference)))
-        return details
+    def details(self, reference: str) -> DetailsView:
+        return self._client.get(DetailsView, _session(reference))
 
-    def why(self, reference: str, *, what_if: bool) -> Why:
-        why: Why = unpacked(Why, self._client.get(f"{_session(reference)}/why", {"what_if": what_if}))
-        return why
+    def why(self, reference: str, *, what_if: bool) -> WhyView:
+        return self._client.get(WhyView, f"{_session(reference)}/why", {"what_if": what_if})
 
-    def queue(self) -> list[Queued]:
-        queued: list[Queued] = unpacked(list[Queued], self._client.get("queue"))
-        return queued
+    def queue(self, group: str | None = None) -> QueueView:
+        return self._client.get(QueueView, "queue", {"group": group})
 
-    def agents(self, labels: Mapping[str, str]) -> list[AgentView]:
-        found: AgentsView = unpacked(AgentsView, self._client.get("agents", {"label": _texts(labels)}))
-        return found.items
+    def agents(self, labels: Mapping[str, str]) -> AgentsView:
+        return self._client.get(AgentsView, "agents", {"label": _texts(labels)})
 
-    def gpus(self, labels: Mapping[str, str]) -> list[GpuUse]:
-        uses: list[GpuUse] = unpacked(list[GpuUse], self._client.get("gpus", {"label": _texts(labels)}))
-        return uses
+    def gpus(self, labels: Mapping[str, str]) -> GpusView:
+        return self._client.get(GpusView, "gpus", {"label": _texts(labels)})
 
-    def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[Session]:
+    def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[SessionView]:
         return self._changed("cancel" if only_pending else "terminate", references)
 
-    def hold(self, references: Iterable[str]) -> list[Session]:
+    def hold(self, references: Iterable[str]) -> list[SessionView]:
         return self._changed("hold", references)
 
-    def release(self, references: Iterable[str]) -> list[Session]:
+    def release(self, references: Iterable[str]) -> list[SessionView]:
         return self._changed("release", references)
 
-    def restart(self, references: Iterable[str]) -> list[Session]:
+    def restart(self, references: Iterable[str]) -> list[SessionView]:
         return self._changed("restart", references)
 
-    def rename(self, reference: str, name: str) -> Session:
-        renamed: Session = unpacked(Session, self._client.post(f"{_session(reference)}/rename", {"name": name}))
-        return renamed
+    def rename(self, reference: str, name: str) -> SessionView:
+        return self._client.post(SessionView, f"{_session(reference)}/rename", {"name": name})
 
-    def known_images(self) -> KnownImages:
-        known: KnownImages = unpacked(KnownImages, self._client.get("images"))
-        return known
+    def heartbeat(self) -> HeartbeatView:
+        return self._client.get(HeartbeatView, "queue/heartbeat")
+
+    def images(self) -> ImagesView:
+        return self._client.get(ImagesView, "images")
+
+    def image(self, name: str) -> ImagesView:
+        return self._client.get(ImagesView, f"images/{quote(name, safe='')}")
 
     def report(
         self,
@@ -123,7 +108,7 @@ class RemoteBackend:
         by: Sequence[str] = ("user",),
         users: Sequence[str] = (),
         projects: Sequence[str] = (),
-    ) -> Report:
+    ) -> ReportView:
         parameters = {
             "since": timestamp(since),
             "until": timestamp(until),
@@ -131,15 +116,12 @@ class RemoteBackend:
             "user": list(users),
             "project": list(projects),
         }
-        report: Report = unpacked(Report, self._client.get("report", parameters))
-        return report
+        return self._client.get(ReportView, "report", parameters)
 
-    def looks(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[Sequence["KernelNow"]]:
-        from muster.service.usage.live import KernelNow  # noqa: PLC0415 - the Docker SDK loads slowly
-
+    def usage_samples(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[CurrentUsagesView]:
         while True:
             began = time.monotonic()
-            yield unpacked(list[KernelNow], self._client.get("use", {"session": list(references)}))
+            yield self._client.get(CurrentUsagesView, "use", {"session": list(references)})
             if once:
                 return
             time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
@@ -153,39 +135,42 @@ class RemoteBackend:
         message: str = "",
         public: bool = False,
         progressed: Progressed | None = None,
-    ) -> CommittedImage:
+    ) -> CommittedImageView:
         """Raises as `LocalBackend.commit`; MusterError for what goes wrong once it has begun."""
-        wanted = {"kernel": kernel, "name": name, "message": message, "public": public}
-        state: CommitState = unpacked(CommitState, self._client.post(f"{_session(reference)}/commit", wanted))
+        request = {"kernel": kernel, "name": name, "message": message, "public": public}
+        state = self._client.post(CommitView, f"{_session(reference)}/commit", request)
         while state.image is None:
             if state.problem is not None:
                 raise MusterError(state.problem)
             if progressed is not None:
                 progressed(state.done_bytes, state.total_bytes)
             time.sleep(_POLL_S)
-            state = unpacked(CommitState, self._client.get(f"commits/{quote(name, safe='')}"))
+            state = self._client.get(CommitView, f"commits/{quote(name, safe='')}")
         return state.image
 
     @contextmanager
-    def log(self, reference: str, kernel: str | None, wanted: LogRequest) -> Iterator[Iterable[bytes]]:
-        wanted.check()
+    def log(self, reference: str, kernel: str | None, request: LogRequest) -> Iterator[Iterable[bytes]]:
+        request.check()
         path = f"{_session(reference)}/kernels/{quote(kernel or '-', safe='')}/log"
         parameters = {
-            "follow": wanted.follow,
-            "tail": wanted.tail,
-            "timestamps": wanted.timestamps,
-            "app": wanted.app,
+            "follow": request.follow,
+            "tail": request.tail,
+            "timestamps": request.timestamps,
+            "app": request.app,
         }
         with self._client.stream(path, parameters) as pieces:
             yield pieces
 
     def wait_for(
-        self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None
-    ) -> Iterator[list[Session]]:
-        """As `Sessions.wait_for`. Raises TimeoutError."""
-        now = {session.id: session for session in sessions}
+        self,
+        sessions: Sequence[SessionView],
+        reached: Callable[[SessionView], bool],
+        timeout_s: float | None = None,
+    ) -> Iterator[list[SessionView]]:
+        """As `SessionQueries.wait_for`. Raises TimeoutError."""
+        now: dict[str, SessionView] = {session.id: session for session in sessions}
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        last: list[Session] = []
+        last: list[SessionView] = []
         while True:
             if list(now.values()) != last:
                 last = list(now.values())
@@ -197,24 +182,21 @@ class RemoteBackend:
                 raise TimeoutError
             time.sleep(_POLL_S)
             for session in waited_for:
-                now[session.id] = self.details(session.id).session
+                now[session.id] = self._client.get(SessionView, _session(session.id))
 
-    def _page(self, wanted: SessionQuery, cursor: str | None, limit: int) -> SessionListPage:
+    def _page(self, query: SessionQuery, cursor: str | None, limit: int) -> SessionListView:
         parameters = {
-            "state": [state.value for state in wanted.states],
-            "ended": wanted.ended,
-            "mine": wanted.mine,
+            "state": [state.value for state in query.states],
+            "ended": query.ended,
+            "mine": query.mine,
             "sort": "-submitted",
             "limit": limit,
             "cursor": cursor,
         }
-        page: SessionListPage = unpacked(SessionListPage, self._client.get("sessions", parameters))
-        return page
+        return self._client.get(SessionListView, "sessions", parameters)
 
-    def _changed(self, action: str, references: Iterable[str]) -> list[Session]:
-        told = self._client.post(f"sessions/{action}", {"sessions": list(references)})
-        changed: list[Session] = unpacked(list[Session], told)
-        return changed
+    def _changed(self, action: str, references: Iterable[str]) -> list[SessionView]:
+        return self._client.post(SessionsView, f"sessions/{action}", {"sessions": list(references)}).items
 
 
 def _session(reference: str) -> str:

@@ -1,11 +1,14 @@
-"""The API of a `muster web` elsewhere, asked over HTTP: answers as data, problems as the errors that they were."""
+"""The API of a `muster web` elsewhere over HTTP: answers as views, problems as the errors that they were."""
 
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from importlib.metadata import version
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
+from pydantic import ValidationError
 
 from muster.core.values.errors import (
     AgentUnreachableError,
@@ -21,8 +24,9 @@ from muster.core.values.errors import (
     StoreUnavailableError,
 )
 from muster.service.identity.tokens import NoTokenError, ScopeError
-from muster.service.wire import MEDIA_TYPE
+from muster.service.view import View
 
+Answer = TypeVar("Answer", bound=View)
 _PATIENCE = httpx.Timeout(60.0, connect=10.0)
 _LONG_PATIENCE = httpx.Timeout(600.0, connect=10.0)
 _KINDS: Mapping[str, type[MusterError]] = {
@@ -42,6 +46,10 @@ _KINDS: Mapping[str, type[MusterError]] = {
 
 class ServerError(MusterError):
     """The server cannot be reached, or does not answer as one of ours."""
+
+
+class OtherVersionError(MusterError):
+    """The server's answer lacks what this version's views need: it is of another version of Muster."""
 
 
 class Client:
@@ -70,28 +78,35 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
-        """Raises the error that the server tells of, and ServerError."""
-        return self._asked("GET", path, params=_given(parameters))
+    def get(
+        self, kind: type[Answer], path: str, parameters: Mapping[str, Any] | None = None, *, patient: bool = False
+    ) -> Answer:
+        """Return the answer as a view of that kind. Where the server visits agents, be `patient`: it may take minutes.
 
-    def post(self, path: str, body: object, parameters: Mapping[str, Any] | None = None, **headers: str) -> Any:  # noqa: ANN401
+        Raises the error that the server answers with, ServerError, and OtherVersionError.
+        """
+        return self._answer(kind, "GET", path, parameters, patient=patient)
+
+    def post(
+        self,
+        kind: type[Answer],
+        path: str,
+        body: object,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        patient: bool = False,
+    ) -> Answer:
         """Raises as `get`."""
-        return self._asked("POST", path, json=body, params=_given(parameters), headers=headers)
+        return self._answer(kind, "POST", path, parameters, patient=patient, json=body, headers=headers)
 
-    def put(self, path: str, body: object) -> Any:  # noqa: ANN401
+    def put(self, kind: type[Answer], path: str, body: object) -> Answer:
         """Raises as `get`."""
-        return self._asked("PUT", path, json=body)
+        return self._answer(kind, "PUT", path, json=body)
 
-    def delete(self, path: str) -> Any:  # noqa: ANN401
-        """Raises as `get`."""
-        return self._asked("DELETE", path)
-
-    def patiently(
-        self, method: str, path: str, body: object = None, parameters: Mapping[str, Any] | None = None
-    ) -> Any:  # noqa: ANN401
-        """For what the server asks its agents: one that does not answer takes minutes. Raises as `get`."""
-        given = {} if body is None else {"json": body}
-        return self._asked(method, path, params=_given(parameters), timeout=_LONG_PATIENCE, **given)
+    def delete(self, kind: type[Answer], path: str, parameters: Mapping[str, Any] | None = None) -> Answer:
+        """Delete patiently: the server may have to visit agents. Raises as `get`."""
+        return self._answer(kind, "DELETE", path, parameters, patient=True)
 
     @contextmanager
     def stream(self, path: str, parameters: Mapping[str, Any]) -> Iterator[Iterator[bytes]]:
@@ -106,16 +121,44 @@ class Client:
                 raise _error(response)
             yield response.iter_bytes()
 
-    def _asked(self, method: str, path: str, **request: Any) -> Any:  # noqa: ANN401
-        headers = {"Accept": f"{MEDIA_TYPE}, application/json", **request.pop("headers", {})}
+    def _answer(
+        self,
+        kind: type[Answer],
+        method: str,
+        path: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        patient: bool = False,
+        **request: Any,  # noqa: ANN401 - as httpx has it
+    ) -> Answer:
+        content = self._json(
+            method, path, params=_given(parameters), timeout=_LONG_PATIENCE if patient else _PATIENCE, **request
+        )
+        try:
+            return kind.model_validate(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise OtherVersionError(
+                f"--server: its answer is not understood ({where}: {first['msg']}); {self._versions()}"
+            ) from None
+
+    def _json(self, method: str, path: str, **request: Any) -> Any:  # noqa: ANN401
         with self._reaching():
-            response = self._http.request(method, path, headers=headers, **request)
+            response = self._http.request(method, path, **request)
         if response.is_error:
             raise _error(response)
         try:
             return response.json()
         except ValueError:
             raise ServerError(f"--server: {self._url} is no server of Muster: its answer is no JSON") from None
+
+    def _versions(self) -> str:
+        """Return which versions the two sides have, as far as the server says its own, and the remedy."""
+        content = self._json("GET", "version", timeout=_PATIENCE)
+        there = content.get("muster") if isinstance(content, dict) else None
+        known = f"the server runs Muster {there}, this is {version('muster')}; " if isinstance(there, str) else ""
+        return f"{known}use the server's version of Muster"
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -126,16 +169,23 @@ class Client:
             raise ServerError(f"--server: {self._url} cannot be reached: {cause}") from None
 
 
+def path_part(name: str) -> str:
+    """Return a name as part of a path. Raises BadInputError for what would be none."""
+    if name in {"", ".", ".."}:
+        raise BadInputError(f"NAME: {name!r} is no name; use letters, digits, dots, dashes and underscores")
+    return quote(name, safe="")
+
+
 def _given(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (parameters or {}).items() if value is not None}
 
 
 def _error(response: httpx.Response) -> MusterError:
     try:
-        told = response.json()
-        kind = str(told["type"]).removeprefix("urn:muster:")
-        detail = str(told["detail"])
-        errors = [FieldError(**error) for error in told["errors"]]
+        problem = response.json()
+        kind = str(problem["type"]).removeprefix("urn:muster:")
+        detail = str(problem["detail"])
+        errors = [FieldError(**error) for error in problem["errors"]]
     except (ValueError, KeyError, TypeError):
         return ServerError(f"--server: {response.url.host} answered {response.status_code}: is it a server of Muster?")
     if kind == "spec" and errors:

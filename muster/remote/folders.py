@@ -1,65 +1,52 @@
 """Data folders and secrets by a server's API."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
-from muster.core.model.folders import Folder, FolderUser
-from muster.core.values.errors import BadInputError
-from muster.remote.client import Client
+from muster.remote.client import Client, path_part
 from muster.service.folders.owned import FolderQuery
-from muster.service.folders.views import FolderListing, FolderRemoved
-from muster.service.secrets.owned import SecretName
-from muster.service.wire import unpacked
+from muster.service.folders.views import FolderRemovedView, FoldersView, MeasuredFolderView, UnsharedView
+from muster.service.secrets.views import NameView, SecretsView
 
 
 class RemoteFolders:
-    """As `OwnedFolders`. The server asks agents for most of it, which may take a while."""
+    """As `OwnedFolders`. The server visits agents for most of it, which may take a while."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def search(self, query: FolderQuery) -> FolderListing:
+    def search(self, query: FolderQuery) -> FoldersView:
         parameters = {
             "all": query.everything,
             "project": query.project,
             "owner": query.owner,
             "sizes": query.sizes,
         }
-        return self._listing("GET", "folders", parameters=parameters)
+        return self._client.get(FoldersView, "folders", parameters, patient=True)
 
-    def show(self, name: str, owner: str | None = None, *, sizes: bool = True) -> FolderListing:
-        return self._listing("GET", _folder(name), parameters={"owner": owner, "sizes": sizes})
+    def show(self, name: str, owner: str | None = None, *, sizes: bool = True) -> MeasuredFolderView:
+        return self._client.get(MeasuredFolderView, _folder(name), {"owner": owner, "sizes": sizes}, patient=True)
 
-    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
-        return self._listing("POST", "folders", {"name": name, "quota_bytes": quota_bytes}, {"owner": owner})
+    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> MeasuredFolderView:
+        return self._changed("folders", {"name": name, "quota_bytes": quota_bytes}, owner)
 
-    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
-        return self._listing("POST", f"{_folder(name)}/quota", {"quota_bytes": quota_bytes}, {"owner": owner})
+    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> MeasuredFolderView:
+        return self._changed(f"{_folder(name)}/quota", {"quota_bytes": quota_bytes}, owner)
 
-    def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> Folder:
-        body = {"grantee": grantee, "read_only": read_only}
-        told = self._client.post(f"{_folder(name)}/share", body, {"owner": owner})
-        folder: Folder = unpacked(Folder, told)
-        return folder
+    def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> MeasuredFolderView:
+        return self._changed(f"{_folder(name)}/share", {"grantee": grantee, "read_only": read_only}, owner)
 
-    def unshare(self, name: str, owner: str | None, grantee: str) -> list[FolderUser]:
-        told = self._client.post(f"{_folder(name)}/unshare", {"grantee": grantee}, {"owner": owner})
-        keep: list[FolderUser] = unpacked(list[FolderUser], told)
-        return keep
+    def unshare(self, name: str, owner: str | None, grantee: str) -> UnsharedView:
+        return self._client.post(UnsharedView, f"{_folder(name)}/unshare", {"grantee": grantee}, {"owner": owner})
 
-    def remove(self, name: str, owner: str | None, on_removed: Callable[[str], None]) -> FolderRemoved:
-        answer = self._client.patiently("DELETE", _folder(name), parameters={"owner": owner})
-        removed: FolderRemoved = unpacked(FolderRemoved, answer)
+    def remove(self, name: str, owner: str | None, on_removed: Callable[[str], None]) -> FolderRemovedView:
+        removed = self._client.delete(FolderRemovedView, _folder(name), {"owner": owner})
         for agent_id in removed.removed_from:
             on_removed(agent_id)
         return removed
 
-    def _listing(
-        self, method: str, path: str, body: object = None, parameters: dict[str, Any] | None = None
-    ) -> FolderListing:
-        listing: FolderListing = unpacked(FolderListing, self._client.patiently(method, path, body, parameters))
-        return listing
+    def _changed(self, path: str, body: Any, owner: str | None) -> MeasuredFolderView:  # noqa: ANN401 - JSON
+        return self._client.post(MeasuredFolderView, path, body, {"owner": owner}, patient=True)
 
 
 class RemoteSecrets:
@@ -68,23 +55,19 @@ class RemoteSecrets:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def names(self) -> Sequence[SecretName]:
-        names: Sequence[SecretName] = unpacked(Sequence[SecretName], self._client.get("secrets"))
-        return names
+    def names(self) -> SecretsView:
+        return self._client.get(SecretsView, "secrets")
 
     def set(self, name: str, value: str) -> None:
-        self._client.put(_part("secrets", name), {"value": value})
+        self._client.put(NameView, _secret(name), {"value": value})
 
     def remove(self, name: str) -> None:
-        self._client.delete(_part("secrets", name))
+        self._client.delete(NameView, _secret(name))
 
 
 def _folder(name: str) -> str:
-    return _part("folders", name)
+    return f"folders/{path_part(name)}"
 
 
-def _part(collection: str, name: str) -> str:
-    """Raises BadInputError for what would be no part of a path."""
-    if name in {"", ".", ".."}:
-        raise BadInputError(f"NAME: {name!r} is no name; use letters, digits, dots, dashes and underscores")
-    return f"{collection}/{quote(name, safe='')}"
+def _secret(name: str) -> str:
+    return f"secrets/{path_part(name)}"

@@ -10,45 +10,59 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from muster.core.images.committed import CommittedImage
 from muster.core.model.apps import App
-from muster.core.model.session import Session, StoryLine, kernel_named
+from muster.core.model.session import Session, kernel_named
 from muster.core.model.token import Token
 from muster.core.usage.report import usage_report
 from muster.core.values.errors import BadInputError, NotFoundError
-from muster.service.agents.agents import Agents, AgentUse
-from muster.service.agents.gpu_map import GpuUse, HeldShare, session_shares
+from muster.service.agents.agents import AgentOccupancy, Agents
 from muster.service.agents.resources import ClusterResources, visible_gpus
-from muster.service.agents.views import AgentView
+from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
 from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.permissions import check_admin, check_may_change, owner_of_new
 from muster.service.identity.tokens import Tokens
 from muster.service.images.commits_under_way import CommitState, CommitsUnderWay, Progressed
-from muster.service.images.known import KnownImages, known_images
-from muster.service.images.views import ImageView
-from muster.service.questions.details import Details, has_gpus, visible_details
-from muster.service.questions.dry_run import DryRun, visible_dry_run
+from muster.service.images.known import KnownImage, known_images, named_images
+from muster.service.images.views import CommittedImageView, CommitView, ImagesView
+from muster.service.questions.details import visible_details
+from muster.service.questions.dry_run import visible_dry_run
 from muster.service.questions.queue import VisibleQueue, visible_queue
-from muster.service.questions.what_if import Queued
-from muster.service.questions.why import Why, visible_why
-from muster.service.reach.app_gateway import AppWay, openable_app, way_to_app
+from muster.service.questions.views import (
+    DetailsView,
+    DryRunView,
+    HeartbeatView,
+    QueueView,
+    WhyView,
+    session_with_shares,
+)
+from muster.service.questions.why import visible_why
+from muster.service.queue.heartbeat import unworked_queue
+from muster.service.reach.app_gateway import AppTunnel, open_app_tunnel, openable_app
 from muster.service.reach.logs import LogRequest, opened_log
 from muster.service.reach.terminal import Terminal, open_terminal
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.secrets.secrets import Secrets
-from muster.service.sessions.commands import SessionCommands, Submitted
+from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
-from muster.service.sessions.list_pages import ListPageRequest, SessionFilter, SessionListPage
+from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
 from muster.service.sessions.preparation import SessionPreparation, impossible_waits
 from muster.service.sessions.queries import SessionQueries, SessionQuery
-from muster.service.usage.reports import DEFAULT_SPAN_S, Report, report_keys
+from muster.service.sessions.views import (
+    SessionListView,
+    SessionView,
+    StoryLineView,
+    StoryView,
+    SubmittedView,
+    session_views,
+)
+from muster.service.usage.reports import DEFAULT_SPAN_S, report_keys
+from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView
 from muster.settings import Settings
 from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 from muster.store.store import Store
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
     from muster.service.images.commits import Commit
-    from muster.service.usage.live import KernelNow
 
 
 class KeyUsedError(BadInputError):
@@ -81,7 +95,7 @@ class LocalBackend:
 
     @property
     def resources(self) -> ClusterResources:
-        return ClusterResources(self._store, self.sees)
+        return ClusterResources(self._store, self._settings, self.sees)
 
     @property
     def secrets(self) -> OwnedSecrets:
@@ -99,7 +113,7 @@ class LocalBackend:
         """Return whether the user may see the session."""
         return self._queries.sees(session)
 
-    def submit(self, spec: Mapping[str, Any], owner: str | None, count: int, key: str | None = None) -> Submitted:
+    def submit(self, spec: Mapping[str, Any], owner: str | None, count: int, key: str | None = None) -> SubmittedView:
         """Queue new sessions. With the key of a submit of the last day, return that one's sessions instead.
 
         Raises as `SessionCommands.submit`, ScopeError, and KeyUsedError where the earlier submit was another request.
@@ -113,13 +127,13 @@ class LocalBackend:
         except SubmittedBeforeError as earlier:
             if not earlier.same:
                 raise KeyUsedError from None
-            return Submitted(list(self._store.get(earlier.session_ids).values()), again=True)
-        return Submitted(new, impossible_waits(self._store, self._settings, new, time.time()))
+            return SubmittedView.of(self._store.get(earlier.session_ids).values(), {}, again=True)
+        return SubmittedView.of(new, impossible_waits(self._store, self._settings, new, time.time()))
 
-    def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRun:
+    def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRunView:
         """Return what would become of a submit. Raises as `submit`."""
         new = self._preparation.sessions(spec, owner_of_new(self._token, owner, "submits"), count, time.time())
-        return visible_dry_run(self._store, self._settings, new, self.sees)
+        return DryRunView.of(visible_dry_run(self._store, self._settings, new, self.sees))
 
     def launch_choices(self) -> LaunchChoices:
         return launch_choices(self._store, self._settings, self._secrets, self.user)
@@ -128,81 +142,93 @@ class LocalBackend:
         """Return what to submit for another session like this one. Raises as `find`."""
         return spec_again(self._settings, self.find(reference))
 
-    def search(self, query: SessionQuery) -> list[Session]:
-        return self._queries.search(query, self.user)
+    def search(self, query: SessionQuery) -> list[SessionView]:
+        return session_views(self._queries.search(query, self.user))
 
-    def page(self, filtered: SessionFilter, request: ListPageRequest, cursor: str | None) -> SessionListPage:
+    def page(self, filtered: SessionFilter, request: ListPageRequest, cursor: str | None) -> SessionListView:
         """Return a list page of what the user may see, whatever the filter says. Raises as `session_list_page`."""
-        return self._queries.list_page(filtered, request, cursor)
+        return SessionListView.of(self._queries.list_page(filtered, request, cursor))
 
     def find(self, reference: str) -> Session:
-        """Raises NotFoundError and AmbiguousNameError, as if there were only what the user may see."""
+        """Return a session, for the ways into it. Raises as `session`."""
         return self._queries.find(reference)
 
-    def details(self, reference: str) -> Details:
-        return visible_details(self._store, self.find(reference), self.sees)
+    def session(self, reference: str) -> SessionView:
+        """Raises NotFoundError and AmbiguousNameError, as if there were only what the user may see."""
+        return SessionView.of(self.find(reference))
 
-    def story(self, reference: str) -> Sequence[StoryLine]:
-        """Raises as `find`."""
-        return self._queries.story(reference)
+    def session_with_shares(self, session: Session) -> SessionView:
+        """Return the view of a session that the user may see, with what its agents say of its GPU shares."""
+        return session_with_shares(session, self._store.agents())
 
-    def shares(self, session: Session) -> Mapping[str, Sequence[HeldShare]]:
-        """Return by kernel id the GPU shares of a session that the user may see."""
-        return session_shares(session, self._store.agents()) if has_gpus(session) else {}
+    def details(self, reference: str) -> DetailsView:
+        """Raises as `session`."""
+        return DetailsView.of_details(visible_details(self._store, self.find(reference), self.sees))
 
-    def why(self, reference: str, *, what_if: bool) -> Why:
-        """Raises NotPossibleInStateError with `what_if` for a session that does not wait."""
-        return visible_why(self._store, self._settings, self.find(reference), self.sees, what_if=what_if)
+    def story(self, reference: str) -> StoryView:
+        """Raises as `session`."""
+        return StoryView(items=[StoryLineView.of(line) for line in self._queries.story(reference)])
 
-    def queue(self) -> list[Queued]:
-        """Return the pending sessions that the user may see; their positions count all that wait."""
-        return list(self.visible_queue().queued)
+    def why(self, reference: str, *, what_if: bool) -> WhyView:
+        """Raises as `session`, and NotPossibleInStateError with `what_if` for a session that does not wait."""
+        return WhyView.of(visible_why(self._store, self._settings, self.find(reference), self.sees, what_if=what_if))
+
+    def queue(self, group: str | None = None) -> QueueView:
+        """Return the pending sessions that the user may see, of all groups or of one; positions count all that wait."""
+        queued = self.visible_queue().queued
+        return QueueView.of(one for one in queued if group in {None, one.session.spec.resource_group})
 
     def visible_queue(self) -> VisibleQueue:
         """Return the same, with how many wait in all."""
         return visible_queue(self._store, self._settings, self.sees)
 
-    def agents(self, labels: Mapping[str, str]) -> list[AgentView]:
+    def agents(self, labels: Mapping[str, str]) -> AgentsView:
         """Return the agents that have all of the labels.
 
         Of the sessions on them, only those that the user may see.
         """
-        return [AgentView.of(use, self.sees) for use in self._uses(labels)]
+        return AgentsView(items=[AgentView.of(use, self.sees) for use in self._uses(labels)])
 
     def agent(self, agent_id: str) -> AgentView:
         """Raises NotFoundError."""
         (use,) = self._agents.named([agent_id])
         return AgentView.of(use, self.sees)
 
-    def images(self) -> list[ImageView]:
-        return [ImageView.of(image) for image in self.known_images().images]
+    def heartbeat(self) -> HeartbeatView:
+        """Return whether nobody has worked the queue for too long, though a session waits or runs."""
+        return HeartbeatView.of(unworked_queue(self._store, self._settings))
 
-    def known_images(self) -> KnownImages:
-        return KnownImages(known_images(self._store, self._settings, self.user), len(self._store.agents()))
+    def images(self) -> ImagesView:
+        """Return the catalog as the user may see it."""
+        return self._images(known_images(self._store, self._settings, self.user))
 
-    def gpus(self, labels: Mapping[str, str]) -> list[GpuUse]:
+    def image(self, name: str) -> ImagesView:
+        """Return all versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""
+        return self._images(named_images(known_images(self._store, self._settings, self.user), name))
+
+    def gpus(self, labels: Mapping[str, str]) -> GpusView:
         """Return the GPUs of such agents; of others' shares only their sizes."""
-        return visible_gpus(self._uses(labels), self.sees)
+        return GpusView(items=[GpuView.of(use) for use in visible_gpus(self._uses(labels), self.sees)])
 
-    def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[Session]:
+    def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[SessionView]:
         self.check_may_change()
-        return self._commands.terminate(references, self.user, only_pending=only_pending)
+        return session_views(self._commands.terminate(references, self.user, only_pending=only_pending))
 
-    def hold(self, references: Iterable[str]) -> list[Session]:
+    def hold(self, references: Iterable[str]) -> list[SessionView]:
         self.check_may_change()
-        return self._queries.visible(self._commands.hold(references, self.user))
+        return session_views(self._queries.visible(self._commands.hold(references, self.user)))
 
-    def release(self, references: Iterable[str]) -> list[Session]:
+    def release(self, references: Iterable[str]) -> list[SessionView]:
         self.check_may_change()
-        return self._queries.visible(self._commands.release(references, self.user))
+        return session_views(self._queries.visible(self._commands.release(references, self.user)))
 
-    def restart(self, references: Iterable[str]) -> list[Session]:
+    def restart(self, references: Iterable[str]) -> list[SessionView]:
         self.check_may_change()
-        return self._commands.restart(references, self.user)
+        return session_views(self._commands.restart(references, self.user))
 
-    def rename(self, reference: str, name: str) -> Session:
+    def rename(self, reference: str, name: str) -> SessionView:
         self.check_may_change()
-        return self._commands.rename(reference, name, self.user)
+        return SessionView.of(self._commands.rename(reference, name, self.user))
 
     def openable_app(self, reference: str, name: str) -> tuple[Session, App]:
         """Raises ScopeError, NotFoundError and NotPossibleInStateError."""
@@ -210,9 +236,9 @@ class LocalBackend:
         session = self.find(reference)
         return session, openable_app(self._store.agents(), session, name)
 
-    def way_to_app(self, session: Session, app: App) -> AppWay:
+    def open_app_tunnel(self, session: Session, app: App) -> AppTunnel:
         """Open a tunnel to an app of `openable_app`. Raises MusterError."""
-        return way_to_app(self._settings, self._store.agents(), session, app)
+        return open_app_tunnel(self._settings, self._store.agents(), session, app)
 
     def commit(
         self,
@@ -223,7 +249,7 @@ class LocalBackend:
         message: str = "",
         public: bool = False,
         progressed: Progressed | None = None,
-    ) -> CommittedImage:
+    ) -> CommittedImageView:
         """Make an image NAME:TAG of a running kernel (main1 for None) and return it; this may take minutes.
 
         `begin_commit` does not wait for that. Raises as `begin_commit`, ImageError and AgentUnreachableError.
@@ -231,11 +257,12 @@ class LocalBackend:
         from muster.service.images.commits import committed  # noqa: PLC0415 - the Docker SDK loads slowly
 
         planned = self._planned_commit(reference, kernel, name, message=message, public=public)
-        return committed(self._store, self._settings, planned, progressed or (lambda _done, _total: None))
+        image = committed(self._store, self._settings, planned, progressed or (lambda _done, _total: None))
+        return CommittedImageView.of(image)
 
     def begin_commit(
         self, reference: str, kernel: str | None, name: str, *, message: str = "", public: bool = False
-    ) -> CommitState:
+    ) -> CommitView:
         """Make the same in the background: `commit_state` says how far it has come.
 
         Raises ScopeError, NotFoundError, BadInputError and NameTakenError for the name, and NotPossibleInStateError for
@@ -246,11 +273,12 @@ class LocalBackend:
         planned = self._planned_commit(reference, kernel, name, message=message, public=public)
         self._commits.check_room(self.user)
         self._store.images.claim(planned.image)
-        return self._commits.begin(
+        begun = self._commits.begin(
             planned.image, lambda progressed: made_of_claim(self._store, self._settings, planned, progressed)
         )
+        return CommitView.of(begun)
 
-    def commit_state(self, name: str) -> CommitState:
+    def commit_state(self, name: str) -> CommitView:
         """Return the build state of NAME:TAG. Raises NotFoundError if the user never built it or has removed it."""
         known = self._commits.find(name)
         repository, _, tag = name.rpartition(":")
@@ -264,7 +292,7 @@ class LocalBackend:
             known = None
         if known is None or self._token.owner_filter not in {None, known.owner}:
             raise NotFoundError(f"no image {name!r} is being made, or was; see `muster images`")
-        return known
+        return CommitView.of(known)
 
     def report(
         self,
@@ -273,7 +301,7 @@ class LocalBackend:
         by: Sequence[str] = ("user",),
         users: Sequence[str] = (),
         projects: Sequence[str] = (),
-    ) -> Report:
+    ) -> ReportView:
         """Return what was allocated and used, a line for each value of the keys `by`.
 
         Times are seconds since the epoch; without them it is about the last 30 days. Only administrators get others'
@@ -287,16 +315,17 @@ class LocalBackend:
         keys = report_keys(by)
         if (owner := self._token.owner_filter) is not None:
             if users and owner not in users:
-                return Report(begins, ends, keys, [])
+                return ReportView.of(begins, ends, keys)
             users = [owner]
         runs = self._store.uses.runs(begins, ends, now, users, projects)
-        return Report(begins, ends, keys, usage_report(runs, begins, ends, keys))
+        return ReportView.of(begins, ends, keys, usage_report(runs, begins, ends, keys))
 
-    def looks(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[Sequence["KernelNow"]]:
-        """Yield what running sessions use: the named ones, or all that the user may see. Raises as `looks.looks`."""
-        from muster.service.usage.looks import looks  # noqa: PLC0415 - the Docker SDK loads slowly
+    def usage_samples(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[CurrentUsagesView]:
+        """Yield as `samples.usage_samples`, of the sessions that the user may see."""
+        from muster.service.usage.samples import usage_samples  # noqa: PLC0415 - the Docker SDK loads slowly
 
-        return looks(self._store, references, self._token.owner_filter, interval_s, once=once)
+        for sample in usage_samples(self._store, references, self._token.owner_filter, interval_s, once=once):
+            yield CurrentUsagesView(items=[CurrentUsageView.of(now) for now in sample])
 
     def drain(self, agent_id: str, reason: str) -> bool:
         """Return whether it changed. Raises ScopeError and NotFoundError."""
@@ -321,9 +350,23 @@ class LocalBackend:
         return open_terminal(self._settings, self._store.agents(), self.find(reference), kernel)
 
     def wait_for(
-        self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None
-    ) -> Iterator[list[Session]]:
-        return self._queries.wait_for(sessions, reached, timeout_s)
+        self,
+        sessions: Sequence[SessionView],
+        reached: Callable[[SessionView], bool],
+        timeout_s: float | None = None,
+    ) -> Iterator[list[SessionView]]:
+        """Yield as `SessionQueries.wait_for`. Raises TimeoutError."""
+        views: dict[str, tuple[Session, SessionView]] = {}
+
+        def view_of(session: Session) -> SessionView:
+            # A view takes longer than the comparison, and the sessions are read twenty times a second.
+            if session.id not in views or views[session.id][0] != session:
+                views[session.id] = (session, SessionView.of(session))
+            return views[session.id][1]
+
+        ids = [session.id for session in sessions]
+        for now in self._queries.wait_for(ids, lambda session: reached(view_of(session)), timeout_s):
+            yield [view_of(session) for session in now]
 
     def still_runs(self, session: Session) -> bool:
         """Return whether the session runs in the same launch as when it was read."""
@@ -346,6 +389,9 @@ class LocalBackend:
         request = json.dumps([spec, owner, count], sort_keys=True)
         return Submission(self.user, key, hashlib.sha256(request.encode()).hexdigest(), time.time())
 
-    def _uses(self, labels: Mapping[str, str]) -> list[AgentUse]:
+    def _images(self, found: Sequence[KnownImage]) -> ImagesView:
+        return ImagesView.of(found, len(self._store.agents()))
+
+    def _uses(self, labels: Mapping[str, str]) -> list[AgentOccupancy]:
         uses = self._agents.in_use()
         return [use for use in uses if labels.items() <= use.agent.choosable_labels.items()]

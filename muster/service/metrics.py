@@ -1,7 +1,6 @@
 """What Prometheus is told: numbers of the whole cluster, without a name of a session or a user."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +8,9 @@ from dataclasses import dataclass
 from muster.core.model.agent import AgentState
 from muster.core.model.session import FINAL, SessionState
 from muster.core.values.slots import Slots, total
-from muster.service.agents.agents import agents_in_use
+from muster.service.agents.agents import agents_in_use, shown_agents
 from muster.service.queue.pass_durations import PassDurations, pass_durations
+from muster.settings import Settings
 from muster.store.store import Store
 
 
@@ -26,7 +26,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """`agents` by group and state, `entered` how often sessions have come into each state since the first."""
+    """`agents` by group and state, `entered` how often sessions have come into each state since the first.
+
+    `last_pass_at` is 0 for a queue that was never worked.
+    """
 
     groups: Mapping[str, Group]
     sessions: Mapping[str, int]
@@ -34,20 +37,23 @@ class Measures:
     drained: Mapping[str, int]
     entered: Mapping[str, int]
     passes: PassDurations
+    last_pass_at: float
 
 
 class Meter:
     """Counts changes once: each measurement reads only what happened since the one before."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
+        self._settings = settings
         self._lock = threading.Lock()
         self._counted_until = 0
         self._entered: Counter[str] = Counter({state.value: 0 for state in SessionState})
 
     def measure(self) -> Measures:
         """Raises StoreUnavailableError."""
-        snapshot = self._store.snapshot(time.time())
+        snapshot = shown_agents(self._store, self._settings)
+        heartbeat = self._store.heartbeats.last()
         uses = agents_in_use(snapshot)
         queued: dict[str, list[float]] = {}
         for session in snapshot.pending:
@@ -70,6 +76,7 @@ class Meter:
             drained={name: sum(bool(use.drain) for use in uses if use.agent.resource_group == name) for name in groups},
             entered=self._count(),
             passes=pass_durations(self._store),
+            last_pass_at=0.0 if heartbeat is None else heartbeat.at,
         )
 
     def _count(self) -> dict[str, int]:

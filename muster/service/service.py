@@ -1,22 +1,24 @@
 """The service layer put together for the faces that run on a control node: the only door to its store."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from muster.core.images.committed import CommittedImage
+from muster.core.model.heartbeat import Heartbeat
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.token import Token
 from muster.core.values.errors import PassInProgressError
-from muster.service.agents.agents import Agents
+from muster.service.agents.agents import Agents, shown_agents
 from muster.service.agents.reservations import Reservations
 from muster.service.identity.tokens import Tokens
 from muster.service.images.catalog import reference_of
 from muster.service.images.commits_under_way import CommitsUnderWay
 from muster.service.local_backend import LocalBackend
 from muster.service.metrics import Meter
+from muster.service.questions.views import HeartbeatView
+from muster.service.queue.heartbeat import unworked_queue
 from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.live import LiveChanges
@@ -31,7 +33,7 @@ if TYPE_CHECKING:  # Ansible, the Docker SDK and the scheduler load slowly
     from muster.service.images.distribution import ImageSync, Synced, SyncProgressed
     from muster.service.images.removal import RemovedImage
     from muster.service.questions.what_if import WhatIf
-    from muster.service.usage.watched import WatchedUses
+    from muster.service.usage.watched import UsageCache
 
 
 class Service:
@@ -68,23 +70,31 @@ class Service:
         """Return a reader of changes of sessions as they happen; it begins to read when it is run."""
         return LiveChanges(self._store)
 
-    def watched_uses(self) -> "WatchedUses":
+    def usage_cache(self) -> "UsageCache":
         """Return a cache of what running sessions use at this moment."""
-        from muster.service.usage.watched import WatchedUses  # noqa: PLC0415 - the Docker SDK loads slowly
+        from muster.service.usage.watched import UsageCache  # noqa: PLC0415 - the Docker SDK loads slowly
 
-        return WatchedUses(self._store)
+        return UsageCache(self._store)
 
     def meter(self) -> Meter:
         """Return what measures the cluster for Prometheus."""
-        return Meter(self._store)
+        return Meter(self._store, self.settings)
 
     def snapshot(self) -> Snapshot:
-        """Return the agents and all sessions that have not ended, as of one moment."""
-        return self._store.snapshot(time.time())
+        """Return the agents, as `shown_agents`, and all sessions that have not ended, as of one moment."""
+        return shown_agents(self._store, self.settings)
 
     def check_database(self) -> None:
         """Raises StoreUnavailableError where the database does not answer."""
         self._store.last_event()
+
+    def heartbeat(self) -> HeartbeatView:
+        """Return whether nobody has worked the queue for too long, though a session waits or runs."""
+        return HeartbeatView.of(unworked_queue(self._store, self.settings))
+
+    def last_heartbeat(self) -> Heartbeat | None:
+        """Return what worked the queue last, and when."""
+        return self._store.heartbeats.last()
 
     def what_if(self) -> "WhatIf":
         """Return questions about the queue that change nothing."""

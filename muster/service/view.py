@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 
 
 class View(BaseModel):

@@ -5,7 +5,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, MountedFolder, Share, in_use, no_such_folder
+from muster.core.model.folders import (
+    PROJECT_MARK,
+    Folder,
+    FolderMounter,
+    FolderShare,
+    MountedFolder,
+    in_use,
+    no_such_folder,
+)
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from muster.store.database.connection import reading, upsert, writing
 from muster.store.database.counters import raised
@@ -56,7 +64,7 @@ class Folders:
                 ),
             )
 
-    def share(self, folder: Folder, share: Share) -> None:
+    def share(self, folder: Folder, share: FolderShare) -> None:
         """A grantee that has a share already gets this one instead. Raises NotFoundError."""
         with writing(self._engine) as connection:
             _found(connection, folder.owner, folder.name)
@@ -76,10 +84,10 @@ class Folders:
         with writing(self._engine) as connection:
             connection.execute(sa.update(folders).where(folders.c.id == folder.id).values(quota_bytes=quota_bytes))
 
-    def users(self) -> dict[str, list[FolderUser]]:
+    def mounters(self) -> dict[str, list[FolderMounter]]:
         """By folder id, the sessions that mount it and have not ended."""
         with reading(self._engine) as connection:
-            return _users(connection)
+            return _mounters(connection)
 
     def remove(self, folder: Folder, now: float, agent_ids: Iterable[str]) -> Folder:
         """No session can mount it from now on; its data are to be removed from these agents.
@@ -91,7 +99,7 @@ class Folders:
             raised(connection, SESSION_REVISION)
             found = _found(connection, folder.owner, folder.name)
             if found.removed_at is None:
-                if obstacle := in_use(found, _users(connection).get(found.id, ())):
+                if obstacle := in_use(found, _mounters(connection).get(found.id, ())):
                     raise NotPossibleInStateError(obstacle)
                 changed = sa.update(folders).where(folders.c.id == folder.id)
                 connection.execute(changed.values(removed_at=now, left_on=sorted(agent_ids)))
@@ -123,12 +131,12 @@ def check_present(connection: sa.Connection, mounted: Iterable[MountedFolder]) -
         raise BadInputError(f"mounts: folder {gone.owner}/{gone.name} was removed just now; leave it out")
 
 
-def _users(connection: sa.Connection) -> dict[str, list[FolderUser]]:
+def _mounters(connection: sa.Connection) -> dict[str, list[FolderMounter]]:
     query = sa.select(sessions.c.name, sessions.c.owner, sessions.c.folders).where(NOT_ENDED, _MOUNTS_SOME)
-    found: dict[str, list[FolderUser]] = {}
+    found: dict[str, list[FolderMounter]] = {}
     for name, owner, mounted in connection.execute(query.order_by(sessions.c.name)):
         for folder_id in {folder["folder_id"] for folder in mounted}:
-            found.setdefault(folder_id, []).append(FolderUser(name, owner))
+            found.setdefault(folder_id, []).append(FolderMounter(name, owner))
     return found
 
 
@@ -141,15 +149,15 @@ def _found(connection: sa.Connection, owner: str, name: str) -> Folder:
 
 def _selected(connection: sa.Connection, where: sa.ColumnElement[bool]) -> tuple[Folder, ...]:
     rows = connection.execute(sa.select(folders).where(where).order_by(folders.c.owner, folders.c.name)).mappings()
-    shares: dict[str, list[Share]] = {}
+    shares: dict[str, list[FolderShare]] = {}
     of_these = folder_shares.c.folder_id.in_(sa.select(folders.c.id).where(where))
     found = rows.all()
     for share in connection.execute(sa.select(folder_shares).where(of_these).order_by(folder_shares.c.grantee)):
-        shares.setdefault(share.folder_id, []).append(Share(share.grantee, share.read_only))
+        shares.setdefault(share.folder_id, []).append(FolderShare(share.grantee, share.read_only))
     return tuple(_folder(row, shares.get(row["id"], ())) for row in found)
 
 
-def _folder(row: sa.RowMapping, shares: Sequence[Share]) -> Folder:
+def _folder(row: sa.RowMapping, shares: Sequence[FolderShare]) -> Folder:
     return Folder(**{**row, "left_on": tuple(row["left_on"]), "shares": tuple(shares)})
 
 

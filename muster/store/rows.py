@@ -8,6 +8,7 @@ from typing import Any
 from muster.contract.report import Report, stored_report
 from muster.core.model.agent import Agent, AgentState, agent_from_report
 from muster.core.model.folders import MountedFolder
+from muster.core.model.launch_record import FailedLaunch, LaunchRecord
 from muster.core.model.session import (
     Allocation,
     GpuShare,
@@ -22,7 +23,10 @@ from muster.core.model.wait import Wait
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 
-_NOT_AS_THEY_ARE = {"kernels", "spec", "state", "step", "result", "stranded_on", "folders", "wait", "progress"}
+_NOT_AS_THEY_ARE = {
+    *("kernels", "spec", "state", "step", "result", "wait", "progress"),
+    *("stranded_on", "failed_on", "folders"),
+}
 _SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS_THEY_ARE)
 _KERNEL_FIELDS = tuple(f.name for f in fields(Kernel) if f.name not in {"slots", "allocation"})
 
@@ -38,6 +42,7 @@ def session_row(session: Session) -> dict[str, Any]:
         "project": session.spec.project,
         "array_name": session.array_name,
         "stranded_on": _plain(session.stranded_on),
+        "failed_on": _plain(session.failed_on),
         "folders": [asdict(folder) for folder in session.folders],
         "spec": session.spec.model_dump(mode="json"),
         "state": session.state.value,
@@ -80,6 +85,7 @@ def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: 
         wait=wait,
         progress=_progress_from(row["progress"]),
         stranded_on=tuple(row["stranded_on"]),
+        failed_on=tuple(row["failed_on"]),
         folders=tuple(MountedFolder(**folder) for folder in row["folders"]),
         state=SessionState(row["state"]),
         step=LaunchStep(row["step"]) if row["step"] else None,
@@ -95,7 +101,10 @@ def agent_from(row: Row) -> Agent:
         state=AgentState(row["state"]),
         problem=row["problem"] if report else _UNREADABLE,
         unreachable_since=row["unreachable_since"],
+        reached=row["reached"],
+        silence_counts_from=row["silence_counts_from"],
         drain_reason=row["drain_reason"],
+        launch_record=_launch_record_from(row["launch_record"]),
     )
 
 
@@ -109,7 +118,23 @@ def agent_row(agent: Agent) -> dict[str, Any]:
         "problem": agent.problem,
         "observed_at": agent.observed_at,
         "unreachable_since": agent.unreachable_since,
+        "reached": agent.reached,
+        "silence_counts_from": agent.silence_counts_from,
     }
+
+
+def launch_record_row(record: LaunchRecord) -> dict[str, Any]:
+    """Return a launch record as its column holds it."""
+    return {
+        "failures": [list(failure) for failure in record.failures],
+        "suspect_until": record.suspect_until,
+        "reason": record.reason,
+    }
+
+
+def _launch_record_from(column: Row) -> LaunchRecord:
+    failures = tuple(FailedLaunch(*failure) for failure in column.get("failures", ()))
+    return LaunchRecord(failures, column.get("suspect_until"), column.get("reason", ""))
 
 
 def _kernel_from(row: Row) -> Kernel:

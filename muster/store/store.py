@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import Agent
+from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.session import PullProgress, Session, SessionState, StoryLine
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
@@ -20,11 +21,12 @@ from muster.store.database.listener import CHANNEL, listening
 from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
 from muster.store.folders import Folders, check_present
+from muster.store.heartbeats import Heartbeats
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
 from muster.store.reservations import Reservations, reservations_after
-from muster.store.rows import agent_row, columns, kernel_rows, progress_row, session_row
+from muster.store.rows import agent_row, columns, kernel_rows, launch_record_row, progress_row, session_row
 from muster.store.secrets import SecretRows
 from muster.store.sessions.changes import Changes
 from muster.store.sessions.ended_runs import ended_runs
@@ -60,6 +62,7 @@ class Store:
         self.submissions = Submissions(self._engine)
         self.changes = Changes(self._engine)
         self.images = CommittedImages(self._engine)
+        self.heartbeats = Heartbeats(self._engine)
         self._known_agents = KnownAgents()
         self._reader = SessionReader()
         self._known_sessions = KnownSessions(self._reader)
@@ -163,8 +166,20 @@ class Store:
         return self._set_drain(agent_id, reason)
 
     def resume_agent(self, agent_id: str) -> bool:
-        """Whether it was drained. Raises NotFoundError."""
-        return self._set_drain(agent_id, None)
+        """Whether it was drained or suspect. Raises NotFoundError."""
+        suspect = any(agent.id == agent_id and agent.is_suspect for agent in self.agents())
+        self.save_launch_records({agent_id: LaunchRecord()})
+        return self._set_drain(agent_id, None) or suspect
+
+    def save_launch_records(self, records: Mapping[str, LaunchRecord]) -> None:
+        """How launches went on these agents, by agent id."""
+        if not records:
+            return
+        with self._writing() as connection:
+            revision = raised(connection, REVISION)
+            for agent_id, record in sorted(records.items()):
+                values = {"launch_record": launch_record_row(record), "revision": revision}
+                connection.execute(sa.update(agents).where(agents.c.id == agent_id).values(**values))
 
     def forget_agent(self, agent_id: str) -> None:
         with self._writing() as connection:

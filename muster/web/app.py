@@ -11,13 +11,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from muster.core.spec.session_spec import SessionSpec
+from muster.service.audit import AuditLog
 from muster.service.service import Service
 from muster.web.caller import FailureLimit
 from muster.web.opened_apps.gateway import AppGateway
 from muster.web.opened_apps.server import AppAddresses
 from muster.web.pages.errors import error_page, to_sign_in
 from muster.web.problems import Problem, install
-from muster.web.protection import Audit, RequestSize, SecurityHeaders, audit_log
+from muster.web.protection import Audit, RequestSize, SecurityHeaders
 from muster.web.rendering import STATIC, CachedFiles
 from muster.web.routes import PREFIX, all_routes
 from muster.web.viewer import NotSignedInError
@@ -51,7 +52,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     )
     app.state.service = service
     app.state.live = service.live_changes()
-    app.state.watched = service.watched_uses()
+    app.state.watched = service.usage_cache()
     app.state.failures = FailureLimit()
     app.state.log_streams = set()
     app.state.subscribers = set()
@@ -64,7 +65,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.add_exception_handler(NotSignedInError, _ask_to_sign_in)
     # The last one added is the outermost.
     app.add_middleware(RequestSize)
-    app.add_middleware(Audit, log=audit_log(service.settings.state_dir / "audit.log"))
+    app.add_middleware(Audit, log=AuditLog(service.settings))
     app.add_middleware(SecurityHeaders, secure=secure)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     logging.getLogger("httpx").setLevel(logging.WARNING)

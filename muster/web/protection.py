@@ -1,17 +1,12 @@
 """Middleware before the application: security headers, a limit on request sizes, and the audit log."""
 
-import json
-import logging
-import time
 from collections.abc import Mapping
-from logging.handlers import RotatingFileHandler
-from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from muster.core.values.moment import timestamp
+from muster.service.audit import AuditLog
 from muster.web.problems import MEDIA_TYPE, Problem
 
 MAX_REQUEST_BYTES = 4 << 20
@@ -23,8 +18,6 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_AUDIT_BYTES = 16 << 20
-_AUDIT_FILES = 8
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _REFUSED = {401, 403, 429}
 
@@ -106,7 +99,7 @@ class Audit:
     a change; it is recorded when it is opened.
     """
 
-    def __init__(self, app: ASGIApp, log: logging.Logger) -> None:
+    def __init__(self, app: ASGIApp, log: AuditLog) -> None:
         self._app = app
         self._log = log
 
@@ -130,7 +123,7 @@ class Audit:
         finally:
             changes = scope["method"] not in _SAFE and not scope.get("state", {}).get("changes_nothing")
             if changes or status in _REFUSED:
-                self._log.info("%s", json.dumps(_record(scope, status)))
+                self._log.write(_record(scope, status))
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_recorded = False
@@ -139,22 +132,10 @@ class Audit:
             nonlocal is_recorded
             if not is_recorded:
                 is_recorded = True
-                self._log.info("%s", json.dumps(_record(scope, _websocket_status(scope, message))))
+                self._log.write(_record(scope, _websocket_status(scope, message)))
             await send(message)
 
         await self._app(scope, receive, send_and_record)
-
-
-def audit_log(path: Path) -> logging.Logger:
-    """Return a logger that writes to the file, with mode 0600; a few older files are kept."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    log = logging.getLogger(f"muster.audit.{path}")
-    log.propagate = False
-    log.setLevel(logging.INFO)
-    if not log.handlers:
-        log.addHandler(RotatingFileHandler(path, maxBytes=_AUDIT_BYTES, backupCount=_AUDIT_FILES, encoding="utf-8"))
-    return log
 
 
 def _websocket_status(scope: Scope, first: Message) -> int:
@@ -171,9 +152,9 @@ def _record(scope: Scope, status: int) -> Mapping[str, Any]:
     state = scope.get("state", {})
     caller = state.get("caller")
     return {
-        "at": timestamp(time.time()),
         "user": caller.user if caller else None,
         "token": caller.name if caller else None,
+        "source": "server",
         "from": scope["client"][0] if scope.get("client") else None,
         "method": scope.get("method", "WEBSOCKET"),
         "path": scope["path"],

@@ -3,7 +3,6 @@
 import hashlib
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,16 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from muster.core.model.session import FINAL
-from muster.core.values.duration import format_duration
-from muster.core.values.moment import timestamp
-from muster.core.values.slots import format_bytes, format_milli, format_slots
+from muster.core.values.slots import format_slots
+from muster.core.values.units import (
+    format_age,
+    format_bytes,
+    format_duration,
+    format_milli,
+    format_moment,
+    format_seconds,
+    timestamp,
+)
 from muster.service.sessions.views import why_text
 
 STATIC = Path(__file__).parent / "static"
@@ -51,13 +57,12 @@ def age(since: float | None) -> Markup:
     """Return how long ago that was, as an element that live.js keeps up to date."""
     if since is None:
         return Markup("-")
-    text = format_duration(max(0.0, time.time() - since))
-    return Markup('<time datetime="{}" title="{}" data-age>{}</time>').format(timestamp(since), moment(since), text)
+    element = Markup('<time datetime="{}" title="{}" data-age>{}</time>')
+    return element.format(timestamp(since), format_moment(since), format_age(since, time.time()))
 
 
-def moment(seconds: float | None) -> str:
-    """Return a time as people read it, in UTC."""
-    return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _moment(seconds: float | None) -> str:
+    return "-" if seconds is None else format_moment(seconds)
 
 
 @cache
@@ -74,7 +79,8 @@ def _environment() -> Environment:
         "bytes": format_bytes,
         "cpu": format_milli,
         "duration": format_duration,
-        "moment": moment,
+        "moment": _moment,
+        "seconds": format_seconds,
         "slots": format_slots,
         "timestamp": timestamp,
         "units": format_milli,

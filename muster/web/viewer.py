@@ -61,6 +61,10 @@ class Viewer:
     def may_change(self) -> bool:
         return self.token.may_change
 
+    def unworked(self) -> str | None:
+        """Return what is wrong if nobody has worked the queue for too long: a banner on each page."""
+        return self.backend.heartbeat().unworked
+
     def is_signed_in(self) -> bool:
         """Tell whether the sign-in is still valid, for responses that last long."""
         try:

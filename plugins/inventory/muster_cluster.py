@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from ansible.inventory.data import InventoryData
     from ansible.parsing.dataloader import DataLoader
 
-    from muster.core.model.room import Room
+    from muster.core.model.free_capacity import FreeCapacity
     from muster.core.model.session import Kernel, Session
     from muster.core.model.snapshot import Snapshot
     from muster.settings import Settings
@@ -119,15 +119,15 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             with Service.opened(settings) as service:
                 snapshot = service.snapshot()
             if self.get_option("agents"):
-                for room in snapshot.rooms:
-                    self._add_agent(room)
+                for free in snapshot.free_capacities:
+                    self._add_agent(free)
             if self.get_option("kernels"):
                 self._add_kernels(settings, snapshot)
         except MusterError as error:
             raise AnsibleParserError(str(error)) from None
 
-    def _add_agent(self, room: Room) -> None:
-        agent = room.agent
+    def _add_agent(self, free: FreeCapacity) -> None:
+        agent = free.agent
         variables = {
             **{name: value for key, name in _CONNECTION_VARIABLES.items() if (value := getattr(agent.connection, key))},
             "muster_state": agent.state.value,
@@ -135,7 +135,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             "muster_drain_reason": agent.drain_reason,
             "muster_resource_group": agent.resource_group,
             "muster_capacity": asdict(agent.capacity),
-            "muster_free": asdict(room.free),
+            "muster_free": asdict(free.free),
         }
         self._add_host(agent.id, variables, ["agents", f"resource_group_{agent.resource_group}"])
 

@@ -6,9 +6,7 @@ Allocation of Multiple Resource Types, NSDI 2011, algorithm 1 and section 4.3.
 
 from collections.abc import Iterable, Sequence
 
-from muster.core.model.policy import QueueView
-from muster.core.model.session import Session
-from muster.core.scheduling.fairness import least_first
+from muster.scheduler_plugin import QueueView, Session, least_first
 
 
 def order(sessions: Sequence[Session], view: QueueView) -> Iterable[Session]:

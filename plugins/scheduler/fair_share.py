@@ -6,9 +6,7 @@ one. An owner who returns after a long time goes first, until their usage exceed
 
 from collections.abc import Iterable, Sequence
 
-from muster.core.model.policy import QueueView
-from muster.core.model.session import Session
-from muster.core.scheduling.fairness import least_first
+from muster.scheduler_plugin import QueueView, Session, least_first
 
 NEEDS_USAGE = True
 

@@ -1,5 +1,5 @@
 """First in, first out."""
 
-from muster.core.model.policy import by_arrival
+from muster.scheduler_plugin import by_arrival
 
 order = by_arrival

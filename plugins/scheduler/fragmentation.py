@@ -1,6 +1,6 @@
 """What is free stays of use to the requests that this site typically has. docs/placement.md says why it works."""
 
-from muster.core.model.policy import PlacementPolicy
+from muster.scheduler_plugin import PlacementPolicy
 
 POLICY = PlacementPolicy(
     "fragmentation", fragmentation=1.0, starvation=1.5, imbalance=0.2, scarcity=0.5, left_over=0.004

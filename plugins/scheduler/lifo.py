@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from muster.core.model.policy import QueueView, by_arrival
-from muster.core.model.session import Session
+from muster.scheduler_plugin import QueueView, Session, by_arrival
 
 
 def order(sessions: Sequence[Session], view: QueueView) -> Iterable[Session]:

@@ -1,5 +1,5 @@
 """Agents in turn: the one with the fewest kernels, whatever they use."""
 
-from muster.core.model.policy import PlacementPolicy
+from muster.scheduler_plugin import PlacementPolicy
 
 POLICY = PlacementPolicy("round_robin", turn=1.0)

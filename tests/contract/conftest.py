@@ -84,6 +84,7 @@ def emptied(server: PostgresqlServer, database: str) -> str:
                 "submissions",
                 "images",
                 "agent_samples",
+                "heartbeats",
             )
         ),
     )

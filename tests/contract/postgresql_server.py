@@ -70,6 +70,10 @@ class PostgresqlServer:
             else:
                 return
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Ends all connections; by SIGQUIT, what was written with them."""
         self._process.send_signal(how)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.model.agent import AgentState
+from muster.core.model.launch_record import FailedLaunch, LaunchRecord
 from muster.core.values.errors import NotFoundError
 from tests.strategies import NOW, make_agent
 
@@ -123,3 +124,17 @@ def test_of_many_who_ask_for_a_pass_each_gets_a_number_of_its_own(url, open_stor
     with ThreadPoolExecutor(8) as pool:
         numbers = list(pool.map(lambda number: stores[number % 4].request_pass(), range(40)))
     assert sorted(numbers) == list(range(1, 41))
+
+
+def test_the_record_of_launches_on_an_agent_outlives_observations_and_ends_with_a_resume(store):
+    agent = make_agent("a1")
+    store.save_agents([agent])
+    record = LaunchRecord((FailedLaunch("s1", "ada"),), NOW + 600, "launches fail there")
+    store.save_launch_records({"a1": record, "nosuch": record})
+    store.save_agents([agent])
+    (known,) = store.agents()
+    assert (known.launch_record, known.is_suspect, known.takes_sessions) == (record, True, False)
+    assert store.resume_agent("a1")
+    assert not store.resume_agent("a1")
+    (known,) = store.agents()
+    assert (known.launch_record, known.takes_sessions) == (LaunchRecord(), True)

@@ -45,8 +45,8 @@ def test_of_a_session_from_the_queue_to_its_end_and_back_into_the_queue(store, c
     store.add([session, make_session(2)])
     session = commit(scheduled(session))["s1"]
     session = commit(transitions.pull(session, {"debian:13": {"a1"}}, NOW))["s1"]
-    session = commit(transitions.launch(session, 7, "ssh-ed25519 AAAA", NOW))["s1"]
-    session = commit(transitions.all_started(session, NOW))["s1"]
+    session = commit(transitions.launch(session, 7, "ssh-ed25519 AAAA", NOW, {}))["s1"]
+    session = commit(transitions.all_started(session, {}, NOW))["s1"]
     facts = {"container_id": "c1", "container_state": "running", "address": "10.0.0.2", "ssh_port": 49153}
     session = commit(transitions.all_run(session, {session.id: facts}, NOW + 5))["s1"]
     commit(replace(transitions.transition(session, S.RUNNING, "", NOW), kernels={session.id: {"address": None}}))

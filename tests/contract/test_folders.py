@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.folders import Folder, FolderUser, Share, mounted_folders
+from muster.core.model.folders import Folder, FolderMounter, FolderShare, mounted_folders
 from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from tests.strategies import NOW, make_session
@@ -39,10 +39,10 @@ def test_folders_are_read_as_they_were_made_by_owner_and_name(store):
 
 def test_shares_are_kept_changed_and_taken_back(store):
     store.folders.add(DATA)
-    store.folders.share(DATA, Share("eve", read_only=True))
-    store.folders.share(DATA, Share("@vision", read_only=True))
-    store.folders.share(DATA, Share("eve", read_only=False))
-    shares = (Share("@vision", read_only=True), Share("eve", read_only=False))
+    store.folders.share(DATA, FolderShare("eve", read_only=True))
+    store.folders.share(DATA, FolderShare("@vision", read_only=True))
+    store.folders.share(DATA, FolderShare("eve", read_only=False))
+    shares = (FolderShare("@vision", read_only=True), FolderShare("eve", read_only=False))
     assert set(store.folders.find("ada", "data").shares) == set(shares)
     store.folders.unshare(DATA, "eve")
     assert store.folders.find("ada", "data").shares == shares[:1]
@@ -53,8 +53,8 @@ def test_shares_are_kept_changed_and_taken_back(store):
 def test_a_session_may_mount_its_users_own_folders_and_those_shared_with_it(store):
     for folder in (DATA, HIS, PAPERS):
         store.folders.add(folder)
-    store.folders.share(PAPERS, Share("ada", read_only=True))
-    store.folders.share(HIS, Share("@vision", read_only=True))
+    store.folders.share(PAPERS, FolderShare("ada", read_only=True))
+    store.folders.share(HIS, FolderShare("@vision", read_only=True))
 
     def ids(*arguments):
         return {folder.id for folder in store.folders.mountable(*arguments)}
@@ -70,7 +70,7 @@ def test_a_folder_is_kept_while_a_session_that_has_not_ended_mounts_it(store):
     session = using(DATA)
     store.add([session, make_session(2), using(DATA, 3, state=SessionState.TERMINATED)])
     assert store.get([session.id])[session.id].folders == session.folders
-    assert store.folders.users() == {DATA.id: [FolderUser(session.name, "ada")]}
+    assert store.folders.mounters() == {DATA.id: [FolderMounter(session.name, "ada")]}
     with pytest.raises(NotPossibleInStateError, match=f"folder data is in use by {session.name}; end them first"):
         store.folders.remove(DATA, NOW, ["a1"])
     assert store.folders.find("ada", "data") == DATA
@@ -78,7 +78,7 @@ def test_a_folder_is_kept_while_a_session_that_has_not_ended_mounts_it(store):
 
 def test_a_folder_goes_when_its_data_are_gone_from_the_last_agent(store):
     store.folders.add(DATA)
-    store.folders.share(DATA, Share("bob", read_only=True))
+    store.folders.share(DATA, FolderShare("bob", read_only=True))
     removed = store.folders.remove(DATA, NOW, ["a2", "a1"])
     assert (removed.removed_at, removed.left_on) == (NOW, ("a1", "a2"))
     assert store.folders.mountable("ada", "default", [("ada", "data")]) == ()

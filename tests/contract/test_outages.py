@@ -1,13 +1,16 @@
 """Databases that cannot be used, are gone for a while, or are given wrong settings: one clear line each."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
-from muster.core.values.errors import SettingsError, StoreUnavailableError
-from muster.store.database.connection import open_engine
+from muster.core.values.errors import DatabaseAwayError, SettingsError, StoreUnavailableError
+from muster.store.database.connection import cannot_be_opened, new_engine, open_engine
+from muster.store.store import Store
 from tests.strategies import NOW, make_session
 
 
@@ -72,6 +75,35 @@ def test_a_driver_that_cannot_be_loaded_is_named_with_its_remedy(monkeypatch):
 def test_a_url_may_name_our_driver(postgresql_url, open_store):
     open_store(postgresql_url.replace("postgresql:", "postgresql+psycopg:")).add([make_session()])
     assert len(open_store(postgresql_url).search()) == 1
+
+
+def test_a_full_disk_fails_in_one_line_that_says_where_and_leaves_what_was_there(empty_database, tmp_path):
+    shutil.copy(empty_database, tmp_path / "muster.db")
+    store = Store(f"sqlite:///{tmp_path / 'muster.db'}")
+    store.add([make_session(1)])
+    pages = []
+
+    @sa.event.listens_for(store._engine, "begin")
+    def _limit(connection: sa.Connection) -> None:
+        connection.connection.cursor().execute(f"PRAGMA max_page_count = {1 if pages else 1_000_000}")
+
+    pages.append("full")
+    with pytest.raises(StoreUnavailableError, match="database or disk is full") as raised:
+        store.add([make_session(number, script="x" * 9000) for number in range(2, 30)])
+    assert str(raised.value).endswith(f"; free space on the disk of {tmp_path}")
+    assert [session.name for session in store.search()] == [make_session(1).name]
+    pages.clear()
+    store.add([make_session(2)])
+    assert len(store.search()) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("text", ["password authentication failed for user", "database does not exist"])
+def test_what_somebody_has_to_change_is_no_passing_trouble(text):
+    engine = new_engine("postgresql://host/name")
+    assert type(cannot_be_opened(engine, Exception(text))) is SettingsError
+    assert type(cannot_be_opened(engine, Exception("connection refused"))) is DatabaseAwayError
+    assert type(cannot_be_opened(engine, Exception("FATAL: too many clients already"))) is DatabaseAwayError
 
 
 def test_what_is_asked_while_the_database_is_gone_fails_in_one_line_and_works_once_it_is_back(

@@ -46,7 +46,7 @@ def test_one_works_the_queue_and_the_other_takes_over_when_it_dies(pair):
     said(second, "standing by")
     # Only a NOTIFY can tell the first one's daemon before its next observation.
     name = second.start("--name", "lasting", "--cluster-size", "2")
-    assert "started 1" in (first.directory / "daemon.log").read_text()
+    assert "session lasting: PREPARING -> RUNNING" in (first.directory / "daemon.log").read_text()
     container = first.show(name)["kernels"][0]["container_id"]
 
     first.daemon.kill()

@@ -51,14 +51,20 @@ class Lab:
         finally:
             self.restore(host)
 
+    def freeze_engine(self, host: str) -> None:
+        """Let the engine take connections and answer none: its clients hang."""
+        self.run(host, "systemctl", "kill", "--signal", "STOP", "--kill-who", "main", "docker.service")
+
+    def thaw_engine(self, host: str) -> None:
+        self.run(host, "systemctl", "kill", "--signal", "CONT", "--kill-who", "main", "docker.service")
+
     @contextmanager
     def frozen_engine(self, host: str) -> Iterator[None]:
-        """It takes connections and answers none: whoever asks it hangs."""
-        self.run(host, "systemctl", "kill", "--signal", "STOP", "--kill-who", "main", "docker.service")
+        self.freeze_engine(host)
         try:
             yield
         finally:
-            self.run(host, "systemctl", "kill", "--signal", "CONT", "--kill-who", "main", "docker.service")
+            self.thaw_engine(host)
 
     def kill_engine(self, host: str) -> None:
         """SIGKILL for dockerd, and no new one until start_engine. Containers run on, as they do when an engine dies."""

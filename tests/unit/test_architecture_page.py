@@ -21,7 +21,8 @@ CHANGES = (
     "A new API route",
     "A new benchmark or figure",
 )
-_TOP = {path.name for path in ROOT.iterdir()}
+# What a lab makes here while it is up is none of the repository's.
+_TOP = {path.name for path in ROOT.iterdir()} - {".lab", ".lab-gpu"}
 
 
 def named_paths(text: str) -> set[str]:

@@ -6,14 +6,15 @@ import click
 
 from muster.cli.agents.drain_plan import print_drain_plan
 from muster.cli.agents.resources import agent_state
-from muster.cli.context import current_user, json_option, opened_service
-from muster.cli.output import age, print_json, print_table
+from muster.cli.audit import note_no_change, note_sessions
+from muster.cli.context import current_user, json_option, opened_service, warn_if_unworked
+from muster.cli.output import age, or_dash, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
 from muster.core.model.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
-from muster.core.values.slots import SLOT_NAMES, format_bytes, format_milli, format_slot, format_slots
-from muster.service.agents.agents import AgentUse
+from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
+from muster.core.values.units import format_bytes, format_milli, timestamp
+from muster.service.agents.agents import AgentOccupancy
 from muster.service.agents.views import AgentSessionView, AgentView
 from muster.service.service import Service
 
@@ -38,6 +39,7 @@ def show(name: str, as_json: bool) -> None:
     """Show an agent: what it has, what is free, its images, and what runs on it."""
     with opened_service() as service:
         (use,) = service.agents.named([name])
+        warn_if_unworked(service)
     if as_json:
         print_json(
             {**AgentView.of(use).as_json(), "swarm": use.agent.report.swarm.model_dump(), "images": _images(use.agent)}
@@ -68,7 +70,7 @@ def show(name: str, as_json: bool) -> None:
         print_table(
             ("GPU", "UUID", "MODEL", "MEMORY", "UNITS", "NUMA"),
             [
-                (gpu.index, gpu.uuid, gpu.model, format_bytes(gpu.mem), _units(gpu), _or_dash(gpu.numa_node))
+                (gpu.index, gpu.uuid, gpu.model, format_bytes(gpu.mem), _units(gpu), or_dash(gpu.numa_node))
                 for gpu in use.agent.gpus
             ],
         )
@@ -89,7 +91,7 @@ def show(name: str, as_json: bool) -> None:
     )
 
 
-def _facts(use: AgentUse) -> dict[str, object]:
+def _facts(use: AgentOccupancy) -> dict[str, object]:
     report = use.agent.report
     since = use.agent.unreachable_since
     return {
@@ -99,9 +101,10 @@ def _facts(use: AgentUse) -> dict[str, object]:
         "Rack": use.agent.rack,
         "Zone": use.agent.zone,
         "State": agent_state(use),
-        "Problem": use.agent.problem,
+        "Problem": "; ".join(filter(None, (use.agent.problem, use.kept))),
         "Since": f"{timestamp(since)} ({age(since)})" if since is not None else None,
         "Drained": use.agent.drain_reason,
+        "Suspect": _suspect(use.agent),
         "Observed": f"{timestamp(use.agent.observed_at)} ({age(use.agent.observed_at)} ago)",
         "Host": f"{report.hostname or '?'}, {report.os or '?'}",
         "Docker": report.docker.version,
@@ -111,12 +114,16 @@ def _facts(use: AgentUse) -> dict[str, object]:
     }
 
 
+def _suspect(agent: Agent) -> str:
+    record = agent.launch_record
+    if record.suspect_until is None:
+        return ""
+    sessions = ", ".join(failure.session_id[:8] for failure in record.failures)
+    return f"{record.reason} ({sessions}); until {timestamp(record.suspect_until)}"
+
+
 def _units(gpu: Gpu) -> str:
     return format_milli(gpu.capacity) if gpu.units else "-"
-
-
-def _or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)
 
 
 def _images(agent: Agent) -> list[dict[str, object]]:
@@ -152,6 +159,7 @@ def drain_(
         if wait or end_sessions or reason:
             raise BadInputError("--plan: it changes nothing; leave out --wait, --end-sessions and --reason")
         with opened_service() as service:
+            note_no_change()
             print_drain_plan(service.what_if().planned_drain(names), as_json=as_json)
         return
     if timeout is not None and not wait:
@@ -161,7 +169,8 @@ def drain_(
         changed = service.agents.drain(names, reason)
         if end_sessions:
             on_them = {s.id for use in service.agents.named(names) for s in use.sessions}
-            service.commands.terminate(sorted(on_them), current_user())
+            note_sessions(service.commands.terminate(sorted(on_them), current_user()))
+        warn_if_unworked(service)
         if wait:
             _wait_until_empty(service, names, timeout, quiet=as_json)
         _answer(service, changed, as_json=as_json)
@@ -171,9 +180,10 @@ def drain_(
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_agent)
 @json_option
 def resume_(names: tuple[str, ...], as_json: bool) -> None:
-    """Place sessions on drained agents again."""
+    """Place sessions on drained or suspect agents again."""
     with opened_service() as service:
         _answer(service, service.agents.resume(names), as_json=as_json)
+        warn_if_unworked(service)
 
 
 def _wait_until_empty(service: Service, names: Sequence[str], timeout_s: float | None, *, quiet: bool) -> None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.output import print_json, print_table
-from muster.core.values.duration import format_duration
-from muster.core.values.moment import timestamp
+from muster.core.values.units import format_duration, timestamp
 
 if TYPE_CHECKING:
     from muster.core.whatif.drain_plan import DrainPlan

@@ -1,94 +1,87 @@
 """The shares of GPUs, drawn."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from string import ascii_lowercase, ascii_uppercase
 
-from muster.cli.output import print_table
-from muster.core.model.session import Session
-from muster.core.values.slots import format_bytes, format_milli
-from muster.service.agents.gpu_map import GpuUse, HeldShare
+from muster.cli.output import or_dash, print_table
+from muster.core.values.units import format_bytes, format_milli
+from muster.service.agents.views import GpuHolderView, GpuView
+from muster.service.sessions.views import GpuShareView, KernelView
 
 _CELLS = 20
 _LETTERS = ascii_lowercase + ascii_uppercase
 
 
-def print_gpu_map(uses: Iterable[GpuUse]) -> None:
+def print_gpu_map(gpus: Iterable[GpuView]) -> None:
     """A line for each GPU; of a bar, a letter stands for a kernel's share and a dot for what is free."""
     print_table(
         ("AGENT", "GPU", "MODEL", "SHARES", "FGPU FREE", "MEMORY", "KERNELS"),
         [
             (
-                use.agent_id,
-                use.gpu.index,
-                _model(use),
-                _bar(use),
-                f"{format_milli(use.free)}/{format_milli(use.gpu.capacity)}" if use.gpu.units else "-",
-                _memory(use.mem_used_bytes, use.gpu.mem),
-                ", ".join(f"{letter} {_holder(held)}" for letter, held in zip(_letters(use), use.held, strict=True))
+                gpu.agent,
+                gpu.index,
+                _model(gpu),
+                _bar(gpu),
+                f"{format_milli(gpu.free)}/{format_milli(gpu.capacity)}" if gpu.units else "-",
+                _memory(gpu.mem_used, gpu.mem),
+                ", ".join(f"{letter} {_holder(share)}" for letter, share in zip(_letters(gpu), gpu.shares, strict=True))
                 or "-",
             )
-            for use in uses
+            for gpu in gpus
         ],
     )
 
 
-def print_kernels_gpus(session: Session, shares: Mapping[str, Sequence[HeldShare]]) -> None:
+def print_kernels_gpus(kernels: Iterable[KernelView]) -> None:
     """What each kernel of a session has."""
-    names = {kernel.id: kernel.name for kernel in session.kernels}
     print_table(
         ("KERNEL", "GPU", "SHARE", "COMPUTE", "MEMORY", "UUID", "PROBLEM"),
         [
             (
-                names[kernel_id],
-                held.gpu.index if held.gpu else "-",
-                _share(held),
-                "-" if held.compute is None else f"{held.compute / 10:g}%",
-                _memory(held.used_bytes, _most_memory(held)),
-                held.share.uuid,
-                held.kernel.gpu_problem or "-",
+                kernel.name,
+                or_dash(share.index),
+                _share(share),
+                "-" if share.compute is None else f"{share.compute / 10:g}%",
+                _memory(share.used_bytes, share.most_mem_bytes),
+                share.uuid,
+                kernel.gpu_problem or "-",
             )
-            for kernel_id, of_kernel in shares.items()
-            for held in of_kernel
+            for kernel in kernels
+            for share in kernel.gpus
         ],
     )
 
 
-def _model(use: GpuUse) -> str:
-    profile = use.gpu.mig_profile
-    return use.gpu.model if profile is None or profile in use.gpu.model else f"{use.gpu.model} {profile}"
+def _model(gpu: GpuView) -> str:
+    profile = gpu.mig_profile
+    return gpu.model if profile is None or profile in gpu.model else f"{gpu.model} {profile}"
 
 
-def _letters(use: GpuUse) -> list[str]:
-    return [_LETTERS[place % len(_LETTERS)] for place in range(len(use.held))]
+def _letters(gpu: GpuView) -> list[str]:
+    return [_LETTERS[place % len(_LETTERS)] for place in range(len(gpu.shares))]
 
 
-def _bar(use: GpuUse) -> str:
+def _bar(gpu: GpuView) -> str:
     """Each share as long as it is of the GPU, but no shorter than one cell while there are cells."""
     cells, taken = "", 0
-    for letter, held in zip(_letters(use), use.held, strict=True):
-        taken += held.amount
-        end = max(len(cells) + 1, round(_CELLS * taken / use.gpu.capacity))
+    for letter, share in zip(_letters(gpu), gpu.shares, strict=True):
+        taken += gpu.capacity if share.is_device else share.amount
+        end = max(len(cells) + 1, round(_CELLS * taken / gpu.capacity))
         cells = cells.ljust(end, letter)[:_CELLS]
     return f"[{cells.ljust(_CELLS, '.')}]"
 
 
-def _holder(held: HeldShare) -> str:
-    name = f"{held.session.name}/{held.kernel.name}"
-    if held.is_device:
-        return f"{name} {_share(held)}"
-    return f"{name} {_share(held)} ({_memory(held.used_bytes, _most_memory(held))})"
+def _holder(share: GpuHolderView) -> str:
+    name = f"{share.session}/{share.kernel}"
+    if share.is_device:
+        return f"{name} {_share(share)}"
+    return f"{name} {_share(share)} ({_memory(share.used_bytes, share.mem_bytes)})"
 
 
-def _share(held: HeldShare) -> str:
-    return "whole" if held.is_device else format_milli(held.amount)
-
-
-def _most_memory(held: HeldShare) -> int | None:
-    if held.gpu and held.is_device:
-        return held.gpu.mem
-    return held.mem_bytes
+def _share(share: GpuHolderView | GpuShareView) -> str:
+    return "whole" if share.is_device else format_milli(share.amount)
 
 
 def _memory(used: int | None, most: int | None) -> str:
     """Used of what there is, each a dash where nobody knows."""
-    return "/".join("-" if amount is None else format_bytes(amount) for amount in (used, most))
+    return f"{or_dash(used, format_bytes)}/{or_dash(most, format_bytes)}"

@@ -8,9 +8,8 @@ import click
 from muster.cli.context import current_user, json_option, opened_service
 from muster.cli.output import print_json, print_table
 from muster.core.model.reservation import Reservation
-from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import timestamp
+from muster.core.values.units import parse_duration, timestamp
 from muster.service.agents.reservations import window
 from muster.service.agents.views import ReservationView
 

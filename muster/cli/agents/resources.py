@@ -5,12 +5,14 @@ from collections.abc import Sequence
 import click
 
 from muster.cli.agents.gpu_map import print_gpu_map
-from muster.cli.context import backend, json_option
+from muster.cli.context import json_option, opened_backend
 from muster.cli.output import age, print_json, print_table
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import format_slot
-from muster.service.agents.agents import AgentUse
-from muster.service.agents.views import AgentView, GpuView
+from muster.service.agents.agents import AgentOccupancy
+from muster.service.agents.views import AgentView
+
+SUSPECT = "SUSPECT"
 
 
 @click.command()
@@ -22,20 +24,20 @@ from muster.service.agents.views import AgentView, GpuView
 def agents(labels: tuple[str, ...], shows_gpus: bool, as_json: bool) -> None:
     """List agents: what they have, and what is free."""
     wanted = dict(_label(text) for text in labels)
-    with backend() as asked:
-        uses = asked.gpus(wanted) if shows_gpus else []
-        known = asked.agents(wanted) if not shows_gpus or not uses else []
-        any_known = bool(known or uses or (wanted and asked.agents({})))
+    with opened_backend() as backend:
+        gpus = backend.gpus(wanted).items if shows_gpus else []
+        known = backend.agents(wanted).items if not shows_gpus or not gpus else []
+        any_known = bool(known or gpus or (wanted and backend.agents({}).items))
     if as_json:
-        print_json([*map(GpuView.of, uses)] if shows_gpus else known)
+        print_json(gpus if shows_gpus else known)
         return
     if shows_gpus:
-        print_gpu_map(uses)
+        print_gpu_map(gpus)
     else:
         _print_agents(known)
     if not any_known:
         click.echo("no agent has been observed yet; `muster pass` observes those of the inventory", err=True)
-    elif not (known or uses):
+    elif not (known or gpus):
         click.echo(f"no agent has {' and '.join(labels)}; `muster agent show AGENT` tells an agent's labels", err=True)
 
 
@@ -46,11 +48,11 @@ def _print_agents(known: Sequence[AgentView]) -> None:
             (
                 agent.id,
                 agent.resource_group,
-                ",".join(filter(None, (agent.state, agent.drain))),
+                ",".join(filter(None, (agent.state, agent.drain, agent.suspect and SUSPECT))),
                 *(_free(agent, name) for name in ("cpu", "mem", "gpu", "fgpu")),
                 agent.kernels,
                 f"{age(agent.observed_at)} ago",
-                "; ".join(filter(None, (agent.problem, _fgpu_problem(agent)))) or "-",
+                "; ".join(filter(None, (agent.problem, agent.suspect, _fgpu_problem(agent)))) or "-",
             )
             for agent in known
         ],
@@ -69,9 +71,10 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def agent_state(use: AgentUse) -> str:
+def agent_state(use: AgentOccupancy) -> str:
     """One word for awk, flags behind a comma as in Kubernetes' `Ready,SchedulingDisabled`."""
-    return ",".join(part for part in (use.agent.state.value, use.drain) if part)
+    suspect = SUSPECT if use.agent.is_suspect else ""
+    return ",".join(part for part in (use.agent.state.value, use.drain, suspect) if part)
 
 
 def _free(agent: AgentView, name: str) -> str:

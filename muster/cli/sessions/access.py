@@ -7,7 +7,8 @@ from typing import NoReturn
 
 import click
 
-from muster.cli.context import backend, complete_session, opened_service, split_kernel
+from muster.cli.audit import note_no_change, note_sessions
+from muster.cli.context import complete_session, opened_backend, opened_service, split_kernel
 from muster.core.model.session import Kernel, Session, kernel_named
 from muster.core.values.errors import MusterError
 from muster.engine.agent_engine import container_of
@@ -27,7 +28,7 @@ def logs(reference: str, follow: bool, tail: int | None, timestamps: bool, app: 
     """Print what a kernel has written: main1, or SESSION:sub1."""
     wanted = LogRequest(follow, tail, timestamps, app)
     session, kernel = split_kernel(reference)
-    with backend() as asked, asked.log(session, kernel, wanted) as pieces:
+    with opened_backend() as backend, backend.log(session, kernel, wanted) as pieces:
         for piece in pieces:
             _write(piece)
 
@@ -42,9 +43,11 @@ def ssh(reference: str, command: tuple[str, ...], print_only: bool) -> NoReturn:
         session, kernel = _found(service, reference)
         agent = agent_of(service.agents.all(), session, session.main)
         if print_only:
+            note_no_change()
             click.echo(shlex.join([*plain_ssh_command(service.settings, session, kernel, agent), *command]))
             raise click.exceptions.Exit(0)
         config = ssh_config(service.settings, session, agent)
+        note_sessions([session])
     if session.notice:
         # The login's banner says the same, but ssh keeps that to itself at our log level.
         click.echo(f"muster: {session.notice.strip()}", err=True)
@@ -62,6 +65,7 @@ def exec_(reference: str, command: tuple[str, ...]) -> NoReturn:
     with opened_service() as service:
         session, kernel = _found(service, reference)
         agent = agent_of(service.agents.all(), session, kernel)
+        note_sessions([session])
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with container_of(agent, kernel) as container:
         raise click.exceptions.Exit(run_in(container, command, terminal=terminal))

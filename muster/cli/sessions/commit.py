@@ -7,18 +7,17 @@ import click
 
 from muster.cli.context import (
     asks_server,
-    backend,
     complete_session,
     current_user,
     json_option,
+    opened_backend,
     opened_service,
     split_kernel,
 )
 from muster.cli.output import print_json
 from muster.cli.sync_progress import SyncProgress, outcome_json
-from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import BadInputError
-from muster.core.values.slots import format_bytes
+from muster.core.values.units import format_bytes
 from muster.service.images.views import CommittedImageView
 from muster.service.service import Service
 
@@ -47,8 +46,8 @@ def commit(reference: str, name: str, message: str, public: bool, copies: bool, 
     if asks_server():
         if copies:
             raise BadInputError("--sync: it needs the control node; leave it out, and agents get the image when needed")
-        with backend() as asked:
-            image = asked.commit(
+        with opened_backend() as backend:
+            image = backend.commit(
                 *(session, kernel, name),
                 message=message,
                 public=public,
@@ -64,20 +63,19 @@ def commit(reference: str, name: str, message: str, public: bool, copies: bool, 
         request.checked()
         with opened_service() as service:
             planned = service.planned_commit(service.queries.find(session), request, current_user())
-            image = service.commit(planned, lambda done, total: progress.note(planned.agent.id, done, total))
+            made = service.commit(planned, lambda done, total: progress.note(planned.agent.id, done, total))
+            image = CommittedImageView.of(made)
             progress.end(planned.agent.id)
             _say(image, as_json=as_json)
             if copies:
                 outcomes = _copied(service, planned, progress, as_json=as_json)
     if as_json:
-        print_json(
-            {**CommittedImageView.of(image).as_json(), "targets": [outcome_json(outcome) for outcome in outcomes]}
-        )
+        print_json({**image.as_json(), "targets": [outcome_json(outcome) for outcome in outcomes]})
     if any(outcome.error for outcome in outcomes):
         raise click.exceptions.Exit(1)
 
 
-def _say(image: CommittedImage, *, as_json: bool) -> None:
+def _say(image: CommittedImageView, *, as_json: bool) -> None:
     if not as_json:
         click.echo(f"{image.reference} ({format_bytes(image.size_bytes)}) is made of {image.parent}")
 

@@ -13,10 +13,12 @@ from typing import Self
 import click
 from docker.models.containers import Container
 
+from muster.cli.audit import note_sessions
 from muster.cli.context import opened_service
 from muster.core.model.session import kernel_named
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError, MusterError
+from muster.core.values.units import spell_bytes
 from muster.engine import copying
 from muster.engine.agent_engine import container_of
 from muster.service.reach.logs import agent_of
@@ -61,6 +63,7 @@ def cp(source: str, destination: str) -> None:
         session = service.queries.find(place.session)
         kernel = kernel_named(session, place.kernel)
         agent = agent_of(service.agents.all(), session, kernel)
+        note_sessions([session])
     with container_of(agent, kernel) as container, _Progress() as progress:
         try:
             if here is not None:
@@ -152,4 +155,4 @@ class _Progress:
         if self._wanted and now >= self._next_at:
             self._next_at = now + _PROGRESS_S
             self._shown = True
-            click.echo(f"\r{done / (1 << 20):.1f} MiB", nl=False, err=True)
+            click.echo(f"\r{spell_bytes(done)}", nl=False, err=True)

@@ -2,11 +2,11 @@
 
 import click
 
-from muster.cli.context import backend, complete_session, json_option
+from muster.cli.audit import note_sessions
+from muster.cli.context import complete_session, json_option, opened_backend
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
 from muster.core.model.session import SessionState
-from muster.service.sessions.views import SessionView
 
 
 @click.command()
@@ -18,10 +18,11 @@ def rename(reference: str, name: str, as_json: bool) -> None:
 
     Its id stays. In its kernels BACKENDAI_SESSION_NAME stays as well, until it is restarted.
     """
-    with backend() as asked:
-        renamed = asked.rename(reference, name)
+    with opened_backend() as backend:
+        renamed = backend.rename(reference, name)
+        note_sessions([renamed])
     if as_json:
-        print_json(SessionView.of(renamed))
+        print_json(renamed)
     else:
         click.echo(f"{renamed.id} is called {renamed.name}")
 
@@ -36,12 +37,13 @@ def restart(references: tuple[str, ...], wait: bool, as_json: bool) -> None:
     What they wrote outside of data folders is lost. Where an agent of one does not take it again, it goes back to the
     queue. By the name of an array all of it that runs.
     """
-    with backend() as asked:
-        restarted = asked.restart(references)
+    with opened_backend() as backend:
+        restarted = backend.restart(references)
+        note_sessions(restarted)
         if wait:
             # None of them runs as it is told here: each has begun to stop.
-            restarted = follow(asked, restarted, lambda session: session.state is SessionState.RUNNING, quiet=as_json)
+            restarted = follow(backend, restarted, lambda session: session.state is SessionState.RUNNING, quiet=as_json)
     if as_json:
-        print_json([SessionView.of(session) for session in restarted])
+        print_json(restarted)
     else:
         print_states(restarted)

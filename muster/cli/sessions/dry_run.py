@@ -1,52 +1,43 @@
 """`submit --dry-run`: what would become of sessions, without queueing them."""
 
-from collections.abc import Mapping, Sequence
-
 import click
 
 from muster.cli.output import print_json
 from muster.cli.sessions.why import print_suggestions, surroundings
-from muster.core.whatif.counterfactual import Answer
 from muster.core.whatif.explain import explain, placed_where
-from muster.service.questions.dry_run import DryRun
-from muster.service.questions.views import DryRunItemView
+from muster.service.questions.views import DryRunItemView, DryRunView
 
 STARTS, WAITS, NEVER = 0, 1, 2
 _MOST_SHOWN = 10
 
 
-def dry_run(told: DryRun, *, as_json: bool) -> int:
-    """Prints where the sessions would start now, or why not and what would let them. The exit code says which."""
-    answers = told.answers
+def print_dry_run(dry_run: DryRunView, *, as_json: bool) -> int:
+    """Print where the sessions would start now, or why not and what would let them. Return the exit code."""
+    items = dry_run.items
     if as_json:
-        print_json([DryRunItemView.of(answer) for answer in answers])
+        print_json(items)
     else:
-        for answer in answers[:_MOST_SHOWN]:
-            _print_answer(answer, told.gpu_indexes, told.names)
-        _print_rest(answers)
-    if any(answer.hopeless for answer in answers):
+        for item in items[:_MOST_SHOWN]:
+            _print_item(item, dry_run)
+        if len(items) > 1 and dry_run.unworked is None:
+            click.echo(f"{sum(item.starts_now for item in items)} of {len(items)} sessions would start now")
+    if dry_run.unworked is not None:
+        click.echo(f"muster: warning: {dry_run.unworked}", err=True)
+    if any(item.never_starts for item in items):
         return NEVER
-    return WAITS if any(answer.wait for answer in answers) else STARTS
+    return STARTS if all(item.starts_now for item in items) else WAITS
 
 
-def _print_answer(answer: Answer, gpu_indexes: Mapping[str, int], names: Mapping[str, str]) -> None:
-    session = answer.session
-    if answer.placement is not None:
-        click.echo(f"{session.name} would start now, {answer.placement.mode}:")
-        for line in placed_where(session, answer.placement.allocations, gpu_indexes):
+def _print_item(item: DryRunItemView, dry_run: DryRunView) -> None:
+    if item.wait is None:
+        when = "now" if dry_run.unworked is None else "once somebody works the queue"
+        click.echo(f"{item.name} would start {when}, {item.mode}:")
+        for line in placed_where(item.kernels, dry_run.gpu_indexes):
             click.echo(f"  {line}")
         return
-    if answer.wait is None:
-        return
-    around = surroundings(names)
-    verb = "would never start" if answer.hopeless else "would wait"
-    click.echo(f"{session.name} {verb}: {answer.wait.message}")
-    for line in explain(session, answer.wait, answer.wait.position, around, advice=False):
+    around = surroundings(dry_run.names, is_worked=dry_run.unworked is None)
+    verb = "would never start" if item.never_starts else "would wait"
+    click.echo(f"{item.name} {verb}: {item.wait.message}")
+    for line in explain(item, item.wait, item.wait.position or 0, around, advice=False):
         click.echo(f"  {line}")
-    print_suggestions(answer.suggestions, around)
-
-
-def _print_rest(answers: Sequence[Answer]) -> None:
-    if len(answers) > 1:
-        starting = sum(answer.placement is not None for answer in answers)
-        click.echo(f"{starting} of {len(answers)} sessions would start now")
+    print_suggestions(item.suggestions, around)

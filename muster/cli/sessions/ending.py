@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import click
 
-from muster.cli.context import backend, complete_session, json_option
+from muster.cli.audit import note_sessions
+from muster.cli.context import complete_session, json_option, opened_backend
 from muster.cli.output import print_json, print_states
 from muster.cli.progress import follow
-from muster.core.model.session import FINAL, Session
+from muster.core.model.session import FINAL
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import SessionView
@@ -20,14 +21,15 @@ from muster.service.sessions.views import SessionView
 @json_option
 def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json: bool) -> None:
     """End sessions; by the name of an array all of it."""
-    with backend() as asked:
+    with opened_backend() as backend:
         if everything:
-            references = tuple(session.id for session in asked.search(SessionQuery(mine=True)))
+            references = tuple(session.id for session in backend.search(SessionQuery(mine=True)))
         elif not references:
             raise BadInputError("SESSION: none is given; name one, or use --all")
-        ended = asked.terminate(references)
+        ended = backend.terminate(references)
+        note_sessions(ended)
         if wait:
-            ended = follow(asked, ended, lambda session: session.state in FINAL, quiet=as_json)
+            ended = follow(backend, ended, lambda session: session.state in FINAL, quiet=as_json)
     if as_json or not wait:
         _print(ended, as_json=as_json)
 
@@ -37,8 +39,9 @@ def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json
 @json_option
 def cancel(references: tuple[str, ...], as_json: bool) -> None:
     """Cancel sessions that are still pending; of an array those that are."""
-    with backend() as asked:
-        cancelled = asked.terminate(references, only_pending=True)
+    with opened_backend() as backend:
+        cancelled = backend.terminate(references, only_pending=True)
+        note_sessions(cancelled)
     _print(cancelled, as_json=as_json)
 
 
@@ -47,8 +50,9 @@ def cancel(references: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def hold(references: tuple[str, ...], as_json: bool) -> None:
     """Keep pending sessions from starting until they are released."""
-    with backend() as asked:
-        held = asked.hold(references)
+    with opened_backend() as backend:
+        held = backend.hold(references)
+        note_sessions(held)
     _print(held, as_json=as_json)
 
 
@@ -57,13 +61,14 @@ def hold(references: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def release(references: tuple[str, ...], as_json: bool) -> None:
     """Let held sessions wait for their turn again."""
-    with backend() as asked:
-        released = asked.release(references)
+    with opened_backend() as backend:
+        released = backend.release(references)
+        note_sessions(released)
     _print(released, as_json=as_json)
 
 
-def _print(changed: Sequence[Session], *, as_json: bool) -> None:
+def _print(changed: Sequence[SessionView], *, as_json: bool) -> None:
     if as_json:
-        print_json([SessionView.of(session) for session in changed])
+        print_json(changed)
     else:
         print_states(changed)

@@ -1,20 +1,21 @@
 """`ls`, `show`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import click
 
 from muster.cli.agents.gpu_map import print_kernels_gpus
-from muster.cli.context import backend, complete_session, json_option
+from muster.cli.context import complete_session, json_option, opened_backend
 from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows
 from muster.cli.report import print_uses
-from muster.core.model.apps import AppState, AppView
-from muster.core.model.session import Session, SessionState, StoryLine
-from muster.core.values.moment import timestamp
+from muster.core.model.apps import AppState
+from muster.core.model.session import SessionState
 from muster.core.values.slots import format_slots
-from muster.service.questions.views import DetailsView
+from muster.core.values.units import timestamp
+from muster.service.questions.views import DependencyView, DetailsView
+from muster.service.reach.views import SessionAppView
 from muster.service.sessions.queries import SessionQuery
-from muster.service.sessions.views import SessionView, why_text
+from muster.service.sessions.views import StoryLineView, why_text
 
 
 @click.command()
@@ -28,10 +29,10 @@ from muster.service.sessions.views import SessionView, why_text
 def ls(everything: bool, states: tuple[str, ...], mine: bool, limit: int | None, as_json: bool) -> None:
     """List sessions; those that have ended with --all. Sessions of an array that are alike share a line."""
     wanted = SessionQuery(everything, tuple(SessionState(state.upper()) for state in states), mine, limit)
-    with backend() as asked:
-        found = asked.search(wanted)
+    with opened_backend() as backend:
+        found = backend.search(wanted)
     if as_json:
-        print_json([SessionView.of(session) for session in found])
+        print_json(found)
     else:
         print_table(SESSION_HEADERS, session_rows(found))
 
@@ -41,43 +42,42 @@ def ls(everything: bool, states: tuple[str, ...], mine: bool, limit: int | None,
 @json_option
 def show(session: str, as_json: bool) -> None:
     """Show a session: its kernels and its story."""
-    with backend() as asked:
-        details = asked.details(session)
+    with opened_backend() as backend:
+        details = backend.details(session)
     if as_json:
-        print_json(DetailsView.of_details(details))
+        print_json(details)
         return
-    found = details.session
-    _print_session(found, details.dependencies)
+    _print_session(details)
     if details.apps:
-        _print_apps(found.name, details.apps)
-    if details.shares:
-        print_kernels_gpus(found, details.shares)
+        _print_apps(details.name, details.apps)
+    if any(kernel.gpus for kernel in details.kernels):
+        print_kernels_gpus(details.kernels)
         click.echo()
-    print_uses(details.uses)
+    print_uses(details.use)
     _print_story(details.story)
 
 
-def _print_session(session: Session, dependencies: Mapping[str, Session]) -> None:
+def _print_session(session: DetailsView) -> None:
     spec = session.spec
     facts = {
         "Session": f"{session.name}  ({session.id})",
         "Owner": session.owner,
-        "Type": "batch" if session.spec.is_batch else "interactive",
+        "Type": session.type,
         "State": session.state,
         "Reason": why_text(session),
         "Result": session.result,
         "Exit code": session.exit_code,
         "Notice": session.notice.strip() if session.notice and session.state is SessionState.RUNNING else None,
-        "Group": f"{spec.resource_group}, priority {spec.priority}, project {spec.project}",
-        "Array": f"index {session.array_index} of {session.array_name}, {spec.array}" if session.array_id else None,
-        "Cluster": f"{len(session.kernels)} kernels, {session.placed_mode or session.spec.cluster_mode}",
+        "Group": f"{session.resource_group}, priority {session.priority}, project {session.project}",
+        "Array": f"index {session.array_index} of {session.array_name}, {spec['array']}" if session.array_id else None,
+        "Cluster": f"{session.cluster_size} kernels, {session.cluster_mode}",
         "Resources": format_slots(session.slots),
-        "Command": session.spec.command,
+        "Command": spec["command"],
         "Folders": ", ".join(f"{f.owner}/{f.name}:{f.target}{':ro' if f.read_only else ''}" for f in session.folders),
-        "After": _named(spec.after, dependencies),
-        "After ok": _named(spec.after_ok, dependencies),
-        "After any": _named(spec.after_any, dependencies),
-        "Begin": timestamp(spec.begin),
+        "After": _named(spec["after"], session.dependencies),
+        "After ok": _named(spec["after_ok"], session.dependencies),
+        "After any": _named(spec["after_any"], session.dependencies),
+        "Begin": timestamp(spec["begin"]),
         "Submitted": timestamp(session.submitted_at),
         "Started": timestamp(session.started_at),
         "Ended": timestamp(session.ended_at),
@@ -91,8 +91,8 @@ def _print_session(session: Session, dependencies: Mapping[str, Session]) -> Non
         [
             (
                 kernel.name,
-                kernel.allocation.agent_id if kernel.allocation else "-",
-                kernel.container_state or "-",
+                kernel.agent or "-",
+                kernel.state or "-",
                 "-" if kernel.exit_code is None else kernel.exit_code,
                 kernel.address or "-",
                 kernel.ssh_port or "-",
@@ -105,21 +105,19 @@ def _print_session(session: Session, dependencies: Mapping[str, Session]) -> Non
     click.echo()
 
 
-def _named(ids: Sequence[str], sessions: Mapping[str, Session]) -> str:
-    names = [f"{session.name} ({session.state})" for key in ids if (session := sessions.get(key))]
+def _named(ids: Sequence[str], dependencies: Sequence[DependencyView]) -> str:
+    names = [f"{session.name} ({session.state})" for session in dependencies if session.id in ids]
     more = len(ids) - len(names)
     return ", ".join([*names, *([f"and {more} others"] if more else [])])
 
 
-def _print_story(story: Sequence[StoryLine]) -> None:
-    print_table(
-        ("TIME", "STATE", "WHAT HAPPENED"), [(timestamp(line.at), line.to_state, line.reason) for line in story]
-    )
+def _print_story(story: Sequence[StoryLineView]) -> None:
+    print_table(("TIME", "STATE", "WHAT HAPPENED"), [(timestamp(line.at), line.to, line.reason) for line in story])
 
 
-def _print_apps(session: str, apps: Sequence[AppView]) -> None:
-    rows = [(view.app.name, view.app.port, view.state or "-", view.reason or "-") for view in apps]
+def _print_apps(session: str, apps: Sequence[SessionAppView]) -> None:
+    rows = [(app.name, app.port, app.state or "-", app.reason or "-") for app in apps]
     print_table(("APP", "PORT", "STATE", "REASON"), rows)
-    if any(view.state in {AppState.HEALTHY, AppState.STARTING} for view in apps):
+    if any(app.state in {AppState.HEALTHY, AppState.STARTING} for app in apps):
         click.echo(f"Open one with `muster open {session} APP`.")
     click.echo()

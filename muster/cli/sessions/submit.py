@@ -9,16 +9,16 @@ import click
 import yaml
 from click.core import ParameterSource
 
-from muster.cli.context import backend, json_option
+from muster.cli.audit import note_no_change, note_sessions
+from muster.cli.context import json_option, opened_backend
 from muster.cli.output import name_of, print_json
 from muster.cli.progress import follow
-from muster.cli.sessions.dry_run import dry_run
+from muster.cli.sessions.dry_run import print_dry_run
 from muster.cli.sessions.spec_files import variables_of, with_texts
-from muster.core.model.session import FINAL, Result, Session, SessionState
-from muster.core.model.wait import Wait
+from muster.core.model.session import FINAL, Result, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
-from muster.service.sessions.views import SessionView
+from muster.service.sessions.views import SessionView, WaitView
 
 _MARK = "#MUSTER"
 _ASSIGNMENTS = ("env", "labels")
@@ -153,25 +153,27 @@ def submit(
             raise BadInputError("command: nothing stands behind --; write the command there")
         spec["command"] = shlex.join(command) if len(command) > 1 else command[0]
     spec.setdefault("ssh_keys", _public_keys(ssh_key_files))
-    with backend() as asked:
+    with opened_backend() as backend:
         if tries:
-            ctx.exit(dry_run(asked.dry_run(spec, owner, count), as_json=as_json))
-        done = asked.submit(spec, owner, count)
-        submitted, impossible = done.sessions, done.impossible
+            note_no_change()
+            ctx.exit(print_dry_run(backend.dry_run(spec, owner, count), as_json=as_json))
+        done = backend.submit(spec, owner, count)
+        submitted, impossible = done.items, done.impossible
+        note_sessions(submitted)
         if not (as_json and wait):
             _announce(submitted, quiet=quiet, as_json=as_json)
         _warn([(session, impossible[session.id]) for session in submitted if session.id in impossible])
         if wait:
-            reached = _reached_batch if submitted[0].spec.is_batch else _reached_interactive
-            ended = follow(asked, submitted, reached, timeout_s=wait_timeout, quiet=quiet or as_json)
+            reached = _reached_batch if submitted[0].type == "batch" else _reached_interactive
+            ended = follow(backend, submitted, reached, timeout_s=wait_timeout, quiet=quiet or as_json)
             if as_json:
-                print_json([SessionView.of(session) for session in ended])
+                print_json(ended)
             ctx.exit(max(_exit_code(session) for session in ended))
 
 
-def _announce(submitted: Sequence[Session], *, quiet: bool, as_json: bool) -> None:
+def _announce(submitted: Sequence[SessionView], *, quiet: bool, as_json: bool) -> None:
     if as_json:
-        print_json([SessionView.of(session) for session in submitted])
+        print_json(submitted)
         return
     if quiet:
         click.echo("\n".join(session.id for session in submitted))
@@ -182,23 +184,23 @@ def _announce(submitted: Sequence[Session], *, quiet: bool, as_json: bool) -> No
             click.echo(f"Submitted {session.name} {session.id}")
 
 
-def _warn(impossible: Sequence[tuple[Session, Wait]]) -> None:
-    alike: dict[tuple[str, str], list[Session]] = {}
+def _warn(impossible: Sequence[tuple[SessionView, WaitView]]) -> None:
+    alike: dict[tuple[str, str], list[SessionView]] = {}
     for session, wait in impossible:
         alike.setdefault((session.array_id or session.id, wait.message), []).append(session)
     for (_, message), same in alike.items():
         click.echo(f"muster: {name_of(same)} {message}", err=True)
 
 
-def _reached_batch(session: Session) -> bool:
+def _reached_batch(session: SessionView) -> bool:
     return session.state in FINAL
 
 
-def _reached_interactive(session: Session) -> bool:
+def _reached_interactive(session: SessionView) -> bool:
     return session.state is SessionState.RUNNING
 
 
-def _exit_code(session: Session) -> int:
+def _exit_code(session: SessionView) -> int:
     if session.exit_code is not None:
         return session.exit_code
     failed = session.result is Result.FAILURE or session.state in {SessionState.ERROR, SessionState.CANCELLED}

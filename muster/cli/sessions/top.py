@@ -1,14 +1,12 @@
 """`top`."""
 
 import sys
-from collections.abc import Sequence
 
 import click
 
-from muster.cli.context import backend, complete_session, json_option
-from muster.cli.output import print_json, print_table
-from muster.core.values.slots import format_bytes, format_milli
-from muster.service.usage.live import KernelNow
+from muster.cli.context import complete_session, json_option, opened_backend
+from muster.cli.output import or_dash, print_json, print_table
+from muster.core.values.units import format_bytes, format_milli
 from muster.service.usage.views import CurrentUsageView
 
 _WHERE = ("SESSION", "KERNEL", "AGENT", "OWNER")
@@ -28,40 +26,36 @@ def top(references: tuple[str, ...], once: bool, interval: float, as_json: bool)
     All agents are asked at once; one that does not answer delays none of the others. Ends with Ctrl-C.
     """
     once = once or as_json or not sys.stdout.isatty()
-    with backend() as asked:
-        for now in asked.looks(references, interval, once=once):
+    with opened_backend() as backend:
+        for sample in backend.usage_samples(references, interval, once=once):
             if as_json:
-                print_json([CurrentUsageView.of(kernel) for kernel in now])
+                print_json(sample.items)
                 continue
             if not once:
                 click.clear()
-            _print(now)
+            # Kernels of one session stay in the order of their ranks.
+            print_table(_HEADERS, [_row(usage) for usage in sorted(sample.items, key=_most_cpu_first)])
 
 
-def _print(kernels: Sequence[KernelNow]) -> None:
-    print_table(_HEADERS, [_row(now) for now in sorted(kernels, key=_most_cpu_first)])
+def _most_cpu_first(usage: CurrentUsageView) -> tuple[float, str]:
+    return -(usage.cpu_cores or 0.0), usage.session
 
 
-def _most_cpu_first(now: KernelNow) -> tuple[float, str, int]:
-    cpu = now.use.cpu_cores if now.use else None
-    return -(cpu or 0.0), now.session.name, now.kernel.rank
-
-
-def _row(now: KernelNow) -> list[object]:
-    use, kernel = now.use, now.kernel
+def _row(usage: CurrentUsageView) -> list[object]:
+    cpu, mem = format_milli(round(usage.cpu_cores_allocated * 1000)), format_bytes(usage.mem_bytes_allocated)
     return [
-        now.session.name,
-        kernel.name,
-        kernel.allocation.agent_id if kernel.allocation else "-",
-        now.session.owner,
-        "-" if use is None or use.cpu_cores is None else f"{use.cpu_cores:.2f}/{format_milli(kernel.slots.cpu)}",
-        "-" if use is None else f"{format_bytes(use.mem_bytes or 0)}/{format_bytes(kernel.slots.mem)}",
-        _rate(now.net_rx_per_s),
-        _rate(now.net_tx_per_s),
-        "-" if now.gpu_percent is None else f"{now.gpu_percent:.0f}%",
-        "-" if now.gpu_mem_bytes is None else format_bytes(now.gpu_mem_bytes),
-        "-" if use is None else use.processes,
-        now.problem or "-",
+        usage.session,
+        usage.kernel,
+        usage.agent or "-",
+        usage.owner,
+        "-" if usage.cpu_cores is None else f"{usage.cpu_cores:.2f}/{cpu}",
+        "-" if usage.mem_bytes is None else f"{format_bytes(usage.mem_bytes)}/{mem}",
+        _rate(usage.net_rx_bytes_per_s),
+        _rate(usage.net_tx_bytes_per_s),
+        "-" if usage.gpu_percent is None else f"{usage.gpu_percent:.0f}%",
+        or_dash(usage.gpu_mem_bytes, format_bytes),
+        or_dash(usage.processes),
+        usage.problem or "-",
     ]
 
 

@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from muster.cli.context import backend, complete_session, json_option
+from muster.cli.context import complete_session, json_option, opened_backend
 from muster.cli.output import print_json, print_table
 from muster.core.values.slots import format_slots
 from muster.core.whatif.explain import Surroundings, code_text, explain, moment_text, start_text
-from muster.core.whatif.hypothesis import Suggestion
-from muster.service.questions.views import QueuedView, WhyView
-from muster.service.questions.what_if import Queued
+from muster.service.questions.views import QueuedView, SuggestionView
 from muster.service.sessions.views import why_text
 
 
@@ -24,18 +22,18 @@ def why(session: str, what_if: bool, as_json: bool) -> None:
 
     What would let it start is found by replaying the scheduler with each change made.
     """
-    with backend() as asked:
-        told = asked.why(session, what_if=what_if)
+    with opened_backend() as backend:
+        answer = backend.why(session, what_if=what_if)
     if as_json:
-        print_json(WhyView.of(told))
+        print_json(answer)
         return
-    found, around = told.session, surroundings(told.names)
-    click.echo(f"{found.name} is {found.state}: {why_text(found)}")
-    if told.wait:
-        for line in explain(found, told.wait, told.position, around):
+    around = surroundings(answer.names, is_worked=answer.unworked is None)
+    click.echo(f"{answer.name} is {answer.state}: {why_text(answer)}")
+    if answer.wait:
+        for line in explain(answer, answer.wait, answer.wait.position or 0, around):
             click.echo(f"  {line}")
-    if told.suggestions is not None:
-        print_suggestions(told.suggestions, around)
+    if answer.suggestions is not None:
+        print_suggestions(answer.suggestions, around)
 
 
 @click.command()
@@ -46,23 +44,24 @@ def queue(group: str | None, as_json: bool) -> None:
 
     POS is the place among those of the same resource group. CODE says in a word why it waits: see `muster why SESSION`.
     """
-    with backend() as asked:
-        found = [q for q in asked.queue() if group in {None, q.session.spec.resource_group}]
+    with opened_backend() as backend:
+        found = backend.queue(group).items
+        is_worked = backend.heartbeat().unworked is None
     if as_json:
-        print_json([QueuedView.of(queued) for queued in found])
+        print_json(found)
         return
-    around = surroundings({})
+    around = surroundings({}, is_worked=is_worked)
     print_table(
         ("POS", "GROUP", "ID", "NAME", "OWNER", "PRIORITY", "SIZE", "RESOURCES", "CODE", "START"),
         [_queued_row(queued, around) for queued in found],
     )
 
 
-def surroundings(names: Mapping[str, str]) -> Surroundings:
-    return Surroundings(time.time(), _local_time, names)
+def surroundings(names: Mapping[str, str], *, is_worked: bool) -> Surroundings:
+    return Surroundings(time.time(), _local_time, names, is_worked)
 
 
-def print_suggestions(suggestions: Sequence[Suggestion], around: Surroundings) -> None:
+def print_suggestions(suggestions: Sequence[SuggestionView], around: Surroundings) -> None:
     if not suggestions:
         click.echo("  nothing that was tried would let it start")
         return
@@ -76,17 +75,16 @@ def _local_time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def _queued_row(queued: Queued, around: Surroundings) -> list[object]:
-    session = queued.session
+def _queued_row(queued: QueuedView, around: Surroundings) -> list[object]:
     return [
-        queued.wait.position if queued.wait else "-",
-        session.spec.resource_group,
-        session.id[:8],
-        session.name,
-        session.owner,
-        session.spec.priority,
-        len(session.kernels),
-        format_slots(session.slots),
+        queued.position if queued.wait else "-",
+        queued.resource_group,
+        queued.id[:8],
+        queued.name,
+        queued.owner,
+        queued.priority,
+        queued.cluster_size,
+        format_slots(queued.slots),
         code_text(queued.wait),
         start_text(queued.wait, around),
     ]

@@ -8,6 +8,7 @@ from muster.core.model.agent import Agent
 from muster.core.model.agent_attributes import FgpuOverCap
 from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Session
+from muster.core.values.units import spell_bytes
 
 # NVML counts what the driver needs for a process as well, of which the libraries charge a calibrated estimate.
 TOLERANCE_BYTES = 64 << 20
@@ -56,7 +57,9 @@ def _over_share(kernel: Kernel, gpus: Sequence[KernelGpuReport], *, ends: bool) 
     for gpu in _capped(gpus):
         used, cap = gpu.used_bytes, gpu.mem_bytes
         if used is not None and cap is not None and used > cap + TOLERANCE_BYTES:
-            return GpuFinding(f"{kernel.name} uses {_gib(used)} of GPU memory, its share is {_gib(cap)}", ends)
+            return GpuFinding(
+                f"{kernel.name} uses {spell_bytes(used)} of GPU memory, its share is {spell_bytes(cap)}", ends
+            )
     return None
 
 
@@ -66,7 +69,3 @@ def _capped(gpus: Sequence[KernelGpuReport]) -> list[KernelGpuReport]:
 
 def _named(uuids: set[str]) -> str:
     return " and ".join(sorted(uuids)) or "no GPU"
-
-
-def _gib(amount: int) -> str:
-    return f"{amount / (1 << 30):.4g} GiB"

@@ -38,12 +38,14 @@ def environment(session: Session, kernel: Kernel, master_port: int) -> dict[str,
 def _distributed(session: Session, kernel: Kernel, names: list[str], master_port: int) -> dict[str, str]:
     agent_id = kernel.allocation.agent_id if kernel.allocation else None
     on_this_agent = [k.id for k in session.kernels if k.allocation and k.allocation.agent_id == agent_id]
+    # A kernel sees only its own GPUs, as 0 and on. Programs that choose a GPU by LOCAL_RANK need it to be 0 in each.
+    local_rank = 0 if session.spec.local_rank == "kernel" else on_this_agent.index(kernel.id)
     workers = [f"{name}:{master_port}" for name in names]
     return {
         "WORLD_SIZE": str(len(names)),
         "WORLD_RANK": str(kernel.rank),
         "RANK": str(kernel.rank),
-        "LOCAL_RANK": str(on_this_agent.index(kernel.id)),
+        "LOCAL_RANK": str(local_rank),
         "MASTER_ADDR": names[0],
         "MASTER_PORT": str(master_port),
         "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": kernel.rank}}),

@@ -80,7 +80,9 @@ def manifest(
     *,
     keeps_overlays: bool = False,
 ) -> Manifest:
-    """`sessions` are those placed on any agent; `keys` by session id for those to be launched now.
+    """`sessions` are those placed on any agent, and ended ones whose last words are to be fetched.
+
+    `keys` are by session id, for those to be launched now.
 
     `render(template, variables)` gives the text of one of muster/templates. With `keeps_overlays` the agent makes and
     removes the overlay networks of all sessions.
@@ -128,7 +130,7 @@ def _desired(session: Session, keys: Mapping[str, KeyPair]) -> Literal["launch",
         return "release"
     if session.state is SessionState.RUNNING:
         return "keep"
-    return "stop" if session.state is SessionState.TERMINATING else None
+    return "stop" if session.state in {SessionState.TERMINATING, SessionState.TERMINATED} else None
 
 
 def _overlay(session: Session, keeper: Agent) -> OverlayEntry:

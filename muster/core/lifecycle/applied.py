@@ -1,10 +1,12 @@
 """Apply events to a snapshot as the store would: a decision can go on from that without another read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from muster.core.lifecycle.transitions import Event
+from muster.core.model.agent import Agent
+from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.session import FINAL, Session
 from muster.core.model.snapshot import Snapshot
 
@@ -24,6 +26,19 @@ def applied(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
     active = tuple(session for session in sessions.values() if session.state not in FINAL)
     ended = {session.id: session for session in sessions.values() if session.state in FINAL} | dict(snapshot.ended)
     return replace(snapshot, sessions=active, ended=_depended_on(active, ended) if ended else {})
+
+
+def with_agents(snapshot: Snapshot, agents: Iterable[Agent], records: Mapping[str, LaunchRecord]) -> Snapshot:
+    """Return the snapshot as the store would give it once these agents and launch records, by agent id, are saved.
+
+    What an agent says of itself changes neither its drain nor its record.
+    """
+    known = {agent.id: agent for agent in snapshot.agents}
+    for agent in agents:
+        before = known.get(agent.id, agent)
+        known[agent.id] = replace(agent, drain_reason=before.drain_reason, launch_record=before.launch_record)
+    known |= {key: replace(known[key], launch_record=record) for key, record in records.items() if key in known}
+    return replace(snapshot, agents=tuple(known[key] for key in sorted(known)))
 
 
 def applied_to(session: Session, event: Event) -> Session:

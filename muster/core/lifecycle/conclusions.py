@@ -45,14 +45,22 @@ def _conclusion(
     session: Session, ledger: Ledger, agents: Mapping[str, Agent], now: float
 ) -> tuple[Event | None, Ledger]:
     if session.step is LaunchStep.PULLING:
-        failure = ledger.pulls.failure(ledger.pulls.missing(session, agents))
+        missing = ledger.pulls.missing(session, agents)
+        failure = ledger.pulls.failure(missing)
         if failure:
-            return transitions.launch_failed(session, str(failure), now, permanent=failure.permanent), ledger
+            failed_on = ledger.pulls.failed_on(missing)
+            event = transitions.launch_failed(
+                session, str(failure), now, permanent=failure.permanent, failed_on=failed_on
+            )
+            return event, ledger
     outcomes = ledger.outcomes_of(session)
     ending = session.state is SessionState.TERMINATING
     awaited = [agent_id for agent_id in session.agents if not (ending and _is_lost(agents, agent_id))]
     if session.state in _ANSWERED_FOR and outcomes.keys() >= set(awaited):
         return record(session, outcomes, {agent.id: agent.report for agent in agents.values()}, now), ledger
+    if session.state is SessionState.RUNNING:
+        failed = [outcome.error for outcome in outcomes.values() if outcome.outcome == "failed"]
+        return transitions.fail_begun(session, failed[0] or "it failed", now) if failed else None, ledger
     if session.step is LaunchStep.STARTING:
         return _cut_short(session, ledger, agents, now)
     return None, ledger
@@ -76,8 +84,7 @@ def _cut_short(
     if silent:
         return None, ledger
     if session.id not in ledger.unclear:
-        unclear = {**ledger.unclear, session.id: frozenset(session.agents)}
-        ledger = replace(ledger, unclear=unclear).observing(session.agents)
+        ledger = replace(ledger, unclear={**ledger.unclear, session.id: frozenset(session.agents)})
     if ledger.unclear[session.id]:
         return None, ledger
     return observation.adopt(session, {agent_id: agents[agent_id].report for agent_id in session.agents}, now), ledger

@@ -9,9 +9,13 @@ from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
 from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
+from muster.core.lifecycle.open_visits import step_of
+from muster.core.lifecycle.touch import spooled
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent, agent_from_report
+from muster.core.model.agent import HAS_LEFT, Agent, AgentState, agent_from_report
+from muster.core.model.launch_record import LaunchOutcome, LaunchRecord, records_after
 from muster.core.model.session import LaunchStep, PullProgress, Session
+from muster.core.model.silence import is_cut_off
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUsage
 
@@ -32,8 +36,9 @@ class Heard:
     """The records that facts lead to, in the order of these fields; the ledger counts from then on.
 
     Logs come before anything that says that a kernel has ended. `reporting` are the agents that gave a report. `silent`
-    are those that did not, as they are now. `forgotten` holds ids of agents that left the inventory. `progress` says,
-    by session id, how far its pulls have come, `problems`, by agent id, why it gave no report.
+    are those that did not, as they are now. `forgotten` holds ids of agents that left the inventory. `records` are
+    the launch records that have changed, by agent id. `progress` says, by session id, how far its pulls have come,
+    `problems`, by agent id, why it gave no report.
     """
 
     ledger: Ledger
@@ -43,6 +48,7 @@ class Heard:
     silent: tuple[Agent, ...] = ()
     events: tuple[Event, ...] = ()
     forgotten: frozenset[str] = frozenset()
+    records: Mapping[str, LaunchRecord] = field(default_factory=dict)
     progress: Mapping[str, tuple[PullProgress, ...]] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
@@ -58,7 +64,7 @@ def hear(
     for fact in facts:
         match fact:
             case VisitOver():
-                heard = _hear_end(snapshot, heard, fact, rules)
+                heard = _hear_end(snapshot, heard, fact)
             case PullProgress() | PullOver():
                 heard = _hear_pull(snapshot, heard, fact)
             case AgentAnswer():
@@ -93,15 +99,37 @@ def _hear_answers(
         pulls=ledger.pulls.shown_by(reporting),
         usage=ledger.usage.with_changed(usage),
     )
-    ledger = ledger.with_reports_of(reports).with_outcomes(_outcomes(snapshot, ledger, answers))
+    outcomes = list(_outcomes(snapshot, ledger, answers))
+    ledger = ledger.with_spooled(_spooled(snapshot, ledger, reporting, answers))
+    ledger = ledger.with_fences(answers).with_outcomes(outcomes)
     heard = Heard(
         ledger,
         logs=tuple(_logs(answers)),
         usage=tuple(usage.values()),
         reporting=reporting,
         events=tuple(observe(_as_reported(snapshot, reporting), reports)) if reports else (),
+        records=_records(snapshot, outcomes),
     )
-    return _with_silent(snapshot, heard, {a.agent_id: a.problem for a in answers if a.report is None}, rules)
+    began = {visit.number: visit.since for visit in ledger.visits.visits}
+    silent = {
+        a.agent_id: _Silence(a.problem, began.get(a.visit or 0, snapshot.now), a.reached)
+        for a in answers
+        if a.report is None
+    }
+    return _with_silent(snapshot, heard, silent)
+
+
+def _spooled(
+    snapshot: Snapshot, ledger: Ledger, reporting: Iterable[Agent], answers: Iterable[AgentAnswer]
+) -> dict[str, frozenset[str]]:
+    """Return, by agent id, the last words that agents keep after a visit with a manifest."""
+    visits = {answer.agent_id: ledger.visits.find(answer.visit) for answer in answers}
+    nothing_stops = replace(snapshot, sessions=())
+    return {
+        agent.id: words
+        for agent in reporting
+        if (visit := visits[agent.id]) is not None and visit.steps and (words := spooled(agent, nothing_stops))
+    }
 
 
 def _as_reported(snapshot: Snapshot, reporting: Iterable[Agent]) -> Snapshot:
@@ -144,25 +172,63 @@ def _outcomes(
         for session_id, outcome in answer.outcomes.items():
             if session_id in steps and outcome.outcome != "kept":
                 yield (session_id, steps[session_id]), answer.agent_id, outcome
-        if answer.report is None and answer.reached:
-            for session_id in _launched_on(answer.agent_id, snapshot, ledger):
-                if session_id in steps:
-                    yield (session_id, steps[session_id]), answer.agent_id, _refused(answer)
+        if answer.report is None:
+            for session in _launched_on(answer.agent_id, snapshot, ledger):
+                unbegun = answer.nothing_begun or (answer.reached and session.spans_agents)
+                if unbegun and session.id in steps and session.id not in answer.outcomes:
+                    yield (session.id, steps[session.id]), answer.agent_id, _refused(answer)
 
 
-def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[str]:
+def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[Session]:
     for session_id, generation in ledger.launches:
         session = snapshot.on_agents.get(session_id)
         if session is not None and session.generation == generation and agent_id in session.agents:
-            yield session_id
+            yield session
+
+
+def _records(snapshot: Snapshot, outcomes: Iterable[tuple[tuple[str, str], str, Outcome]]) -> dict[str, LaunchRecord]:
+    """Return the launch records that these outcomes change, by agent id."""
+    launches = []
+    for (session_id, step), agent_id, outcome in outcomes:
+        session = snapshot.on_agents.get(session_id)
+        if session is None or session.step is not LaunchStep.STARTING or step != step_of(session):
+            continue
+        went_well = outcome.outcome != "failed"
+        # What no retry can help is the session's own fault, and an agent that was not reached has tried nothing.
+        if went_well or (outcome.reached and not outcome.permanent):
+            launches.append(_launch_outcome(session, agent_id, went_well=went_well))
+    return _changed_records(snapshot, launches)
+
+
+def _launch_outcome(session: Session, agent_id: str, *, went_well: bool) -> LaunchOutcome:
+    failed_elsewhere = bool(set(session.failed_on) - {agent_id})
+    return LaunchOutcome(agent_id, session.id, session.owner, went_well, failed_elsewhere)
+
+
+def _changed_records(snapshot: Snapshot, launches: Sequence[LaunchOutcome]) -> dict[str, LaunchRecord]:
+    if not launches:
+        return {}
+    groups = {agent.id: agent.resource_group for agent in snapshot.agents}
+    changed: dict[str, LaunchRecord] = {}
+    for group in sorted({groups[launch.agent_id] for launch in launches if launch.agent_id in groups}):
+        agents = [agent for agent in snapshot.agents if agent.resource_group == group]
+        takers = frozenset(agent.id for agent in agents if agent.takes_sessions)
+        owners = {session.owner for session in snapshot.sessions if session.spec.resource_group == group}
+        here = [launch for launch in launches if groups.get(launch.agent_id) == group]
+        records = {agent.id: agent.launch_record for agent in agents}
+        changed |= records_after(records, here, len(owners), takers, snapshot.now)
+    return changed
 
 
 def _refused(answer: AgentAnswer) -> Outcome:
-    """Return the outcome of each launch on an agent whose module failed as a whole."""
-    return Outcome("failed", f"agent {answer.agent_id}: {answer.problem}")
+    """Return the outcome of a launch of which no command began, on an agent whose visit failed as a whole.
+
+    A launch on one agent begins its commands there: unless the agent began nothing, it is unclear what became of it.
+    """
+    return Outcome("failed", f"agent {answer.agent_id}: {answer.problem}", reached=answer.reached)
 
 
-def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver, rules: TurnRules) -> Heard:
+def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver) -> Heard:
     """Note the end of a visit, and the silence of the agents that it still waits for."""
     visit = heard.ledger.visits.find(end.visit)
     if visit is None:
@@ -172,21 +238,44 @@ def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver, rules: TurnRules
         # Agents that are silent because it broke off say nothing of themselves.
         return replace(heard, ledger=replace(heard.ledger, paused_until=snapshot.now + _PAUSE_AFTER_FAILURE_S))
     if not visit.everywhere:
-        return _with_silent(snapshot, heard, dict.fromkeys(visit.waiting, "Ansible brought no answer of it"), rules)
+        silence = _Silence("Ansible brought no answer of it", visit.since, reached=False)
+        return _with_silent(snapshot, heard, dict.fromkeys(visit.waiting, silence))
     known = visit.waiting & {agent.id for agent in snapshot.agents}
     needed = known & {agent_id for session in snapshot.placed for agent_id in session.agents}
     heard = replace(heard, forgotten=heard.forgotten | (known - needed))
-    return _with_silent(snapshot, heard, dict.fromkeys(needed, "it is no longer in the inventory"), rules)
+    return _with_silent(snapshot, heard, dict.fromkeys(needed, _Silence(HAS_LEFT, visit.since, reached=False)))
 
 
-def _with_silent(snapshot: Snapshot, heard: Heard, problems: Mapping[str, str], rules: TurnRules) -> Heard:
-    """Note that these agents gave no report: UNREACHABLE, and LOST after a time."""
-    silent = tuple(
-        agent.unanswered(problems[agent.id], snapshot.now, rules.lost_after_s)
-        for agent in snapshot.agents
-        if agent.id in problems
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """Why an agent gave no report in a visit that began at `since`, and whether its host was reached."""
+
+    problem: str
+    since: float
+    reached: bool
+
+
+def _with_silent(snapshot: Snapshot, heard: Heard, silences: Mapping[str, _Silence]) -> Heard:
+    """Note that these agents gave no report: UNREACHABLE, if they were not LOST."""
+    before = {agent.id: agent for agent in (*snapshot.agents, *heard.silent)}
+    silent = {
+        agent_id: before[agent_id].unanswered(silence.problem, silence.since, reached=silence.reached)
+        for agent_id, silence in silences.items()
+        if agent_id in before
+    }
+    after = before | {agent.id: agent for agent in heard.reporting} | silent
+    if is_cut_off(snapshot.agents) and not is_cut_off(after.values()):
+        # Until now it was the control node that was silent.
+        still = (agent for agent in after.values() if agent.state is AgentState.UNREACHABLE)
+        silent |= {agent.id: replace(agent, silence_counts_from=snapshot.now) for agent in still}
+    problems = {agent_id: silence.problem for agent_id, silence in silences.items()}
+    others = tuple(agent for agent in heard.silent if agent.id not in silent)
+    return replace(
+        heard,
+        ledger=heard.ledger.with_silent(problems, snapshot.now),
+        silent=(*others, *silent.values()),
+        problems={**heard.problems, **problems},
     )
-    return replace(heard, silent=(*heard.silent, *silent), problems={**heard.problems, **problems})
 
 
 def _hear_pull(snapshot: Snapshot, heard: Heard, fact: PullProgress | PullOver) -> Heard:
@@ -203,4 +292,17 @@ def _hear_pull(snapshot: Snapshot, heard: Heard, fact: PullProgress | PullOver) 
             if session.step is LaunchStep.PULLING and any(kernel.image == fact.image for kernel in session.kernels)
         }
         return replace(heard, progress={**heard.progress, **progress})
-    return replace(heard, ledger=heard.ledger.observing([fact.agent_id])) if fact.error is None else heard
+    if fact.error is None:
+        return replace(heard, ledger=heard.ledger.observing([fact.agent_id]))
+    if fact.error.permanent:
+        return heard
+    failed = [
+        _launch_outcome(session, fact.agent_id, went_well=False)
+        for session in snapshot.placed
+        if session.step is LaunchStep.PULLING and fact.image in _images_on(session, fact.agent_id)
+    ]
+    return replace(heard, records={**heard.records, **_changed_records(snapshot, failed)})
+
+
+def _images_on(session: Session, agent_id: str) -> set[str]:
+    return {kernel.image for kernel in session.kernels if kernel.allocation and kernel.allocation.agent_id == agent_id}

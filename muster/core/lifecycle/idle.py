@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from muster.core.lifecycle.transitions import Event, terminate, transition
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.usage.kernel import KernelUsage
-from muster.core.values.duration import format_duration
+from muster.core.values.units import format_duration
 
 _S = SessionState
 

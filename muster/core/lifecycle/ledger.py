@@ -3,10 +3,11 @@
 Everything that must outlive the worker is in the store: one that begins with an empty ledger goes on from there.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.contract.outcome import Outcome
+from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf, LaunchUsage
 from muster.core.lifecycle.open_visits import OpenVisits, step_of
@@ -32,8 +33,9 @@ class Ledger:
     `to_observe` holds agents that are to be observed once they are not in flight; with `to_observe_all`, all of the
     inventory. `outcomes` holds what agents made of a session's step, by session id and step, and agent id. `launches`
     are those (session id, generation) whose answers are still to come. `unclear` holds launches that were cut short, by
-    session id, with the agents whose outcome is still to be found out. `leftovers_tried` holds, by agent id, what a
-    visit was to remove. No Ansible run begins before `paused_until`, in seconds since the epoch.
+    session id, with the agents whose part in it a newer manifest is still to find out. `leftovers_tried` holds, by
+    agent id, what a visit was to remove, `silent_at` when the agent last gave no report. No Ansible run begins before
+    `paused_until`, in seconds since the epoch.
     """
 
     visits: OpenVisits = field(default_factory=OpenVisits)
@@ -45,12 +47,17 @@ class Ledger:
     launches: frozenset[tuple[str, int]] = frozenset()
     unclear: Mapping[str, frozenset[str]] = field(default_factory=dict)
     leftovers_tried: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    silent_at: Mapping[str, float] = field(default_factory=dict)
     paused_until: float = 0.0
 
     @property
     def is_idle(self) -> bool:
         """Return whether nothing is under way, and nothing is to be observed."""
         return not (self.visits.visits or self.pulls.under_way or self.to_observe or self.to_observe_all)
+
+    def tried_on(self, agent_id: str) -> frozenset[str]:
+        """Return the leftovers that wait for the next observation: a visit has tried to remove them, or left them."""
+        return self.leftovers_tried.get(agent_id, frozenset())
 
     def outcomes_of(self, session: Session) -> Outcomes:
         """Return, by agent id, the outcomes of the session's present step."""
@@ -75,10 +82,30 @@ class Ledger:
             changed.setdefault(key, dict(self.outcomes.get(key, {})))[agent_id] = outcome
         return replace(self, outcomes={**self.outcomes, **changed}) if changed else self
 
-    def with_reports_of(self, agent_ids: Collection[str]) -> "Ledger":
-        """Return the ledger with these agents' reports counted as received."""
-        unclear = {session_id: agents.difference(agent_ids) for session_id, agents in self.unclear.items()}
+    def with_fences(self, answers: Iterable[AgentAnswer]) -> "Ledger":
+        """Return the ledger with launches cut short cleared up on agents that reported after a newer manifest.
+
+        An agent refuses manifests that are older than that, so that its report shows all that an earlier one led to.
+        """
+        unclear = dict(self.unclear)
+        for answer in answers:
+            visit = self.visits.find(answer.visit)
+            if answer.report is not None and visit is not None:
+                fenced = unclear.keys() & visit.steps.keys()
+                unclear |= {session_id: unclear[session_id] - {answer.agent_id} for session_id in fenced}
         return replace(self, unclear=unclear)
+
+    def with_spooled(self, spooled: Mapping[str, frozenset[str]]) -> "Ledger":
+        """Return the ledger with last words that wait for the next observation, by agent id.
+
+        Each stop leaves some behind; usually another visit comes by and takes them along.
+        """
+        tried = {agent_id: self.tried_on(agent_id) | words for agent_id, words in spooled.items()}
+        return replace(self, leftovers_tried={**self.leftovers_tried, **tried})
+
+    def with_silent(self, agent_ids: Iterable[str], now: float) -> "Ledger":
+        """Return the ledger with these agents as silent at this time."""
+        return replace(self, silent_at={**self.silent_at, **dict.fromkeys(agent_ids, now)})
 
     def with_launches(self, session_ids: Iterable[str], generation: int) -> "Ledger":
         """Return the ledger with launches that are committed, and that no agent has received yet."""
@@ -106,4 +133,5 @@ class Ledger:
             outcomes={key: of_step for key, of_step in self.outcomes.items() if key in steps},
             launches=frozenset(launch for launch in self.launches if starting.get(launch[0]) == launch[1]),
             unclear={session_id: agents for session_id, agents in self.unclear.items() if session_id in starting},
+            silent_at={a.id: self.silent_at[a.id] for a in snapshot.agents if a.id in self.silent_at},
         )

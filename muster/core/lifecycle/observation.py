@@ -3,57 +3,107 @@
 A report speaks for its own agent only: of kernels on other agents the recorded facts count.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from muster.core.gpus.check import GpuFinding, gpu_findings
-from muster.core.lifecycle.transitions import Event, all_run, all_started, changed_facts, transition
+from muster.core.lifecycle.transitions import (
+    Event,
+    all_run,
+    all_started,
+    changed_facts,
+    fail_begun,
+    host_rebooted,
+    transition,
+)
 from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.values.duration import format_duration
+from muster.core.values.units import format_duration
 
 _FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at")
 _S = SessionState
 
 
-def observe(snapshot: Snapshot, reports: Reports) -> list[Event]:
+def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
     """What these reports, by agent id, mean for the sessions that run; and which sessions' time is up."""
     events = []
     for session in snapshot.placed:
         if session.state is not _S.RUNNING:
             continue
+        reports = _since_launch(session, all_reports)
         reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
         findings = gpu_findings(session, reports, snapshot.agents)
         seen = _with_gpu_problems(session, seen_kernels(session, reports), findings)
-        event = _ended(session, reported, seen, findings, snapshot.now)
+        event = _ended(session, reported, seen, findings, snapshot.now, rebooted_agents(session, reports))
         if event is None and (changes := changed_facts(session.kernels, seen)):
             event = Event(session.id, snapshot.now, session.state, session.state, kernels=changes)
-            if reason := _gpu_news(session, changes):
+            if reason := "; ".join([*_memory_news(session, changes), *_gpu_news(session, changes)]):
                 event = transition(session, _S.RUNNING, reason, snapshot.now, kernels=changes)
         if event:
             events.append(event)
     return events
 
 
+def _since_launch(session: Session, reports: Reports) -> Reports:
+    """Return the reports that can know of the session's launch.
+
+    An agent notes a manifest's generation before it acts. A worker that was asleep may record an older report when
+    another one has launched the session: what is missing in that was not made yet.
+    """
+    placed = (agent_id for agent_id in session.agents if agent_id in reports)
+    return {id_: reports[id_] for id_ in placed if (reports[id_].generation or 0) >= session.generation}
+
+
 def adopt(session: Session, reports: Reports, now: float) -> Event | None:
-    """A launch whose end nobody recorded: it needs no repetition when all of its kernels are there."""
+    """Return what follows for a launch whose end nobody recorded; None: none of its commands has begun, launch it anew.
+
+    `reports` show all that the launch can still lead to.
+    """
     entries = reported_kernels(session, reports)
-    lived = {key: entry.released for key, entry in entries.items() if entry.state in {"running", "exited"}}
-    if any(kernel.id not in lived for kernel in session.kernels):
-        return None
-    if all(lived.values()):
-        return all_run(session, changed_facts(session.kernels, seen_kernels(session, reports)), now)
-    return all_started(session, now)
+    seen = changed_facts(session.kernels, seen_kernels(session, reports))
+    lived = {key: entry for key, entry in entries.items() if entry.state in {"running", "exited"}}
+    missing = [kernel.name for kernel in session.kernels if kernel.id not in lived]
+    if not missing and all(entry.released for entry in lived.values()):
+        return all_run(session, seen, now)
+    if session.may_have_begun:
+        if rebooted := rebooted_agents(session, reports):
+            return fail_begun(session, f"agent {min(rebooted)} was rebooted during the launch", now)
+        if missing and any(entry.released for entry in entries.values()):
+            reason = f"the container of {missing[0]} has vanished from its agent during the launch"
+            return fail_begun(session, reason, now)
+    waits = not missing and all(entry.released or entry.state == "running" for entry in lived.values())
+    return all_started(session, seen, now) if waits else None
 
 
 def seen_kernels(session: Session, reports: Reports) -> dict[str, dict[str, Any]]:
-    """The facts of this session's present launch in the reports, by kernel id."""
-    return {
-        kernel_id: {**{name: getattr(entry, name) for name in _FACTS}, "container_state": entry.state}
-        for kernel_id, entry in reported_kernels(session, reports).items()
-    }
+    """Return the facts of this session's present launch in the reports, by kernel id.
+
+    A container that runs, or whose release is still in its host's memory, lives in the host's present boot.
+    """
+    agents = {kernel.id: kernel.allocation.agent_id for kernel in session.kernels if kernel.allocation}
+    boots = {kernel.id: kernel.boot_id for kernel in session.kernels}
+    seen: dict[str, dict[str, Any]] = {}
+    for kernel_id, entry in reported_kernels(session, reports).items():
+        seen[kernel_id] = {**{name: getattr(entry, name) for name in _FACTS}, "container_state": entry.state}
+        lives_now = entry.state == "running" or entry.released
+        seen[kernel_id]["boot_id"] = reports[agents[kernel_id]].boot_id if lives_now else boots[kernel_id]
+    return seen
+
+
+def rebooted_agents(session: Session, reports: Reports) -> frozenset[str]:
+    """Return the agents whose hosts were rebooted since kernels of the session were last known to live there."""
+    entries = reported_kernels(session, reports)
+    found = set()
+    for kernel in session.kernels:
+        agent_id = kernel.allocation.agent_id if kernel.allocation else ""
+        boot_id = reports[agent_id].boot_id if agent_id in reports else None
+        entry = entries.get(kernel.id)
+        lives = entry is not None and (entry.state == "running" or entry.released)
+        if not lives and boot_id and kernel.boot_id and boot_id != kernel.boot_id:
+            found.add(agent_id)
+    return frozenset(found)
 
 
 def _with_gpu_problems(
@@ -66,14 +116,23 @@ def _with_gpu_problems(
     return seen
 
 
-def _gpu_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> str:
+def _gpu_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What began or ended with these changes, for the session's story."""
     changed = [(kernel, changes.get(kernel.id, {})) for kernel in session.kernels]
-    return "; ".join(
+    return [
         str(facts["gpu_problem"] or f"{kernel.name} keeps to its share of GPUs again")
         for kernel, facts in changed
         if "gpu_problem" in facts
-    )
+    ]
+
+
+def _memory_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return which kernels ran out of memory with these changes and go on, for the session's story."""
+    return [_survived(kernel) for kernel in session.kernels if changes.get(kernel.id, {}).get("oom_killed")]
+
+
+def _survived(kernel: Kernel) -> str:
+    return f"{kernel.name} ran out of memory: a process of it was killed, its command went on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +148,18 @@ def _ended(
     seen: Mapping[str, Mapping[str, Any]],
     findings: Mapping[str, GpuFinding | None],
     now: float,
+    rebooted: Collection[str],
 ) -> Event | None:
-    """RUNNING → TERMINATING when the command ended, a kernel died, vanished or took too much, or the time is up."""
+    """RUNNING → TERMINATING when the command ended, a kernel died, vanished or took too much, or the time is up.
+
+    What a reboot leaves of a container says nothing of its command, unless that had ended well before.
+    """
     recorded = {kernel.id: _recorded(kernel) for kernel in session.kernels if kernel.id not in reported}
     facts = {**recorded, **seen}
-    end = _failure(session, facts) or _success(session, facts) or _took_too_much(findings) or _time_is_up(session, now)
+    end = _success(session, facts) if rebooted else _failure(session, facts) or _success(session, facts)
+    if rebooted and end is None:
+        return host_rebooted(session, min(rebooted), changed_facts(session.kernels, seen), now)
+    end = end or _took_too_much(findings) or _time_is_up(session, now)
     if end is None:
         return None
     return transition(
@@ -134,7 +200,7 @@ def _failure(session: Session, facts_by_kernel: Mapping[str, Mapping[str, Any]])
         if not _has_ended(facts):
             continue
         code = int(facts["exit_code"] or 0)
-        if facts["oom_killed"]:
+        if facts["oom_killed"] and (code or kernel.command is None):
             return _End(f"{kernel.name} ran out of memory", Result.FAILURE, code)
         if _decides(session, kernel) and code:
             return _End(f"the command ended with exit code {code} in {kernel.name}", Result.FAILURE, code)
@@ -144,10 +210,16 @@ def _failure(session: Session, facts_by_kernel: Mapping[str, Mapping[str, Any]])
 
 
 def _success(session: Session, facts: Mapping[str, Mapping[str, Any]]) -> _End | None:
+    """Return the end where every kernel that decides ended with exit code 0; a survived lack of memory is a note."""
     deciding = [kernel for kernel in session.kernels if _decides(session, kernel)]
-    if deciding and all(_has_ended(facts[kernel.id]) for kernel in deciding):
-        return _End("the command ended with exit code 0", Result.SUCCESS, 0)
-    return None
+    if not deciding or not all(_ended_well(facts.get(kernel.id)) for kernel in deciding):
+        return None
+    notes = [_survived(kernel) for kernel in session.kernels if facts.get(kernel.id, {}).get("oom_killed")]
+    return _End("; ".join(["the command ended with exit code 0", *notes]), Result.SUCCESS, 0)
+
+
+def _ended_well(facts: Mapping[str, Any] | None) -> bool:
+    return facts is not None and _has_ended(facts) and not facts["exit_code"]
 
 
 def _took_too_much(findings: Mapping[str, GpuFinding | None]) -> _End | None:

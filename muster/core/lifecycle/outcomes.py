@@ -4,8 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.contract.outcome import Outcome
-from muster.core.lifecycle.observation import seen_kernels
-from muster.core.lifecycle.transitions import Event, all_run, all_started, changed_facts, ended, launch_failed
+from muster.core.lifecycle.observation import rebooted_agents, seen_kernels
+from muster.core.lifecycle.transitions import (
+    Event,
+    all_run,
+    all_started,
+    back_to_the_queue,
+    changed_facts,
+    ended,
+    fail_begun,
+    launch_failed,
+)
 from muster.core.model.reported import Reports
 from muster.core.model.session import LaunchStep, Session, SessionState
 
@@ -25,13 +34,30 @@ def record(session: Session, outcomes: Outcomes, reports: Reports, now: float) -
 
 
 def _launched(session: Session, outcomes: Outcomes, reports: Reports, now: float) -> Event | None:
-    failures = [outcome for outcome in outcomes.values() if outcome.outcome == "failed"]
+    failures = {agent_id: outcome for agent_id, outcome in outcomes.items() if outcome.outcome == "failed"}
     if failures:
-        permanent = any(outcome.permanent for outcome in failures)
-        return launch_failed(session, failures[0].error or "it failed", now, permanent=permanent)
+        return _failed(session, failures, reports, now)
+    seen = changed_facts(session.kernels, seen_kernels(session, reports))
     if all(outcome.outcome == "released" for outcome in outcomes.values()):
-        return all_run(session, changed_facts(session.kernels, seen_kernels(session, reports)), now)
-    return all_started(session, now) if session.step is LaunchStep.STARTING else None
+        return all_run(session, seen, now)
+    return all_started(session, seen, now) if session.step is LaunchStep.STARTING else None
+
+
+def _failed(session: Session, failures: Outcomes, reports: Reports, now: float) -> Event:
+    """Return the end of a launch of which some agents said that it failed.
+
+    An agent that fails to start its kernels has begun none of their commands. One that fails to release them may have
+    released them by an earlier visit whose answer was lost, and the others have released theirs.
+    """
+    agent_id, first = next(iter(failures.items()))
+    error = first.error or "it failed"
+    if session.step is LaunchStep.RELEASING:
+        rebooted = rebooted_agents(session, reports)
+        return fail_begun(session, f"agent {min(rebooted)} was rebooted" if rebooted else error, now)
+    if not any(outcome.reached for outcome in failures.values()):
+        return back_to_the_queue(session, f"agent {agent_id} stopped answering before the launch", now)
+    permanent = any(outcome.permanent for outcome in failures.values())
+    return launch_failed(session, error, now, permanent=permanent, failed_on=failures)
 
 
 def _last_facts(outcomes: Outcomes) -> dict[str, dict[str, Any]]:

@@ -47,6 +47,10 @@ class Pulls:
         failures = [self.failures[key] for key in _keys(missing) if key in self.failures]
         return next((f for f in failures if f.permanent), failures[0] if failures else None)
 
+    def failed_on(self, missing: Mapping[str, Iterable[str]]) -> frozenset[str]:
+        """Return the agents on which one of these pulls failed."""
+        return frozenset(agent_id for agent_id, image in _keys(missing) if (agent_id, image) in self.failures)
+
     def progress(self, missing: Mapping[str, Iterable[str]]) -> tuple[PullProgress, ...]:
         """Return, of these, how far each pull that is under way has come."""
         keys = sorted(_keys(missing), key=_by_image)

@@ -23,14 +23,15 @@ def touches(
     free: Collection[str],
     launchable: Collection[str],
     heard: Mapping[str, Collection[str]],
+    unclear: Mapping[str, Collection[str]],
     resisting: Collection[str],
 ) -> Touched:
     """Return the sessions to launch and the agents to visit.
 
     `free` are the agents that may be visited, `launchable` ids of sessions that could be launched. `heard` holds, by
-    session id, the agents that have done its present step; `resisting` agents whose leftovers were tried in vain. A
-    gang over several agents that finds one of them away reserves the others, so that a stream of smaller gangs cannot
-    delay it.
+    session id, the agents that have done its present step; `unclear` those whose part in a launch that was cut short is
+    to be found out by a newer manifest; `resisting` agents whose leftovers were tried in vain. A gang over several
+    agents that finds one of them away reserves the others, so that a stream of smaller gangs cannot delay it.
     """
     available = set(free)
     launches: list[Session] = []
@@ -44,6 +45,8 @@ def touches(
                 launching |= needed
             elif session.spans_agents:
                 available -= needed
+        elif session.id in unclear:
+            others.update(unclear[session.id])
         elif session.step is LaunchStep.RELEASING or session.state is SessionState.TERMINATING:
             others.update(agent_id for agent_id in session.agents if agent_id not in heard.get(session.id, ()))
     visited = [agent for agent in snapshot.agents if agent.id not in resisting and leftovers(agent, snapshot)]
@@ -69,7 +72,8 @@ def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: C
 def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return what the agent's report shows and no session accounts for, or what a session lacks there.
 
-    Each is a container id, a network name, a notice that is out of date, or a kernel that was cut off its network.
+    Each is a container id, a network name, a notice that is out of date, the last words of a session, or a kernel that
+    was cut off its network.
     """
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
@@ -79,6 +83,7 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
         if not _is_expected(snapshot.on_agents.get(kernel.session_id), agent, kernel.generation)
     }
     found |= undelivered(agent, snapshot)
+    found |= spooled(agent, snapshot)
     found |= {f"network of {kernel.kernel_id}" for _, kernel in _cut_off(agent, snapshot)}
     for network in agent.report.networks:
         session = snapshot.on_agents.get(network.session_id)
@@ -89,6 +94,12 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
         if unaccounted:
             found.add(network.name)
     return frozenset(found)
+
+
+def spooled(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
+    """Return the last words that the agent keeps and that no stop will fetch, each with its session's id."""
+    stopping = {session.id for session in snapshot.placed if session.state is SessionState.TERMINATING}
+    return frozenset(f"last words of {id_}" for id_ in agent.report.spools if id_ not in stopping)
 
 
 def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:

@@ -27,6 +27,7 @@ TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
 }
 MAX_LAUNCHES = 3
 RETRY_DELAY_S = 5.0
+_MOST_DOUBLINGS = 6
 _NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": ()}
 _NO_CONTAINER: Mapping[str, Any] = {
     "allocation": None,
@@ -39,6 +40,7 @@ _NO_CONTAINER: Mapping[str, Any] = {
     "started_at": None,
     "finished_at": None,
     "gpu_problem": None,
+    "boot_id": None,
 }
 
 
@@ -154,6 +156,8 @@ def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Sn
         return "does not answer any more"
     if agent.drain_reason is not None:
         return "is being drained"
+    if agent.is_suspect:
+        return "is suspect: launches fail there"
     if agent_id in snapshot.slow:
         return "is slow to answer"
     return "" if _has_the_gpus(session, agent) else "has not the GPUs any more, or does not cut them"
@@ -179,9 +183,13 @@ def pull(session: Session, missing: Mapping[str, Iterable[str]], now: float) -> 
     return transition(session, _S.PREPARING, f"pulling {images}", now, step=LaunchStep.PULLING)
 
 
-def launch(session: Session, generation: int, public_key: str, now: float) -> Event:
-    """Return → PREPARING; also from STARTING, when a launch was cut short and must be repeated with new keys."""
+def launch(session: Session, generation: int, public_key: str, now: float, boot_ids: Mapping[str, str | None]) -> Event:
+    """Return → PREPARING; also from STARTING, when a launch was cut short and must be repeated with new keys.
+
+    `boot_ids` says, by agent id, in which boot of its host the agent was last seen.
+    """
     again = session.step is LaunchStep.STARTING
+    places = {kernel.id: kernel.allocation.agent_id for kernel in session.kernels if kernel.allocation}
     return transition(
         session,
         _S.PREPARING,
@@ -191,21 +199,25 @@ def launch(session: Session, generation: int, public_key: str, now: float) -> Ev
         public_key=public_key,
         step=LaunchStep.STARTING,
         progress=(),
+        kernels={kernel_id: {"boot_id": boot_ids.get(agent_id)} for kernel_id, agent_id in places.items()},
     )
 
 
-def all_started(session: Session, now: float) -> Event:
+def all_started(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
     """Return the change after every kernel on every agent answers: their commands may begin."""
-    return transition(session, _S.PREPARING, "all kernels answer", now, step=LaunchStep.RELEASING)
+    return transition(session, _S.PREPARING, "all kernels answer", now, step=LaunchStep.RELEASING, kernels=kernels)
 
 
 def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
-    fresh: dict[str, Any] = {"started_at": now, "step": None, "notice": None, "warned_at": None}
+    fresh: dict[str, Any] = {"started_at": now, "step": None, "notice": None, "warned_at": None, "failed_on": ()}
     return transition(session, _S.RUNNING, "all kernels run", now, **fresh, kernels=kernels)
 
 
-def launch_failed(session: Session, error: str, now: float, *, permanent: bool) -> Event:
-    """Return → PENDING with a delay that doubles each time; ERROR when trying again cannot help, or has not."""
+def launch_failed(session: Session, error: str, now: float, *, permanent: bool, failed_on: Iterable[str] = ()) -> Event:
+    """Return → PENDING with a delay that doubles each time; ERROR when trying again cannot help, or has not.
+
+    None of its commands may have begun. A retry avoids the agents that it `failed_on`.
+    """
     attempts = session.attempts + 1
     if permanent or attempts >= MAX_LAUNCHES:
         freed = {kernel.id: {"allocation": None} for kernel in session.kernels}
@@ -213,7 +225,20 @@ def launch_failed(session: Session, error: str, now: float, *, permanent: bool) 
         return transition(session, _S.ERROR, error, now, kernels=freed, **changes)
     event = back_to_the_queue(session, error, now)
     retry_at = now + RETRY_DELAY_S * 2 ** (attempts - 1)
-    return replace(event, session={**event.session, "attempts": attempts, "retry_at": retry_at})
+    failed_on = tuple(sorted({*session.failed_on, *failed_on}))
+    return replace(event, session={**event.session, "attempts": attempts, "retry_at": retry_at, "failed_on": failed_on})
+
+
+def fail_begun(session: Session, reason: str, now: float) -> Event:
+    """Return → TERMINATING for a session that its agents fail when some of its commands have begun, or may have.
+
+    It is stopped everywhere, and queued again only with `--requeue`, after a delay.
+    """
+    event = _ends_or_is_requeued(session, reason, now)
+    if not session.spec.requeue:
+        return event
+    delay_s = RETRY_DELAY_S * 2 ** min(session.requeues, _MOST_DOUBLINGS)
+    return replace(event, session={**event.session, "retry_at": now + delay_s})
 
 
 def terminate(session: Session, reason: str, result: Result, now: float, exit_code: int | None = None) -> Event:
@@ -235,8 +260,8 @@ def end_by_user(session: Session, owner: str, now: float) -> Event:
 def lose(snapshot: Snapshot) -> list[Event]:
     """Return the changes of all sessions on LOST agents.
 
-    A launch goes back to the queue. A running session ends, or is queued again if it may be. Of a gang that is being
-    released some commands may have begun: it counts as running.
+    A launch goes back to the queue where none of its commands can have begun. Any other one counts as running: it ends,
+    or is queued again if it may be.
     """
     lost = {agent.id for agent in snapshot.agents if agent.state is AgentState.LOST}
     events = []
@@ -244,8 +269,11 @@ def lose(snapshot: Snapshot) -> list[Event]:
         gone = [agent_id for agent_id in session.agents if agent_id in lost]
         if not gone:
             continue
-        if session.state is _S.RUNNING or session.step is LaunchStep.RELEASING:
-            events.append(_loses_an_agent(session, gone[0], snapshot.now))
+        if session.state is _S.RUNNING:
+            events.append(_loses_an_agent(session, f"agent {gone[0]} was lost", snapshot.now))
+        elif session.may_have_begun:
+            reason = f"agent {gone[0]} was lost during the launch, when commands may have begun"
+            events.append(_loses_an_agent(session, reason, snapshot.now))
         elif session.state is _S.PREPARING:
             events.append(back_to_the_queue(session, f"agent {gone[0]} was lost during the launch", snapshot.now))
         elif session.state is _S.TERMINATING and lost.issuperset(session.agents):
@@ -253,8 +281,8 @@ def lose(snapshot: Snapshot) -> list[Event]:
     return events
 
 
-def _loses_an_agent(session: Session, agent_id: str, now: float) -> Event:
-    event = _ends_or_is_requeued(session, f"agent {agent_id} was lost", now)
+def _loses_an_agent(session: Session, reason: str, now: float) -> Event:
+    event = _ends_or_is_requeued(session, reason, now)
     if not session.spec.requeue:
         return event
     return replace(event, session={**event.session, "stranded_on": session.agents})
@@ -265,6 +293,11 @@ def _ends_or_is_requeued(session: Session, reason: str, now: float) -> Event:
         return terminate(session, reason, Result.FAILURE, now)
     reason = f"{reason}; the session is queued again"
     return transition(session, _S.TERMINATING, reason, now, step=None, requeue_after_end=True)
+
+
+def host_rebooted(session: Session, agent_id: str, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
+    """Return RUNNING → TERMINATING of a session whose kernels a reboot of their host ended."""
+    return replace(_ends_or_is_requeued(session, f"agent {agent_id} was rebooted", now), kernels=kernels)
 
 
 def restart(session: Session, by: str, now: float) -> Event:

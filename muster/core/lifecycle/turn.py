@@ -1,16 +1,18 @@
 """The queue's turn: what follows from one snapshot, as a pure function of frozen values."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.applied import applied
+from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.pulls import ImagePull
 from muster.core.lifecycle.touch import kept_for_gangs, leftovers, touches
 from muster.core.lifecycle.transitions import Event
+from muster.core.lifecycle.verdicts import agents_by_the_clock, records_by_the_clock
 from muster.core.model.agent import Agent, AgentState
+from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.plan import Plan, Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -53,7 +55,8 @@ class Turn:
 
     Where the store refuses an event, the world has changed: the turn is thrown away, and another one taken. With
     `again` another one follows in any case. `snapshot` is as it will be once the events are committed. `waits` says why
-    sessions are PENDING; None: as before.
+    sessions are PENDING; None: as before. `agents` are those that the clock has changed, `records` the launch records
+    that it has, by agent id.
     """
 
     events: tuple[Event, ...]
@@ -62,6 +65,8 @@ class Turn:
     visits: tuple[Visit, ...] = ()
     pulls: tuple[ImagePull, ...] = ()
     waits: Waits | None = None
+    agents: tuple[Agent, ...] = ()
+    records: Mapping[str, LaunchRecord] = field(default_factory=dict)
     again: bool = False
 
 
@@ -73,6 +78,10 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
     no further. What the scheduler keeps between turns is a cache: it belongs to the caller and does not change
     decisions.
     """
+    agents, records = agents_by_the_clock(snapshot, ledger, rules), records_by_the_clock(snapshot)
+    if agents or records:
+        snapshot = with_agents(snapshot, agents, records)
+        return Turn((), ledger, snapshot, agents=agents, records=records, again=True)
     snapshot = ledger.with_slow(snapshot, rules)
     events, ledger = conclude(snapshot, ledger, rules)
     if events:
@@ -140,7 +149,8 @@ def _convergences(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledg
         free={a.id for a in snapshot.agents if a.state is AgentState.ALIVE and a.id not in in_flight},
         launchable=_launchable(snapshot, ledger, agents),
         heard={session.id: ledger.outcomes_of(session).keys() for session in snapshot.placed},
-        resisting={a.id for a in snapshot.agents if ledger.leftovers_tried.get(a.id) == leftovers(a, snapshot)},
+        unclear=ledger.unclear,
+        resisting={a.id for a in snapshot.agents if leftovers(a, snapshot) <= ledger.tried_on(a.id)},
     )
     if not touched.agents:
         return [], ledger

@@ -10,19 +10,25 @@ from muster.core.model.agent_attributes import AgentAttributes, FgpuChoice
 from muster.core.model.agent_connection import AgentConnection
 from muster.core.model.agent_inventory import agent_inventory
 from muster.core.model.gpu_providers import PROVIDERS
+from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.numa import NumaNode
 from muster.core.values.architecture import labels_of
 from muster.core.values.slots import Slots
 
 UNIT = 1000
+HAS_LEFT = "it is no longer in the inventory"
 
 
 class AgentState(StrEnum):
-    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end."""
+    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end.
+
+    STALE is never stored: it answered when it was last observed, and that is too long ago to call it ALIVE.
+    """
 
     ALIVE = "ALIVE"
     UNREACHABLE = "UNREACHABLE"
     LOST = "LOST"
+    STALE = "STALE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,9 @@ class Agent:
     share lies; `fgpu_obstacle`, why they are not cut although the site wants it, is empty where all is well.
     `inventory` is what the site's inventory says of it, as given; `attributes` and `connection` are what of that is
     right. Its `report` is its own word, and has no part in them.
+
+    One that is `unreachable_since` gave no report since then, be it that its host was `reached`. Its silence counts
+    from `silence_counts_from` where that is later: before, the control node itself seemed to be cut off.
     """
 
     id: str
@@ -74,7 +83,10 @@ class Agent:
     observed_at: float = 0.0
     problem: str = ""
     unreachable_since: float | None = None
+    reached: bool = True
+    silence_counts_from: float | None = None
     drain_reason: str | None = None
+    launch_record: LaunchRecord = field(default=LaunchRecord())
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     rack: str = ""
     zone: str = ""
@@ -89,7 +101,17 @@ class Agent:
 
     @property
     def takes_sessions(self) -> bool:
-        return self.state is AgentState.ALIVE and self.drain_reason is None and not self.problem
+        in_service = self.drain_reason is None and not self.is_suspect
+        return self.state is AgentState.ALIVE and in_service and not self.problem
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether launches fail on it, so that it gets no new sessions for a while."""
+        return self.launch_record.suspect_until is not None
+
+    def in_service(self) -> "Agent":
+        """Return the agent as if it answered, were not drained, and no launch had failed there."""
+        return replace(self, state=AgentState.ALIVE, drain_reason=None, launch_record=LaunchRecord())
 
     @property
     def most_cpu_of_a_kernel(self) -> int:
@@ -110,11 +132,30 @@ class Agent:
         """Tags and ids of the images that it holds."""
         return frozenset(name for image in self.report.images for name in (image.id, *image.tags))
 
-    def unanswered(self, problem: str, now: float, lost_after_s: float) -> "Agent":
-        """The agent after it gave no answer: UNREACHABLE, and LOST once that has lasted for `lost_after_s`."""
-        since = now if self.unreachable_since is None else self.unreachable_since
-        state = AgentState.LOST if now - since >= lost_after_s else AgentState.UNREACHABLE
-        return replace(self, state=state, problem=problem, unreachable_since=since)
+    @property
+    def has_left(self) -> bool:
+        """Whether the inventory no longer names it."""
+        return self.problem == HAS_LEFT
+
+    def unanswered(self, problem: str, since: float, *, reached: bool = True) -> "Agent":
+        """Return the agent after it gave no report to a visit that began at `since`: UNREACHABLE, if it was not LOST.
+
+        Its host was `reached` if its code ran and failed.
+        """
+        first = since if self.unreachable_since is None else self.unreachable_since
+        state = self.state if self.state is AgentState.LOST else AgentState.UNREACHABLE
+        return replace(self, state=state, problem=problem, unreachable_since=first, reached=reached)
+
+    def lost_at(self, lost_after_s: float) -> float | None:
+        """Return when it is LOST if it stays silent; None for one that answers or is LOST already."""
+        if self.state is not AgentState.UNREACHABLE or self.unreachable_since is None:
+            return None
+        return max(self.unreachable_since, self.silence_counts_from or 0.0) + lost_after_s
+
+    def aged(self, now: float, most_s: float) -> "Agent":
+        """Return the agent as it may be shown: STALE if it was ALIVE, but was not observed for `most_s`."""
+        is_stale = self.state is AgentState.ALIVE and abs(now - self.observed_at) > most_s
+        return replace(self, state=AgentState.STALE) if is_stale else self
 
 
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:

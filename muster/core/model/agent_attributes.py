@@ -13,7 +13,7 @@ from muster.core.spec.base import SpecModel
 from muster.core.spec.scheduling import LABEL_PATTERN
 from muster.core.spec.values import Bytes, Milli, invalid
 from muster.core.values.errors import FieldError
-from muster.core.values.slots import parse_milli
+from muster.core.values.units import parse_milli
 
 DEFAULT = "default"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from muster.contract.report import Report, UseSample
 from muster.core.model.agent import UNIT, Agent, Gpu
-from muster.core.model.room import Room
+from muster.core.model.free_capacity import FreeCapacity
 from muster.core.model.session import Kernel
+from muster.core.values.counters import growth_rate
 
 # `cpu` and `gpu` are in thousandths of a core and of a GPU, `mem` and `gpu_mem` in bytes. A share of a GPU counts as
 # its part of it, so that agents whose GPUs are cut differently can be added up.
@@ -61,11 +62,13 @@ def is_due(last: float | None, now: float) -> bool:
 
 def sample(agent: Agent, kernels: Iterable[Kernel], before: Counted | None) -> AgentSample:
     """`kernels` are those that are placed on it, `before` is of its sample before this one."""
-    room = Room.of(agent).without(kernels)
+    remaining = FreeCapacity.of(agent).without(kernels)
     running = [entry for entry in agent.report.kernels if entry.state == "running"]
     uses = [entry.use or _UNKNOWN for entry in running]
     on_gpus = [entry.use or _UNKNOWN for entry in running if entry.gpus]
-    parts = [(gpu, (gpu.capacity - free) / gpu.capacity) for gpu, free in zip(agent.gpus, room.gpu_free, strict=True)]
+    parts = [
+        (gpu, (gpu.capacity - free) / gpu.capacity) for gpu, free in zip(agent.gpus, remaining.gpu_free, strict=True)
+    ]
     busy = _known_sum(use.gpu_percent for use in on_gpus)
     held = [gpu.mem_used_bytes for gpu in agent.report.gpus]
     return AgentSample(
@@ -73,8 +76,10 @@ def sample(agent: Agent, kernels: Iterable[Kernel], before: Counted | None) -> A
         agent.resource_group,
         agent.observed_at,
         {
-            "cpu": Amount(agent.capacity.cpu, agent.capacity.cpu - room.cpu, _cpu_used(agent, before)),
-            "mem": Amount(agent.capacity.mem, agent.capacity.mem - room.mem, _known_sum(use.mem_bytes for use in uses)),
+            "cpu": Amount(agent.capacity.cpu, agent.capacity.cpu - remaining.cpu, _cpu_used(agent, before)),
+            "mem": Amount(
+                agent.capacity.mem, agent.capacity.mem - remaining.mem, _known_sum(use.mem_bytes for use in uses)
+            ),
             "gpu": Amount(
                 sum(_devices(gpu) for gpu in agent.gpus),
                 sum(_devices(gpu) * part for gpu, part in parts),
@@ -105,11 +110,11 @@ def _cpu_used(agent: Agent, before: Counted | None) -> float | None:
 
 
 def _cores(now: tuple[float, float], before: tuple[float, float] | None, elapsed: float) -> float | None:
-    """A kernel that was not there before has used all of it since; so has one whose counter began anew."""
-    if before is None or now[1] < before[1]:
+    """Return the kernel's cores; one that was not there before has used all of it since."""
+    if before is None:
         return now[1] / elapsed * UNIT
-    between = now[0] - before[0]
-    return None if between <= 0 else (now[1] - before[1]) / between * UNIT
+    cores = growth_rate(before[1], now[1], now[0] - before[0])
+    return None if cores is None else cores * UNIT
 
 
 def _known_sum(amounts: Iterable[float | None]) -> float | None:

@@ -24,7 +24,7 @@ _NO_PROGRAM = frozenset({126, 127})
 
 
 @dataclass(frozen=True, slots=True)
-class AppKind:
+class AppDefinition:
     """The way apps of one name start. `command` is for a shell, which has MUSTER_APP_NAME, _PORT and _TOKEN."""
 
     command: str
@@ -34,8 +34,8 @@ class AppKind:
     token: bool = False
 
 
-KINDS: Mapping[str, AppKind] = {
-    "jupyterlab": AppKind(
+KINDS: Mapping[str, AppDefinition] = {
+    "jupyterlab": AppDefinition(
         'JUPYTER_TOKEN="$MUSTER_APP_TOKEN" exec jupyter-lab --no-browser --ServerApp.ip=127.0.0.1'
         ' --ServerApp.port="$MUSTER_APP_PORT" --ServerApp.port_retries=0',
         port=8888,
@@ -43,19 +43,19 @@ KINDS: Mapping[str, AppKind] = {
         url="/lab?token={token}",
         token=True,
     ),
-    "tensorboard": AppKind(
+    "tensorboard": AppDefinition(
         'exec tensorboard --host 127.0.0.1 --port "$MUSTER_APP_PORT" --logdir "${MUSTER_TENSORBOARD_LOGDIR:-.}"',
         port=6006,
     ),
     # Every kernel logs to it, as http://main1:5000.
-    "mlflow": AppKind(
+    "mlflow": AppDefinition(
         'export MLFLOW_SERVER_ALLOWED_HOSTS="127.0.0.1:*,localhost:*,main1:*"; exec mlflow server --host 0.0.0.0'
         ' --port "$MUSTER_APP_PORT"',
         port=5000,
         health="/health",
     ),
     # It takes its password on the command line only.
-    "ttyd": AppKind(
+    "ttyd": AppDefinition(
         'exec ttyd --interface 127.0.0.1 --port "$MUSTER_APP_PORT" --writable --credential "muster:$MUSTER_APP_TOKEN"'
         " sh -l",
         port=7681,
@@ -90,7 +90,7 @@ class AppState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AppView:
+class AppStatus:
     """How an app fares; `state` is None where its session does not run. `reason` is one line, empty if all is well."""
 
     app: App
@@ -98,7 +98,7 @@ class AppView:
     reason: str = ""
 
 
-def with_kinds(spec: SessionSpec, kinds: Mapping[str, AppKind], sshd_port: int) -> SessionSpec:
+def with_kinds(spec: SessionSpec, kinds: Mapping[str, AppDefinition], sshd_port: int) -> SessionSpec:
     """Return the spec with its apps completed from `kinds`. Raises SpecError with every error of them."""
     errors: list[FieldError] = []
     apps = []
@@ -115,15 +115,15 @@ def with_kinds(spec: SessionSpec, kinds: Mapping[str, AppKind], sshd_port: int) 
     return complete
 
 
-def _with_kind(app: AppSpec, field: str, kinds: Mapping[str, AppKind]) -> AppSpec:
+def _with_kind(app: AppSpec, field: str, kinds: Mapping[str, AppDefinition]) -> AppSpec:
     kind = kinds.get(app.name)
     if kind is None:
         if app.command is None or app.port is None:
             raise SpecError([_unknown(app, field, kinds)])
-        base = AppKind(app.command, app.port)
+        base = AppDefinition(app.command, app.port)
     elif app.command is not None:
         # It need not answer as the kind's own program does.
-        base = AppKind(app.command, kind.port)
+        base = AppDefinition(app.command, kind.port)
     else:
         base = kind
     command = base.command if app.args is None else f"{base.command} {app.args}"
@@ -137,7 +137,7 @@ def _with_kind(app: AppSpec, field: str, kinds: Mapping[str, AppKind]) -> AppSpe
     )
 
 
-def _unknown(app: AppSpec, field: str, kinds: Mapping[str, AppKind]) -> FieldError:
+def _unknown(app: AppSpec, field: str, kinds: Mapping[str, AppDefinition]) -> FieldError:
     remedy = f"choose one of {', '.join(sorted(kinds))}, or give your own with a command and a port in the session file"
     return FieldError(field, f"there is no app {app.name!r}", remedy)
 
@@ -170,22 +170,24 @@ def app_token(private_key: str, app_name: str) -> str:
     return hmac.new(private_key.encode(), f"app {app_name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LENGTH]
 
 
-def app_views(session: Session, facts: Mapping[str, AppReport], now: float) -> list[AppView]:
+def app_statuses(session: Session, facts: Mapping[str, AppReport], now: float) -> list[AppStatus]:
     """Return how each app fares by the newest report of main1's apps, by name."""
-    return [_view(session, app, facts.get(app.name), now) for app in apps_of(session.spec)]
+    return [_status(session, app, facts.get(app.name), now) for app in apps_of(session.spec)]
 
 
-def _view(session: Session, app: App, facts: AppReport | None, now: float) -> AppView:
+def _status(session: Session, app: App, facts: AppReport | None, now: float) -> AppStatus:
     if session.state is not SessionState.RUNNING:
-        return AppView(app, None)
+        return AppStatus(app, None)
     if facts is not None and facts.healthy:
-        return AppView(app, AppState.HEALTHY)
+        return AppStatus(app, AppState.HEALTHY)
     code = facts.exit_code if facts is not None else None
     problem = facts.problem if facts is not None else ""
     if code in _NO_PROGRAM:
-        return AppView(app, AppState.MISSING, problem or "the image lacks its program")
+        return AppStatus(app, AppState.MISSING, problem or "the image lacks its program")
     if code is not None:
-        return AppView(app, AppState.UNHEALTHY, f"it ended with exit code {code}" + (f": {problem}" if problem else ""))
+        return AppStatus(
+            app, AppState.UNHEALTHY, f"it ended with exit code {code}" + (f": {problem}" if problem else "")
+        )
     if session.started_at is None or now < session.started_at + START_PATIENCE_S:
-        return AppView(app, AppState.STARTING, problem)
-    return AppView(app, AppState.UNHEALTHY, problem or "its agent has not told of it yet")
+        return AppStatus(app, AppState.STARTING, problem)
+    return AppStatus(app, AppState.UNHEALTHY, problem or "its agent has not reported it yet")

@@ -1,7 +1,7 @@
 """Data folders that have an owner: their names, where they lie on an agent, who may mount them and how."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ _FIRST_NUMBER = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class FolderShare:
     """A folder share; `grantee` is a user, or `@` and a project."""
 
     grantee: str
@@ -39,7 +39,7 @@ class Folder:
     name: str
     created_at: float
     quota_bytes: int | None = None
-    shares: tuple[Share, ...] = ()
+    shares: tuple[FolderShare, ...] = ()
     removed_at: float | None = None
     left_on: tuple[str, ...] = ()
 
@@ -68,7 +68,7 @@ class Folder:
         return all(grants) if grants else None
 
 
-class FolderUser(NamedTuple):
+class FolderMounter(NamedTuple):
     """A session that mounts a folder, with its name and its owner."""
 
     session: str
@@ -150,16 +150,16 @@ def mounted_folders(spec: SessionSpec, user: str, known: Sequence[Folder]) -> tu
     return (*found, *_in_every_session(spec, user, known))
 
 
-def in_use(folder: Folder, sessions: Sequence[FolderUser]) -> str:
+def in_use(folder: Folder, sessions: Sequence[FolderMounter]) -> str:
     """Return one line that says why a folder cannot be removed; empty when no session that has not ended mounts it."""
     if not sessions:
         return ""
-    return f"folder {folder.name} is in use by {named(sessions)}; end them first"
+    return f"folder {folder.name} is in use by {few_names(user.session for user in sessions)}; end them first"
 
 
-def named(sessions: Sequence[FolderUser]) -> str:
-    """Return the names of a few of them, and the number of the others."""
-    names = sorted(user.session for user in sessions)
+def few_names(sessions: Iterable[str]) -> str:
+    """Return a few of the sessions' names, and the number of the others."""
+    names = sorted(sessions)
     more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
     return f"{', '.join(names[:_MOST_NAMES])}{more}"
 

@@ -24,6 +24,8 @@ class SessionState(StrEnum):
 
 FINAL = frozenset({SessionState.TERMINATED, SessionState.CANCELLED, SessionState.ERROR})
 PLACED = frozenset({SessionState.SCHEDULED, SessionState.PREPARING, SessionState.RUNNING, SessionState.TERMINATING})
+EXITED = frozenset({"exited", "dead"})
+"""States of a container whose first program has ended."""
 
 
 class LaunchStep(StrEnum):
@@ -65,7 +67,8 @@ class Allocation:
 class Kernel:
     """One container of a session. `rank` is 0-based over the session, `index` 1-based within the role.
 
-    `gpu_problem` says how it does not keep to its share of GPUs, as it was when that began.
+    `gpu_problem` says how it does not keep to its share of GPUs, as it was when that began. `boot_id` names the boot of
+    its host in which its container was last known to live.
     """
 
     id: str
@@ -86,6 +89,7 @@ class Kernel:
     started_at: str | None = None
     finished_at: str | None = None
     gpu_problem: str | None = None
+    boot_id: str | None = None
 
     @property
     def name(self) -> str:
@@ -93,7 +97,7 @@ class Kernel:
 
     @property
     def exited(self) -> bool:
-        return self.container_state in {"exited", "dead"}
+        return self.container_state in EXITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class PullProgress:
     total: int
 
 
-class Held(NamedTuple):
+class AllocatedSlots(NamedTuple):
     """What a kernel has, without the kernel."""
 
     slots: Slots
@@ -120,7 +124,8 @@ class Session:
     `wait` is None until a pass has looked at the session, and once it no longer waits. `progress` holds the image pulls
     of its launch that are under way.
 
-    The sessions of one array share an `array_id`. `stranded_on` names the agents that it ran on when it lost one.
+    The sessions of one array share an `array_id`. `stranded_on` names the agents that it ran on when it lost one,
+    `failed_on` those on which its launches have failed since it last ran.
     `notice` is what its users are told before its end, `warned_at` when they were told that it is idle.
     """
 
@@ -150,6 +155,7 @@ class Session:
     array_id: str | None = None
     array_index: int | None = None
     stranded_on: tuple[str, ...] = ()
+    failed_on: tuple[str, ...] = ()
     notice: str | None = None
     warned_at: float | None = None
     folders: tuple[MountedFolder, ...] = ()
@@ -168,6 +174,16 @@ class Session:
         """Whether it is TERMINATING, and neither to be queued again nor to be launched again."""
         restarting = self.step is LaunchStep.RESTARTING
         return self.state is SessionState.TERMINATING and not self.requeue_after_end and not restarting
+
+    @property
+    def may_have_begun(self) -> bool:
+        """Return whether some of its commands may have begun in the present launch, which is not known to run yet.
+
+        Over several agents they begin by a second visit; on one agent, by the visit that makes the containers.
+        """
+        if self.state is not SessionState.PREPARING:
+            return False
+        return self.step is LaunchStep.RELEASING or (self.step is LaunchStep.STARTING and not self.spans_agents)
 
     @property
     def slots(self) -> Slots:

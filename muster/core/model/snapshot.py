@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from muster.core.model.agent import Agent, AgentState
+from muster.core.model.free_capacity import FreeCapacity
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.reservation import Reservation
-from muster.core.model.room import Room
 from muster.core.model.session import PLACED, Kernel, LaunchStep, Session, SessionState
 
 _PULLING = LaunchStep.PULLING
@@ -50,11 +50,11 @@ class Snapshot:
         return next((agent for agent in managers if agent.id not in self.slow), None)
 
     @cached_property
-    def rooms(self) -> tuple[Room, ...]:
+    def free_capacities(self) -> tuple[FreeCapacity, ...]:
         """Return the free capacity of each agent, in the agents' order."""
         kernels: dict[str, list[Kernel]] = {}
         for session in self.placed:
             for kernel in session.kernels:
                 if kernel.allocation:
                     kernels.setdefault(kernel.allocation.agent_id, []).append(kernel)
-        return tuple(Room.of(agent).without(kernels.get(agent.id, ())) for agent in self.agents)
+        return tuple(FreeCapacity.of(agent).without(kernels.get(agent.id, ())) for agent in self.agents)

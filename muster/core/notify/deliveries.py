@@ -1,8 +1,9 @@
 """Which changes of sessions are sent to callbacks and hooks, in which words, and how often each is tried."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
+
+from muster.core.values.units import timestamp
 
 CALLBACK = "callback"
 _HOOK = "hook:"
@@ -49,7 +50,7 @@ class Delivery:
             "from": self.from_state,
             "to": self.to_state,
             "reason": self.reason,
-            "at": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds"),
+            "at": timestamp(self.at),
         }
 
 

@@ -7,7 +7,6 @@ whole queue goes through this in each pass: what several sessions have in common
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cached_property
 
 from muster.core.model.policy import Limits
@@ -17,7 +16,7 @@ from muster.core.model.wait import LimitHit, LimitKind, Wait, WaitCode
 from muster.core.scheduling.closures import Closures
 from muster.core.scheduling.limits import RunningLimits
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.values.duration import format_duration
+from muster.core.values.units import format_duration, format_moment
 
 _STARTED = FINAL | {SessionState.RUNNING, SessionState.TERMINATING}
 _NAMED = 3
@@ -88,7 +87,7 @@ class Admission:
     def _begin(self, begin: float) -> Wait:
         key = "begin", begin
         if key not in self._shared:
-            message = f"does not start before {datetime.fromtimestamp(begin, UTC):%Y-%m-%d %H:%M:%S} UTC"
+            message = f"does not start before {format_moment(begin)}"
             self._shared[key] = Wait(WaitCode.BEGIN, message, until=begin)
         return self._shared[key]
 

@@ -1,14 +1,14 @@
-"""Agents that are closed to some sessions: by a reservation, or for a gang that lost one of its agents.
+"""Agents that are closed to some sessions: by a reservation, for a gang that lost one of its agents, or by a failure.
 
-Such a gang is queued again. The capacity of its agents that answer is kept for it while it waits for the others. That
-ends `hold_repaired_s` after those fell silent, or once all are back and have capacity for it.
+A gang that lost an agent is queued again. The capacity of its agents that answer is kept for it while it waits for the
+others. That ends `hold_repaired_s` after those fell silent, or once all are back and have capacity for it. A session
+whose launch has failed on an agent keeps off that one, as long as others could take it.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 
 from muster.core.model.agent import Agent, AgentState
@@ -16,10 +16,11 @@ from muster.core.model.reservation import Reservation
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
-from muster.core.scheduling.placement import Rooms, gang_of
+from muster.core.scheduling.placement import Gang, PlacementState, gang_of
+from muster.core.values.units import format_moment
 
 _NO_AGENTS: frozenset[str] = frozenset()
-_Key = tuple[str, frozenset[str], int, str]
+_Key = tuple[str, frozenset[str], int, str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,11 @@ class Closures:
         self._begins = sorted(window.begins_at for window in self._windows)
         self._admitting: dict[tuple[str, str], frozenset[str]] = {}
         self._known: dict[_Key, _Closed] = {}
+        self._avoidable: dict[tuple[str, tuple[str, ...], Gang], bool] = {}
 
     def agents(self, session: Session) -> frozenset[str]:
         """Return the ids of the agents that take no such session now; one object for all sessions of a kind."""
-        if not self._windows and not self._held:
+        if not self._windows and not self._held and not session.failed_on:
             return _NO_AGENTS
         return self._closed(session).agents
 
@@ -55,7 +57,7 @@ class Closures:
         message = "agents are closed to it: " + ", ".join(f"{n} for {cause}" for cause, n in sorted(filtered.items()))
         coming = [window.begins_at for window in closed.windows if window.begins_at > self._snapshot.now]
         if coming:
-            at = f"{datetime.fromtimestamp(min(coming), UTC):%Y-%m-%d %H:%M:%S} UTC"
+            at = format_moment(min(coming))
             message += f"; with a time limit that ends before {at} it could start sooner"
         until = min((window.ends_at for window in closed.windows), default=None)
         return Wait(WaitCode.WINDOW, message, filtered=dict(filtered), until=until)
@@ -64,14 +66,17 @@ class Closures:
         limit = session.spec.time_limit
         begun = len(self._begins) if limit is None else bisect_left(self._begins, self._snapshot.now + limit)
         group, admitting = session.spec.resource_group, self._admitting_windows(session)
-        key = group, admitting, begun, session.id if session.id in self._held else ""
+        avoided = self._avoided(session) if session.failed_on else _NO_AGENTS
+        key = group, admitting, begun, session.id if session.id in self._held else "", avoided
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._found(session, self._begins[:begun], admitting)
+            known = self._known[key] = self._found(session, self._begins[:begun], admitting, avoided)
         return known
 
-    def _found(self, session: Session, begins: Collection[float], admitting: Collection[str]) -> _Closed:
-        causes: dict[str, str] = {}
+    def _found(
+        self, session: Session, begins: Collection[float], admitting: Collection[str], avoided: Collection[str]
+    ) -> _Closed:
+        causes: dict[str, str] = dict.fromkeys(avoided, "an earlier launch of it that failed there")
         windows = [w for w in self._windows if w.begins_at in begins and w.name not in admitting]
         closing = []
         for window in windows:
@@ -83,6 +88,17 @@ class Closures:
             if holder_id != session.id:
                 causes |= dict.fromkeys(kept, "a session that lost an agent")
         return _Closed(frozenset(causes), causes, tuple(closing))
+
+    def _avoided(self, session: Session) -> frozenset[str]:
+        """Return the agents on which its launches failed, if others that take sessions could hold it when empty."""
+        gang = gang_of(session, overlay=self._snapshot.overlay_keeper is not None)
+        key = session.spec.resource_group, session.failed_on, gang
+        if key not in self._avoidable:
+            slow = self._snapshot.slow
+            others = [a for a in self._group(session) if a.takes_sessions and a.id not in {*session.failed_on, *slow}]
+            policy = self._snapshot.policy.of(session.spec.resource_group).placement
+            self._avoidable[key] = bool(others) and PlacementState.of(others, {}, policy).fits(gang)
+        return frozenset(session.failed_on) if self._avoidable[key] else _NO_AGENTS
 
     def _admitting_windows(self, session: Session) -> frozenset[str]:
         key = session.owner, session.spec.project
@@ -124,8 +140,8 @@ class Closures:
                 if kernel.allocation and kernel.allocation.agent_id in kernels:
                     kernels[kernel.allocation.agent_id].append(kernel)
         policy = self._snapshot.policy.of(session.spec.resource_group).placement
-        rooms = Rooms.of(agents, kernels, policy)
-        return rooms.fits(gang_of(session, overlay=self._snapshot.overlay_keeper is not None))
+        state = PlacementState.of(agents, kernels, policy)
+        return state.fits(gang_of(session, overlay=self._snapshot.overlay_keeper is not None))
 
     @cached_property
     def _by_id(self) -> Mapping[str, Agent]:

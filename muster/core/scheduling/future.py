@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
 
-from muster.core.model.session import Allocation, Held, Kernel, LaunchStep, Session, SessionState
-from muster.core.scheduling.placement import Gang, Rooms
+from muster.core.model.session import AllocatedSlots, Allocation, Kernel, LaunchStep, Session, SessionState
+from muster.core.scheduling.placement import Gang, PlacementState
 
 
 class Holder(NamedTuple):
@@ -22,7 +22,7 @@ class Holder(NamedTuple):
     end: float
     since: float
     session_id: str
-    kernels: Sequence[Kernel | Held]
+    kernels: Sequence[Kernel | AllocatedSlots]
 
 
 class Waiting(NamedTuple):
@@ -38,7 +38,7 @@ class Start:
     """The time at which a gang can start (`math.inf`: unknown), and what is free then beside it."""
 
     at: float
-    beside: Rooms
+    beside: PlacementState
 
 
 def end_of(session: Session, now: float) -> float:
@@ -61,16 +61,16 @@ def starter(session: Session, allocations: Sequence[Allocation], now: float) -> 
     return Holder(end_of(session, now), now, session.id, held(session, allocations))
 
 
-def held(session: Session, allocations: Sequence[Allocation]) -> tuple[Held, ...]:
+def held(session: Session, allocations: Sequence[Allocation]) -> tuple[AllocatedSlots, ...]:
     """Return what the session's kernels have with these allocations, in rank order."""
-    return tuple(map(Held, (kernel.slots for kernel in session.kernels), allocations))
+    return tuple(map(AllocatedSlots, (kernel.slots for kernel in session.kernels), allocations))
 
 
 class Future:
     """The future capacity of one group when nothing new starts there."""
 
-    def __init__(self, rooms: Rooms, holders: Iterable[Holder], now: float) -> None:
-        self._rooms = rooms
+    def __init__(self, state: PlacementState, holders: Iterable[Holder], now: float) -> None:
+        self._state = state
         self._holders = sorted(holders, key=lambda holder: holder[:3])
         self._now = now
 
@@ -79,24 +79,24 @@ class Future:
 
         None when even all of their capacity would not do.
         """
-        rooms, gone = self._rooms.copy(), 0
-        if rooms.fits(gang, closed):
-            return self._start(gang, closed, rooms, 0, 0)
+        state, gone = self._state.copy(), 0
+        if state.fits(gang, closed):
+            return self._start(gang, closed, state, 0, 0)
         # Most heads fit after a few ends: the steps grow, and only the last one is searched.
         step = 1
-        while not (then := self._let_go(rooms, gone, gone + step)).fits(gang, closed):
+        while not (then := self._let_go(state, gone, gone + step)).fits(gang, closed):
             gone += step
             if gone >= len(self._holders):
                 return None
-            rooms, step = then, 2 * step
+            state, step = then, 2 * step
         low, high = gone + 1, min(gone + step, len(self._holders))
         while low < high:
             middle = (low + high) // 2
-            if self._let_go(rooms, gone, middle).fits(gang, closed):
+            if self._let_go(state, gone, middle).fits(gang, closed):
                 high = middle
             else:
                 low = middle + 1
-        return self._start(gang, closed, rooms, gone, low)
+        return self._start(gang, closed, state, gone, low)
 
     def estimates(self, waiting: Iterable[Waiting], most: int) -> dict[str, float]:
         """Return, by session id, the starts of at most `most` sessions if they started strictly in this order.
@@ -104,21 +104,21 @@ class Future:
         It ends at the first whose start depends on a session without a time limit.
         """
         starts: dict[str, float] = {}
-        rooms = self._rooms.copy()
+        state = self._state.copy()
         ends = list(self._holders)
         at = self._now
         for session, gang, closed in islice(waiting, most):
-            while (allocations := rooms.place(gang, closed)) is None:
+            while (allocations := state.place(gang, closed)) is None:
                 if not ends or math.isinf(ends[0].end):
                     return starts
                 ended = heapq.heappop(ends)
                 at = max(at, ended.end)
-                rooms.release(ended.kernels)
+                state.release(ended.kernels)
             starts[session.id] = at
             heapq.heappush(ends, starter(session, allocations, at))
         return starts
 
-    def _start(self, gang: Gang, closed: frozenset[str], rooms: Rooms, gone: int, count: int) -> Start:
+    def _start(self, gang: Gang, closed: frozenset[str], state: PlacementState, gone: int, count: int) -> Start:
         """Return the start with the first `count` holders let go, and all that end with the last of them.
 
         `gone` are let go already.
@@ -126,11 +126,11 @@ class Future:
         at = self._holders[count - 1].end if count else self._now
         while count < len(self._holders) and self._holders[count].end <= at < math.inf:
             count += 1
-        then = self._let_go(rooms, gone, count)
+        then = self._let_go(state, gone, count)
         then.place(gang, closed)
         return Start(at, then)
 
-    def _let_go(self, rooms: Rooms, first: int, last: int) -> Rooms:
-        then = rooms.copy()
+    def _let_go(self, state: PlacementState, first: int, last: int) -> PlacementState:
+        then = state.copy()
         then.release(chain.from_iterable(holder.kernels for holder in self._holders[first:last]))
         return then

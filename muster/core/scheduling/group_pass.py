@@ -21,7 +21,7 @@ from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.future import Future, Waiting, end_of, held, holder, starter
 from muster.core.scheduling.pass_memory import PassMemory
-from muster.core.scheduling.placement import Gang, Rooms, Typical, gang_of, on_one_agent, typical_requests
+from muster.core.scheduling.placement import Gang, PlacementState, Typical, gang_of, on_one_agent, typical_requests
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, obstacle, preempting
 from muster.core.values.slots import Slots, total
@@ -45,7 +45,7 @@ class _Head:
 
     session: Session
     start: float
-    room: Rooms | None
+    room: PlacementState | None
 
 
 @dataclass(slots=True)
@@ -127,15 +127,15 @@ class GroupPass:
         return QueueView(snapshot.now, self._capacity, self._allocated, snapshot.usage, snapshot.policy.shares)
 
     @cached_property
-    def _rooms(self) -> Rooms:
+    def _state(self) -> PlacementState:
         agents = list(self._agents.values())
         closed = {agent.id: cause for agent in agents if (cause := obstacle(agent, self._snapshot))}
         here = self._snapshot.placed
-        return self._memory.rooms(self._group, agents, here, self._policy.placement, self._mix, closed)
+        return self._memory.state(self._group, agents, here, self._policy.placement, self._mix, closed)
 
     @cached_property
-    def _empty_rooms(self) -> Rooms:
-        return Rooms.of(list(self._agents.values()), {}, self._policy.placement, self._mix, {})
+    def _empty_state(self) -> PlacementState:
+        return PlacementState.of(list(self._agents.values()), {}, self._policy.placement, self._mix, {})
 
     @cached_property
     def _mix(self) -> tuple[Typical, ...]:
@@ -158,7 +158,7 @@ class GroupPass:
             if allocations is not None:
                 self._start(session, alike, allocations)
                 return None
-            alike.full = not self._rooms.fits(alike.gang, alike.closed)
+            alike.full = not self._state.fits(alike.gang, alike.closed)
         if not alike.waiting:
             alike.impossible = self._impossible(alike.request)
         if alike.impossible is not None:
@@ -182,9 +182,9 @@ class GroupPass:
     def _place(self, session: Session, alike: _Alike) -> tuple[Allocation, ...] | None:
         head = self._head
         if head is None or head.room is None:
-            return self._rooms.place(alike.gang, alike.closed)
+            return self._state.place(alike.gang, alike.closed)
         over_in_time = end_of(session, self._snapshot.now) <= head.start < math.inf
-        given, other = (self._rooms, head.room) if over_in_time else (head.room, self._rooms)
+        given, other = (self._state, head.room) if over_in_time else (head.room, self._state)
         allocations = given.place(alike.gang, alike.closed)
         if allocations is not None:
             other.take(held(session, allocations))
@@ -218,13 +218,13 @@ class GroupPass:
             start = self._future.start(alike.gang, alike.closed) or start
             reason = preempting(leaving)
         reserved = start.at < math.inf or passes >= self._policy.reserve_after_passes
-        self._head = _Head(session, start.at, self._rooms.least(start.beside) if reserved else None)
+        self._head = _Head(session, start.at, self._state.least(start.beside) if reserved else None)
         self._first.append(Waiting(session, alike.gang, alike.closed))
         return replace(reason, passes=passes, estimated_start=start.at if start.at < math.inf else None)
 
     def _preempted(self, session: Session, alike: _Alike) -> list[Session]:
         now = self._snapshot.now
-        leaving = victims(session, alike.gang, alike.closed, self._rooms, self._placed, self._capacity, now)
+        leaving = victims(session, alike.gang, alike.closed, self._state, self._placed, self._capacity, now)
         reason = f"preempted by {session.name}, which has priority {session.spec.priority}"
         self.preemptions += [Preemption(other.id, session.id, reason) for other in leaving]
         return leaving
@@ -236,22 +236,26 @@ class GroupPass:
         stays = [holder(session, now) for session in self._placed if session.id not in self._leaving]
         leaves = [holder(s, now)._replace(end=now) for s in self._placed if s.id in self._leaving]
         starts = [starter(session, given, now) for session, given in self._started]
-        return Future(self._rooms, [*stays, *leaves, *starts], now)
+        return Future(self._state, [*stays, *leaves, *starts], now)
 
     def _impossible(self, request: Gang) -> Wait | None:
         known = self._memory.impossible(self._group)
         if request not in known:
-            known[request] = None if self._empty_rooms.fits(request) else self._never_fits(request)
+            known[request] = None if self._empty_state.fits(request) else self._never_fits(request)
         return known[request]
 
     def _never_fits(self, request: Gang) -> Wait:
         joined = any(agent.on_overlay for agent in self._agents.values())
         measured = request if joined else on_one_agent(request)
-        return never_fits(self._group, request, self._empty_rooms.misses(measured), self._agents)
+        return never_fits(self._group, request, self._empty_state.misses(measured), self._agents)
 
     def _busy(self, alike: _Alike) -> Wait:
-        misses = self._rooms.misses(alike.gang, alike.closed)
-        return busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.request)
+        misses = self._state.misses(alike.gang, alike.closed)
+        reason = busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.request)
+        avoided = sorted(alike.closed.intersection(alike.waiting[0].failed_on))
+        if not avoided:
+            return reason
+        return replace(reason, message=f"{reason.message}; it keeps off {', '.join(avoided)}, where its launch failed")
 
     def _explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
@@ -269,9 +273,9 @@ class GroupPass:
     def _explained(self, alike: _Alike) -> Wait:
         if self._head is not None and not self._policy.backfill:
             return behind(self._head.session, delays=False)
-        if self._head is not None and self._rooms.fits(alike.gang, alike.closed):
+        if self._head is not None and self._state.fits(alike.gang, alike.closed):
             return behind(self._head.session, delays=True)
-        if alike.closed and self._rooms.fits(alike.gang):
+        if alike.closed and self._state.fits(alike.gang):
             return self._admission.window(alike.waiting[0])
         return self._busy(alike)
 

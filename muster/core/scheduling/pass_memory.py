@@ -13,7 +13,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.scheduling.admission import moments
 from muster.core.scheduling.future import end_of
-from muster.core.scheduling.placement import Gang, Rooms, Typical
+from muster.core.scheduling.placement import Gang, PlacementState, Typical
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Known:
     policy: PlacementPolicy
     mix: Sequence[Typical]
     kernels: dict[str, tuple[Kernel, ...]]
-    rooms: Rooms
+    state: PlacementState
     impossible: dict[Gang, Wait | None]
 
 
@@ -57,10 +57,10 @@ class PassMemory:
         self._decided = _Decided(snapshot, plan, _next_change(snapshot)) if idle else None
 
     def impossible(self, group: str) -> dict[Gang, Wait | None]:
-        """Return what is known of gangs that could never start, or could, on the agents of the last `rooms` call."""
+        """Return what is known of gangs that could never start, or could, on the agents of the last `state` call."""
         return self._known[group].impossible
 
-    def rooms(
+    def state(
         self,
         group: str,
         agents: Sequence[Agent],
@@ -68,8 +68,8 @@ class PassMemory:
         policy: PlacementPolicy,
         mix: Sequence[Typical],
         closed: Mapping[str, str],
-    ) -> Rooms:
-        """Return what `Rooms.of` would make; the caller may change it."""
+    ) -> PlacementState:
+        """Return what `PlacementState.of` would make; the caller may change it."""
         kernels = {session.id: session.kernels for session in placed}
         known = self._known.get(group)
         impossible: dict[Gang, Wait | None] = {}
@@ -78,18 +78,18 @@ class PassMemory:
         else:
             known = None
         if known is None or (known.closed, known.policy, known.mix) != (closed, policy, mix):
-            rooms = Rooms.of(agents, {}, policy, mix, closed)
+            state = PlacementState.of(agents, {}, policy, mix, closed)
             before: dict[str, tuple[Kernel, ...]] = {}
         else:
-            rooms, before = known.rooms, known.kernels
+            state, before = known.state, known.kernels
         gone = [old for session_id, old in before.items() if kernels.get(session_id) is not old]
         new = [held for session_id, held in kernels.items() if before.get(session_id) is not held]
         if gone:
-            rooms.release(kernel for old in gone for kernel in old)
+            state.release(kernel for old in gone for kernel in old)
         if new:
-            rooms.take(kernel for held in new for kernel in held)
-        self._known[group] = _Known(agents, closed, policy, mix, kernels, rooms, impossible)
-        return rooms.copy()
+            state.take(kernel for held in new for kernel in held)
+        self._known[group] = _Known(agents, closed, policy, mix, kernels, state, impossible)
+        return state.copy()
 
 
 def _are_the_same(some: Sequence[object], others: Sequence[object]) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from muster.core.model.session import Session, SessionState
-from muster.core.scheduling.placement import Gang, Rooms
+from muster.core.scheduling.placement import Gang, PlacementState
 from muster.core.values.slots import SLOT_NAMES, Slots
 
 
@@ -21,7 +21,7 @@ def victims(
     session: Session,
     gang: Gang,
     closed: frozenset[str],
-    rooms: Rooms,
+    state: PlacementState,
     placed: Sequence[Session],
     capacity: Slots,
     now: float,
@@ -44,7 +44,7 @@ def victims(
     low, high = 1, len(candidates) + 1
     while low < high:
         middle = (low + high) // 2
-        if _fits(gang, closed, rooms, candidates[:middle]):
+        if _fits(gang, closed, state, candidates[:middle]):
             high = middle
         else:
             low = middle + 1
@@ -53,12 +53,12 @@ def victims(
     chosen = candidates[:low]
     for candidate in reversed(chosen[:-1]):
         rest = [other for other in chosen if other.id != candidate.id]
-        if _fits(gang, closed, rooms, rest):
+        if _fits(gang, closed, state, rest):
             chosen = rest
     return chosen
 
 
-def _fits(gang: Gang, closed: frozenset[str], rooms: Rooms, leaving: Sequence[Session]) -> bool:
-    then = rooms.copy()
+def _fits(gang: Gang, closed: frozenset[str], state: PlacementState, leaving: Sequence[Session]) -> bool:
+    then = state.copy()
     then.release(kernel for session in leaving for kernel in session.kernels)
     return then.fits(gang, closed)

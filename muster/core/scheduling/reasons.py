@@ -16,6 +16,8 @@ def obstacle(agent: Agent, snapshot: Snapshot) -> str:
         return agent.state.lower()
     if agent.drain_reason is not None:
         return "drained"
+    if agent.is_suspect:
+        return "suspect"
     if agent.problem:
         return "misconfigured"
     return "slow" if agent.id in snapshot.slow else ""

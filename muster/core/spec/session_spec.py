@@ -202,6 +202,11 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
     distributed_env: bool = Field(
         default=True, description="set WORLD_SIZE, MASTER_ADDR, TF_CONFIG, … in sessions of two kernels or more"
     )
+    local_rank: Literal["agent", "kernel"] = Field(
+        default="agent",
+        description="LOCAL_RANK counts the session's kernels on one agent, or is 0 in each kernel",
+        json_schema_extra=flag("--local-rank"),
+    )
     ssh_keys: tuple[str, ...] = Field(default=(), description="public keys that may log in to main1 from outside")
 
     @field_validator("name")

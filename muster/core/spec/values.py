@@ -2,16 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from muster.core.values.array import array_indexes
-from muster.core.values.duration import parse_duration
-from muster.core.values.moment import parse_moment
-from muster.core.values.slots import parse_bytes, parse_milli
+from muster.core.values.units import (
+    exact_bytes,
+    exact_duration,
+    exact_milli,
+    exact_moment,
+    parse_bytes,
+    parse_duration,
+    parse_milli,
+    parse_moment,
+)
 
 
 def invalid(problem: str, remedy: str) -> PydanticCustomError:
@@ -106,32 +112,9 @@ def _scalar(content: object) -> object:
     return str(content) if isinstance(content, int | float) else content
 
 
-_BYTES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
-_SECONDS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-
-
-def written_amount(milli: int) -> int | float:
-    """Return the amount as a number of whole units where it is one."""
-    return milli // 1000 if milli % 1000 == 0 else milli / 1000
-
-
-def written_bytes(amount: int) -> str | int:
-    """Return the exact amount in its largest unit: 1.5 GiB are 1536M."""
-    return next((f"{amount // size}{unit}" for unit, size in _BYTES if amount and amount % size == 0), amount)
-
-
-def written_span(seconds: int) -> str:
-    """Return the exact span, unlike `format_duration`."""
-    parts = []
-    for unit, size in _SECONDS:
-        count, seconds = divmod(seconds, size)
-        parts += [f"{count}{unit}"] if count else []
-    return "".join(parts)
-
-
-def written_moment(at: float) -> str:
-    """Return the moment in UTC, to the microsecond."""
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+def _written_bytes(amount: int) -> str | int:
+    text = exact_bytes(amount)
+    return int(text) if text.isdecimal() else text
 
 
 _AMOUNT = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
@@ -140,26 +123,26 @@ Milli = Annotated[
     BeforeValidator(_milli),
     PlainSerializer(lambda milli: f"{milli}m"),
     WithJsonSchema({**_AMOUNT, "examples": [2, 0.5, "500m"]}),
-    WrittenAs(written_amount),
+    WrittenAs(exact_milli),
 ]
 Bytes = Annotated[
     int,
     BeforeValidator(_bytes),
     WithJsonSchema({**_AMOUNT, "examples": ["512M", "4G"]}),
-    WrittenAs(written_bytes),
+    WrittenAs(_written_bytes),
 ]
 Seconds = Annotated[
     int,
     BeforeValidator(_seconds),
     PlainSerializer(lambda seconds: f"{seconds}s"),
     WithJsonSchema({**_AMOUNT, "examples": ["30m", "2h", "1-12:00:00"]}),
-    WrittenAs(written_span),
+    WrittenAs(exact_duration),
 ]
 Moment = Annotated[
     float | None,
     BeforeValidator(_moment),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}], "examples": ["now+2h"]}),
-    WrittenAs(written_moment),
+    WrittenAs(exact_moment),
 ]
 Array = Annotated[
     str | None,

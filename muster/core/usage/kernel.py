@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from muster.contract.report import UseSample
+from muster.core.values.counters import growth_rate
 
 # Between two observations that are closer than this, a rate says little; further apart than the other, too little.
 _LEAST_ELAPSED_S = 2.0
@@ -69,8 +70,8 @@ def next_usage(before: KernelUsage, sample: UseSample, now: float, *, is_last: b
     return replace(
         use,
         gpu_percent=percent,
-        cpu_cores=_rate(before.cpu_seconds, sample.cpu_seconds, elapsed),
-        net_bytes_per_s=_rate(before.net_bytes, _net_bytes(sample), elapsed),
+        cpu_cores=growth_rate(before.cpu_seconds, sample.cpu_seconds, elapsed),
+        net_bytes_per_s=growth_rate(before.net_bytes, _net_bytes(sample), elapsed),
     )
 
 
@@ -94,7 +95,3 @@ def _most(*amounts: Number | None) -> Number | None:
 def _net_bytes(sample: UseSample) -> int | None:
     received, sent = sample.net_rx_bytes, sample.net_tx_bytes
     return None if received is None or sent is None else received + sent
-
-
-def _rate(before: float | None, after: float | None, elapsed: float) -> float | None:
-    return None if before is None or after is None else max(0.0, after - before) / elapsed

@@ -35,6 +35,10 @@ class SettingsError(BadInputError):
     """The settings file is not valid."""
 
 
+class DatabaseAwayError(SettingsError):
+    """The database cannot be opened now, and may be later: it is away, or its disk is full."""
+
+
 class PassInProgressError(MusterError):
     """Another pass is at work on this queue."""
 

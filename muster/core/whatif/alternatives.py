@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.values.duration import format_duration
-from muster.core.values.slots import format_bytes, format_slot
+from muster.core.values.slots import format_slot
+from muster.core.values.units import exact_bytes, format_duration
 from muster.core.whatif.hypothesis import AgentsBack, Change, Later, SpecChange, Suggestion
 from muster.core.whatif.replay import Replays
 
@@ -168,12 +168,7 @@ def _inherit(session: Session, name: str) -> bool:
 
 
 def flag_value(name: str, amount: int) -> str:
-    return format_slot(name, amount) if name != "mem" or amount % (1 << 20) else _exact_bytes(amount)
-
-
-def _exact_bytes(amount: int) -> str:
-    text = format_bytes(amount)
-    return text if "." not in text else f"{amount >> 20}M"
+    return exact_bytes(amount) if name == "mem" else format_slot(name, amount)
 
 
 def counted_text(counted: str, amount: int) -> str:
@@ -214,7 +209,7 @@ def agents_back(replays: Replays) -> Iterator[Suggestion]:
         else away
     )
     for agent in alone:
-        verb = "resumed: muster agent resume " + agent.id if agent.drain_reason is not None else "answering again"
+        verb = "resumed: muster agent resume " + agent.id if _is_out_of_service(agent) else "answering again"
         yield Suggestion(f"agent {agent.id} {verb}", (AgentsBack(frozenset({agent.id})),), 1.0)
     if not alone:
         # More agents are tried from the end: the fewer are left out, the more is given.
@@ -224,6 +219,10 @@ def agents_back(replays: Replays) -> Iterator[Suggestion]:
             names = ", ".join(agent.id for agent in away[:count])
             change = AgentsBack(frozenset(agent.id for agent in away[:count]))
             yield Suggestion(f"agents {names} taking sessions again", (change,), 1.0 + 0.01 * count)
+
+
+def _is_out_of_service(agent: Agent) -> bool:
+    return agent.drain_reason is not None or agent.is_suspect
 
 
 def _is_away(agent: Agent, snapshot: Snapshot) -> bool:

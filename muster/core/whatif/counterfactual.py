@@ -35,7 +35,7 @@ _PASSING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StartForecast:
     """A forecast: where a session would start now, or why it would not and what would let it."""
 
     session: Session
@@ -48,7 +48,7 @@ class Answer:
         return self.wait is not None and self.wait.code in HOPELESS
 
 
-def would_start(snapshot: Snapshot, new: Sequence[Session]) -> tuple[Answer, ...]:
+def would_start(snapshot: Snapshot, new: Sequence[Session]) -> tuple[StartForecast, ...]:
     """Return the next decision about the new sessions; for the first that would wait, with what would let it start."""
     snapshot = replace(snapshot, sessions=(*snapshot.sessions, *new))
     plan = schedule(snapshot)
@@ -59,7 +59,7 @@ def would_start(snapshot: Snapshot, new: Sequence[Session]) -> tuple[Answer, ...
         wait = None if session.id in placements else plan.waits[session.id]
         suggestions = what_would_help(snapshot, session) if wait and not explained else ()
         explained = explained or wait is not None
-        answers.append(Answer(session, placements.get(session.id), wait, suggestions))
+        answers.append(StartForecast(session, placements.get(session.id), wait, suggestions))
     return tuple(answers)
 
 

@@ -1,30 +1,125 @@
 """A `Wait` in plain words: what `muster why` prints, line by line."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
-from muster.core.model.session import Session
-from muster.core.model.wait import Wait, WaitCode
-from muster.core.values.duration import format_duration
-from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
+from muster.core.model.session import GpuShare
+from muster.core.model.wait import NearestMiss, WaitCode
+from muster.core.values.slots import SLOT_NAMES, SlotAmounts, format_slot, format_slots
+from muster.core.values.units import format_duration
 
 HOPELESS = frozenset({WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS})
 """What does not end by waiting."""
 
+NOT_WORKED = "unknown: nobody works the queue"
 _MOST_NAMES = 5
+
+
+class WaitingSession(Protocol):
+    """What a session waits with, as the API's views say it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def resource_group(self) -> str: ...
+
+    @property
+    def priority(self) -> int: ...
+
+    @property
+    def cluster_size(self) -> int: ...
+
+    @property
+    def slots(self) -> SlotAmounts: ...
+
+
+class ExplainedLimit(Protocol):
+    """A `LimitHit`, or its view."""
+
+    @property
+    def scope(self) -> str: ...
+
+    @property
+    def counts(self) -> str: ...
+
+    @property
+    def counted(self) -> str: ...
+
+    @property
+    def value(self) -> int: ...
+
+    @property
+    def used(self) -> int: ...
+
+    @property
+    def requested(self) -> int: ...
+
+
+class ExplainedWait(Protocol):
+    """A `Wait`, or its view."""
+
+    @property
+    def code(self) -> WaitCode: ...
+
+    @property
+    def agents_considered(self) -> int: ...
+
+    @property
+    def filtered(self) -> Mapping[str, int]: ...
+
+    @property
+    def exhausted(self) -> Mapping[str, int]: ...
+
+    @property
+    def nearest(self) -> NearestMiss | None: ...
+
+    @property
+    def limit(self) -> ExplainedLimit | None: ...
+
+    @property
+    def waits_for(self) -> tuple[str, ...]: ...
+
+    @property
+    def until(self) -> float | None: ...
+
+    @property
+    def estimated_start(self) -> float | None: ...
+
+    @property
+    def passes(self) -> int: ...
+
+
+class PlacedKernel(Protocol):
+    """A kernel with the agent and the GPU shares that it would get."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def agent(self) -> str: ...
+
+    @property
+    def gpus(self) -> Sequence[GpuShare]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The facts for a reader beside the wait: the time, how they write times, and other sessions' names by id."""
+    """The facts for a reader beside the wait: the time, how they write times, and other sessions' names by id.
+
+    `is_worked`: something works the queue. Otherwise nothing starts, whatever the queue says.
+    """
 
     now: float
     clock_text: Callable[[float], str]
     names: Mapping[str, str] = field(default_factory=dict)
+    is_worked: bool = True
 
 
-def explain(session: Session, wait: Wait, position: int, around: Surroundings, *, advice: bool = True) -> list[str]:
+def explain(
+    session: WaitingSession, wait: ExplainedWait, position: int, around: Surroundings, *, advice: bool = True
+) -> list[str]:
     """Return a line for each thing that is known beside the wait's message, then what can be done."""
     lines = [
         *_place_in_the_queue(session, position),
@@ -44,25 +139,27 @@ def moment_text(at: float, around: Surroundings) -> str:
     return f"{around.clock_text(at)} ({'in ' + format_duration(away) if away >= 1 else 'now'})"
 
 
-def code_text(wait: Wait | None) -> str:
+def code_text(wait: ExplainedWait | None) -> str:
     """Return the wait in a word, for a column; without a wait it starts in the next pass."""
     return wait.code if wait else "starting"
 
 
-def start_text(wait: Wait | None, around: Surroundings) -> str:
+def start_text(wait: ExplainedWait | None, around: Surroundings) -> str:
     """Return when it starts, as far as that is known, for a column."""
+    if not around.is_worked and (wait is None or wait.code not in HOPELESS):
+        return NOT_WORKED
     at = wait and (wait.estimated_start or wait.until)
     return "-" if not at else moment_text(at, around)
 
 
-def _place_in_the_queue(session: Session, position: int) -> list[str]:
-    group, count = session.spec.resource_group, len(session.kernels)
-    lines = [f"place in the queue of group {group}: {position}"] if position else []
+def _place_in_the_queue(session: WaitingSession, position: int) -> list[str]:
+    count = session.cluster_size
+    lines = [f"place in the queue of group {session.resource_group}: {position}"] if position else []
     kernels = "1 kernel" if count == 1 else f"{count} kernels"
-    return [*lines, f"it asks for {format_slots(session.slots)} in {kernels}, priority {session.spec.priority}"]
+    return [*lines, f"it asks for {format_slots(session.slots)} in {kernels}, priority {session.priority}"]
 
 
-def _agents(wait: Wait) -> list[str]:
+def _agents(wait: ExplainedWait) -> list[str]:
     lines = []
     if wait.exhausted:
         counts = ", ".join(f"{name} on {count}" for name, count in wait.exhausted.items())
@@ -82,7 +179,7 @@ def _agents_text(count: int) -> str:
     return "1 agent" if count == 1 else f"{count} agents"
 
 
-def _limit(wait: Wait) -> list[str]:
+def _limit(wait: ExplainedWait) -> list[str]:
     hit = wait.limit
     if hit is None:
         return []
@@ -93,7 +190,7 @@ def _limit(wait: Wait) -> list[str]:
     return [f"limit of {hit.scope}, {hit.counts}: {value}; now {used}, it asks for {requested}"]
 
 
-def _other_sessions(wait: Wait, around: Surroundings) -> list[str]:
+def _other_sessions(wait: ExplainedWait, around: Surroundings) -> list[str]:
     if not wait.waits_for:
         return []
     names = [around.names.get(session_id, session_id) for session_id in wait.waits_for[:_MOST_NAMES]]
@@ -101,14 +198,15 @@ def _other_sessions(wait: Wait, around: Surroundings) -> list[str]:
     return [f"waits for: {', '.join(names)}{f' and {rest} more' if rest else ''}"]
 
 
-def _times(wait: Wait, around: Surroundings) -> list[str]:
+def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
     lines = []
     if wait.passes:
         lines.append(f"it was the first that did not fit in {wait.passes} {'pass' if wait.passes == 1 else 'passes'}")
     if wait.until is not None:
         lines.append(f"not before: {moment_text(wait.until, around)}")
     if wait.estimated_start is not None:
-        lines.append(f"estimated start: {moment_text(wait.estimated_start, around)}")
+        start = moment_text(wait.estimated_start, around) if around.is_worked else NOT_WORKED
+        lines.append(f"estimated start: {start}")
     return lines
 
 
@@ -124,17 +222,14 @@ _ADVICE: Mapping[WaitCode, str] = {
 }
 
 
-def placed_where(session: Session, allocations: Mapping[str, Any], gpu_indexes: Mapping[str, int]) -> Sequence[str]:
+def placed_where(kernels: Iterable[PlacedKernel], gpu_indexes: Mapping[str, int]) -> Sequence[str]:
     """Return one line for each agent: its kernels, and which of its GPUs they get."""
     by_agent: dict[str, list[str]] = {}
-    for kernel in session.kernels:
-        allocation = allocations[kernel.id]
+    for kernel in kernels:
         shares = [
             f"GPU {gpu_indexes.get(share.uuid, share.uuid)}"
             + ("" if share.whole else f" ({share.amount / 1000:g} fGPU)")
-            for share in allocation.gpus
+            for share in kernel.gpus
         ]
-        by_agent.setdefault(allocation.agent_id, []).append(
-            kernel.name + (f" on {', '.join(shares)}" if shares else "")
-        )
+        by_agent.setdefault(kernel.agent, []).append(kernel.name + (f" on {', '.join(shares)}" if shares else ""))
     return [f"agent {agent_id}: {'; '.join(kernels)}" for agent_id, kernels in by_agent.items()]

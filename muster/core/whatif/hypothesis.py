@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from muster.core.model.agent import AgentState
 from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.model.session import Result, Session, SessionState, kernel_count, kernels_of
 from muster.core.model.snapshot import Snapshot
@@ -30,16 +29,13 @@ class SpecChange:
 
 @dataclass(frozen=True, slots=True)
 class AgentsBack:
-    """Agents take sessions again: they answer, in time, and are not drained."""
+    """Agents take sessions again: they answer, in time, and are neither drained nor suspect."""
 
     agent_ids: frozenset[str]
 
     def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
         del session_id
-        agents = (
-            replace(a, state=AgentState.ALIVE, drain_reason=None) if a.id in self.agent_ids else a
-            for a in snapshot.agents
-        )
+        agents = (a.in_service() if a.id in self.agent_ids else a for a in snapshot.agents)
         return replace(snapshot, agents=tuple(agents), slow=snapshot.slow - self.agent_ids)
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from muster.core.model.wait import Wait, WaitCode
-from muster.core.whatif.explain import HOPELESS, Surroundings, moment_text
+from muster.core.model.wait import WaitCode
+from muster.core.whatif.explain import HOPELESS, NOT_WORKED, ExplainedWait, Surroundings, moment_text
 
 _UNKNOWN: Mapping[WaitCode, str] = {
     WaitCode.HELD: "unknown: not before it is released",
@@ -16,15 +16,17 @@ _UNKNOWN: Mapping[WaitCode, str] = {
 _NO_TIME_LIMIT = "unknown: what it waits for has no time limit, or too many are ahead of it"
 
 
-def start_estimate(wait: Wait | None, around: Surroundings) -> str:
+def start_estimate(wait: ExplainedWait | None, around: Surroundings) -> str:
     """Return a start such as `2026-11-21 14:20 (in 20m)`, `not before …`, `never, as it is`, or `unknown: …`.
 
     None: it starts now.
     """
+    if wait is not None and wait.code in HOPELESS:
+        return "never, as it is"
+    if not around.is_worked:
+        return NOT_WORKED
     if wait is None:
         return "now"
-    if wait.code in HOPELESS:
-        return "never, as it is"
     if wait.estimated_start is not None:
         return moment_text(wait.estimated_start, around)
     if wait.until is not None:

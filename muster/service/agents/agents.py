@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session
+from muster.core.model.silence import cluster_problem, excused
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots
@@ -17,12 +18,16 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class AgentUse:
-    """An agent, what is free on it, and the sessions that have kernels there."""
+class AgentOccupancy:
+    """An agent, what is free on it, and the sessions that have kernels there.
+
+    `kept` says why it is not lost though it stays silent; empty for others.
+    """
 
     agent: Agent
     free: Slots
     sessions: tuple[Session, ...]
+    kept: str = ""
 
     @property
     def kernels(self) -> tuple[tuple[Session, Kernel], ...]:
@@ -41,16 +46,31 @@ class AgentUse:
         return "DRAINING" if self.sessions else "DRAINED"
 
 
-def agents_in_use(snapshot: Snapshot) -> list[AgentUse]:
+def agents_in_use(snapshot: Snapshot) -> list[AgentOccupancy]:
     """All agents, in the snapshot's order; the sessions on them in the order in which they were submitted."""
     placed: dict[str, list[Session]] = {}
     for session in sorted(snapshot.placed, key=lambda session: (session.submitted_at, session.id)):
         for agent_id in session.agents:
             placed.setdefault(agent_id, []).append(session)
-    return [AgentUse(room.agent, room.free, tuple(placed.get(room.agent.id, ()))) for room in snapshot.rooms]
+    problem, kept = cluster_problem(snapshot.agents), excused(snapshot.agents)
+    return [
+        AgentOccupancy(
+            one.agent,
+            one.free,
+            tuple(placed.get(one.agent.id, ())),
+            problem if one.agent.id in kept else "",
+        )
+        for one in snapshot.free_capacities
+    ]
 
 
-def named_agents(snapshot: Snapshot, names: Collection[str]) -> list[AgentUse]:
+def shown_agents(store: Store, settings: Settings) -> Snapshot:
+    """Return what is so now, for a reader: agents that nobody has observed lately are STALE."""
+    snapshot = store.snapshot(time.time())
+    return replace(snapshot, agents=tuple(a.aged(snapshot.now, settings.unworked_limit_s) for a in snapshot.agents))
+
+
+def named_agents(snapshot: Snapshot, names: Collection[str]) -> list[AgentOccupancy]:
     """In the order of the names, each once. Raises NotFoundError that names all that do not exist."""
     known = {use.agent.id: use for use in agents_in_use(snapshot)}
     unknown = [name for name in dict.fromkeys(names) if name not in known]
@@ -70,13 +90,13 @@ class Agents:
         """Return all known agents, by id."""
         return self._store.agents()
 
-    def in_use(self) -> list[AgentUse]:
+    def in_use(self) -> list[AgentOccupancy]:
         """Return all agents with what is allocated on them."""
-        return agents_in_use(self._store.snapshot(time.time()))
+        return agents_in_use(shown_agents(self._store, self._settings))
 
-    def named(self, names: Collection[str]) -> list[AgentUse]:
+    def named(self, names: Collection[str]) -> list[AgentOccupancy]:
         """Return the agents in the names' order, each once. Raises NotFoundError that lists all unknown names."""
-        return named_agents(self._store.snapshot(time.time()), names)
+        return named_agents(shown_agents(self._store, self._settings), names)
 
     def drain(self, names: Collection[str], reason: str) -> dict[str, bool]:
         """Start no more sessions on these agents; those that run there go on. Return by agent id whether it changed.
@@ -89,7 +109,7 @@ class Agents:
         return changed
 
     def resume(self, names: Collection[str]) -> dict[str, bool]:
-        """Start sessions on these agents again. Return by agent id whether it changed.
+        """Start sessions on these agents again, be they drained or suspect. Return by agent id whether it changed.
 
         Raises NotFoundError before anything is changed.
         """
@@ -98,7 +118,7 @@ class Agents:
         wake(self._settings, self._store)
         return changed
 
-    def until_empty(self, names: Collection[str], timeout_s: float | None) -> Iterator[list[AgentUse]]:
+    def until_empty(self, names: Collection[str], timeout_s: float | None) -> Iterator[list[AgentOccupancy]]:
         """Yield the agents each time that the sessions on them changed, until there are none.
 
         A forgotten agent has none. Raises TimeoutError.

@@ -9,11 +9,11 @@ from muster.core.gpus.access import kernel_gpus
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.reported import reported_kernels
 from muster.core.model.session import GpuShare, Kernel, Session
-from muster.service.agents.agents import AgentUse
+from muster.service.agents.agents import AgentOccupancy
 
 
 @dataclass(frozen=True, slots=True)
-class HeldShare:
+class KernelShare:
     """What one kernel has of one GPU; `used_bytes` is None where nobody knows.
 
     `gpu` is None for one that the host has lost; `limit` too, where no container is there to tell it.
@@ -48,12 +48,12 @@ class HeldShare:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuUse:
+class GpuOccupancy:
     """A GPU of an agent, or a MIG instance of one, with the kernels that share it."""
 
     agent_id: str
     gpu: Gpu
-    held: tuple[HeldShare, ...]
+    held: tuple[KernelShare, ...]
     mem_used_bytes: int | None
 
     @property
@@ -62,29 +62,29 @@ class GpuUse:
         return max(0, self.gpu.capacity - sum(share.amount for share in self.held))
 
 
-def gpu_uses(uses: Iterable[AgentUse]) -> list[GpuUse]:
+def gpu_occupancies(uses: Iterable[AgentOccupancy]) -> list[GpuOccupancy]:
     """Every GPU of these agents."""
     found = []
     for use in uses:
-        held = [share for session, kernel in use.kernels for share in held_shares(session, kernel, use.agent)]
+        held = [share for session, kernel in use.kernels for share in kernel_shares(session, kernel, use.agent)]
         used = {gpu.uuid: gpu.mem_used_bytes for gpu in use.agent.report.gpus}
         for gpu in use.agent.gpus:
             on_it = tuple(share for share in held if share.share.uuid == gpu.uuid)
-            found.append(GpuUse(use.agent.id, gpu, on_it, used.get(gpu.uuid)))
+            found.append(GpuOccupancy(use.agent.id, gpu, on_it, used.get(gpu.uuid)))
     return found
 
 
-def session_shares(session: Session, agents: Sequence[Agent]) -> dict[str, list[HeldShare]]:
+def session_shares(session: Session, agents: Sequence[Agent]) -> dict[str, list[KernelShare]]:
     """By kernel id, of kernels that have GPUs on one of these agents."""
     known = {agent.id: agent for agent in agents}
     placed = [
         (k, known[k.allocation.agent_id]) for k in session.kernels if k.allocation and k.allocation.agent_id in known
     ]
-    shares = {kernel.id: held_shares(session, kernel, agent) for kernel, agent in placed}
+    shares = {kernel.id: kernel_shares(session, kernel, agent) for kernel, agent in placed}
     return {kernel_id: held for kernel_id, held in shares.items() if held}
 
 
-def held_shares(session: Session, kernel: Kernel, agent: Agent) -> list[HeldShare]:
+def kernel_shares(session: Session, kernel: Kernel, agent: Agent) -> list[KernelShare]:
     """What its container says that it was made with counts; before there is one, what it would be made with."""
     gpus = {gpu.uuid: gpu for gpu in agent.gpus}
     made_with = _made_with(session, kernel, agent)
@@ -93,7 +93,7 @@ def held_shares(session: Session, kernel: Kernel, agent: Agent) -> list[HeldShar
         limits[uuid] = GpuEntry(uuid=uuid, mem_bytes=seen.mem_bytes, compute=seen.compute)
     used = {uuid: seen.used_bytes for uuid, seen in made_with.items()}
     return [
-        HeldShare(session, kernel, share, gpus.get(share.uuid), limits.get(share.uuid), used.get(share.uuid))
+        KernelShare(session, kernel, share, gpus.get(share.uuid), limits.get(share.uuid), used.get(share.uuid))
         for share in (kernel.allocation.gpus if kernel.allocation else ())
     ]
 

@@ -8,7 +8,7 @@ from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import parse_moment, timestamp
+from muster.core.values.units import parse_moment, timestamp
 from muster.service.agents.agents import named_agents
 from muster.service.wake import wake
 from muster.settings import Settings

@@ -1,6 +1,6 @@
 """Views of agents, their GPUs and reservations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -10,8 +10,8 @@ from muster.core.model.agent import AgentState, Gpu
 from muster.core.model.numa import NumaNode
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session, SessionState
-from muster.service.agents.agents import AgentUse
-from muster.service.agents.gpu_map import GpuUse, HeldShare
+from muster.service.agents.agents import AgentOccupancy
+from muster.service.agents.gpu_map import GpuOccupancy, KernelShare
 from muster.service.sessions.views import GpuShareView, SlotsView
 from muster.service.view import Moment, View
 
@@ -47,17 +47,19 @@ class AgentView(View):
     drain: str | None = Field(description="DRAINING or DRAINED; null in service")
     drain_reason: str | None
     unreachable_since: Moment | None
+    suspect: str | None = Field(description="why it gets no new sessions for a while; null where launches go well")
+    suspect_until: Moment | None
     sessions: list[AgentSessionView]
 
     @classmethod
-    def of(cls, use: AgentUse, sees: Callable[[Session], bool] = lambda _session: True) -> Self:
+    def of(cls, use: AgentOccupancy, sees: Callable[[Session], bool] = lambda _session: True) -> Self:
         """Return the view; of the sessions only those that its reader sees."""
         agent = use.agent
         return cls(
             id=agent.id,
             resource_group=agent.resource_group,
             state=agent.state,
-            problem=agent.problem or None,
+            problem="; ".join(filter(None, (agent.problem, use.kept))) or None,
             capacity=SlotsView.of(agent.capacity),
             free=SlotsView.of(use.free),
             kernels=len(use.kernels),
@@ -72,6 +74,8 @@ class AgentView(View):
             drain=use.drain or None,
             drain_reason=agent.drain_reason,
             unreachable_since=agent.unreachable_since,
+            suspect=agent.launch_record.reason or None,
+            suspect_until=agent.launch_record.suspect_until,
             sessions=[AgentSessionView.of(session) for session in use.sessions if sees(session)],
         )
 
@@ -80,14 +84,23 @@ class AgentsView(View):
     items: list[AgentView]
 
 
-def share_view(held: HeldShare) -> GpuShareView:
-    """Return a kernel's share with what it is in bytes and in thousandths of the GPU."""
-    return GpuShareView(**_share_fields(held))
+def share_views(shares: Mapping[str, Sequence[KernelShare]]) -> dict[str, list[GpuShareView]]:
+    """Return by kernel id the shares, with what they are in bytes and in thousandths of the GPU."""
+    return {kernel_id: [_share_view(held) for held in of_kernel] for kernel_id, of_kernel in shares.items()}
 
 
-def _share_fields(held: HeldShare) -> dict[str, Any]:
-    measured = {"mem_bytes": held.mem_bytes, "compute": held.compute, "used_bytes": held.used_bytes}
-    return asdict(held.share) | measured
+def _share_view(held: KernelShare) -> GpuShareView:
+    gpu = held.gpu
+    return GpuShareView(**_share_fields(held), index=gpu.index if gpu else None, gpu_mem_bytes=gpu.mem if gpu else None)
+
+
+def _share_fields(held: KernelShare) -> dict[str, Any]:
+    return asdict(held.share) | {
+        "mem_bytes": held.mem_bytes,
+        "compute": held.compute,
+        "used_bytes": held.used_bytes,
+        "is_device": held.is_device,
+    }
 
 
 class GpuHolderView(View):
@@ -104,9 +117,10 @@ class GpuHolderView(View):
     mem_bytes: int | None
     compute: int | None
     used_bytes: int | None
+    is_device: bool = Field(description="whether it is a whole GPU or a MIG instance")
 
     @classmethod
-    def of(cls, held: HeldShare) -> Self:
+    def of(cls, held: KernelShare) -> Self:
         return cls(
             session_id=held.session.id,
             session=held.session.name,
@@ -137,7 +151,7 @@ class GpuView(View):
     shares: list[GpuHolderView]
 
     @classmethod
-    def of(cls, use: GpuUse) -> Self:
+    def of(cls, use: GpuOccupancy) -> Self:
         return cls(
             agent=use.agent_id,
             **asdict(use.gpu),

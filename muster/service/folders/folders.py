@@ -12,15 +12,15 @@ from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.agent import AgentState
 from muster.core.model.folders import (
     Folder,
-    FolderUser,
-    Share,
+    FolderMounter,
+    FolderShare,
     check_grantee,
     check_name,
     check_owner,
     check_quota,
 )
 from muster.core.values.errors import AnsibleFailedError
-from muster.service.folders.views import FolderUse
+from muster.service.folders.views import FolderUsage
 from muster.settings import Settings
 from muster.store.store import Store
 
@@ -34,7 +34,7 @@ class Visited:
     answers: dict[str, Sequence[FolderState]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
-    def use_of(self, folder: Folder) -> FolderUse | None:
+    def use_of(self, folder: Folder) -> FolderUsage | None:
         """None where no agent answered."""
         if not self.answers:
             return None
@@ -44,7 +44,7 @@ class Visited:
         }
         # What several agents have from one place is counted once.
         places = {entry.shared_from or agent_id: entry for agent_id, entry in found.items() if entry.exists}
-        return FolderUse(
+        return FolderUsage(
             used_bytes=_sum(entry.used_bytes for entry in places.values()),
             files=_sum(entry.files for entry in places.values()),
             unenforced={key: e.quota for key, e in found.items() if e.quota not in {None, _ENFORCED}},
@@ -85,14 +85,14 @@ class FolderService:
         """Raises NotFoundError, and BadInputError for whom it cannot be shared with."""
         folder = self._store.folders.find(owner, name)
         check_grantee(grantee, owner)
-        self._store.folders.share(folder, Share(grantee, read_only))
+        self._store.folders.share(folder, FolderShare(grantee, read_only))
         return self._store.folders.find(owner, name)
 
-    def unshare(self, name: str, owner: str, grantee: str) -> list[FolderUser]:
+    def unshare(self, name: str, owner: str, grantee: str) -> list[FolderMounter]:
         """The sessions of others that have not ended and keep it until they do. Raises NotFoundError."""
         folder = self._store.folders.find(owner, name)
         self._store.folders.unshare(folder, grantee)
-        return [user for user in self._store.folders.users().get(folder.id, ()) if user.owner != owner]
+        return [user for user in self._store.folders.mounters().get(folder.id, ()) if user.owner != owner]
 
     def measured(self, folders: Sequence[Folder]) -> Visited:
         return self._visited("measured", folders)

@@ -1,12 +1,19 @@
 """Data folders as a token's user sees and changes them: their own, and what others share with them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from muster.core.model.folders import PROJECT_MARK, Folder, FolderUser, no_such_folder
+from muster.core.model.folders import PROJECT_MARK, Folder, FolderMounter, no_such_folder
 from muster.core.model.token import Token
-from muster.service.folders.views import FolderDetails, FolderListing, FolderRemoved
+from muster.service.folders.views import (
+    FolderRemovedView,
+    FoldersView,
+    FolderUsage,
+    FolderView,
+    MeasuredFolderView,
+    UnsharedView,
+)
 from muster.service.identity.permissions import check_may_change, owner_of_new
 from muster.service.identity.tokens import ScopeError
 from muster.settings import Settings
@@ -45,7 +52,7 @@ class OwnedFolders:
         self._settings = settings
         self._token = token
 
-    def search(self, query: FolderQuery) -> FolderListing:
+    def search(self, query: FolderQuery) -> FoldersView:
         """Return folders by owner and name. Raises ScopeError where another user's view is asked for."""
         user = query.owner or self._token.user
         if user != self._token.user and not self._token.sees_all:
@@ -59,41 +66,49 @@ class OwnedFolders:
             if everything or folder.read_only_for(user, query.project) is not None
         ]
         visited = self._agents().measured(found) if query.sizes and found else None
-        return self._listing(found, visited, query.project)
+        mounters = self._store.folders.mounters()
+        items = [FolderView.of(*self._visible_facts(one, mounters, visited, query.project)) for one in found]
+        return FoldersView(items=items, problems=dict(visited.problems) if visited else {})
 
     def show(
         self, name: str, owner: str | None = None, *, project: str = DEFAULT_PROJECT, sizes: bool = True
-    ) -> FolderListing:
+    ) -> MeasuredFolderView:
         """Return one folder. Raises NotFoundError."""
         folder = self._visible(name, owner or self._token.user, project)
-        return self._listing([folder], self._agents().measured([folder]) if sizes else None, project)
+        return self._view(folder, self._agents().measured([folder]) if sizes else None, project)
 
-    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
+    def create(self, name: str, owner: str | None, quota_bytes: int | None) -> MeasuredFolderView:
         """Raises ScopeError, BadInputError and NameTakenError."""
         whose = owner_of_new(self._token, owner, "makes folders")
-        folder, visited = self._agents().create(name, whose, quota_bytes)
-        return self._listing([folder], visited)
+        return self._view(*self._agents().create(name, whose, quota_bytes))
 
-    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> FolderListing:
+    def set_quota(self, name: str, owner: str | None, quota_bytes: int | None) -> MeasuredFolderView:
         """Raises ScopeError, NotFoundError and BadInputError."""
-        folder, visited = self._agents().set_quota(name, self._changeable(name, owner).owner, quota_bytes)
-        return self._listing([folder], visited)
+        return self._view(*self._agents().set_quota(name, self._changeable(name, owner).owner, quota_bytes))
 
-    def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> Folder:
+    def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> MeasuredFolderView:
         """Raises ScopeError, NotFoundError, and BadInputError for whom it cannot be shared with."""
-        return self._agents().share(name, self._changeable(name, owner).owner, grantee, read_only=read_only)
+        whose = self._changeable(name, owner).owner
+        return self._view(self._agents().share(name, whose, grantee, read_only=read_only))
 
-    def unshare(self, name: str, owner: str | None, grantee: str) -> list[FolderUser]:
+    def unshare(self, name: str, owner: str | None, grantee: str) -> UnsharedView:
         """Return the sessions of others that keep it until they end. Raises ScopeError and NotFoundError."""
-        return self._agents().unshare(name, self._changeable(name, owner).owner, grantee)
+        mounters = self._agents().unshare(name, self._changeable(name, owner).owner, grantee)
+        return UnsharedView(name=name, grantee=grantee, still_mounted_by=[mounter.session for mounter in mounters])
 
-    def remove(self, name: str, owner: str | None, on_removed: Callable[[str], None]) -> FolderRemoved:
+    def remove(self, name: str, owner: str | None, on_removed: Callable[[str], None]) -> FolderRemovedView:
         """Remove a folder and its data; `on_removed` is called with each agent that removed them.
 
         Raises ScopeError, NotFoundError, and NotPossibleInStateError while a session mounts it.
         """
         left, visited = self._agents().remove(name, self._changeable(name, owner).owner, on_removed)
-        return FolderRemoved(name, list(visited.answers), left, visited.problems)
+        return FolderRemovedView(
+            name=name,
+            removed=left is None,
+            removed_from=list(visited.answers),
+            left_on=list(left.left_on) if left else [],
+            problems=dict(visited.problems),
+        )
 
     def _agents(self) -> "FolderService":
         from muster.service.folders.folders import FolderService  # noqa: PLC0415 - Ansible's libraries load slowly
@@ -117,23 +132,28 @@ class OwnedFolders:
     def _may_change(self, folder: Folder) -> bool:
         return self._token.owner_filter in {None, folder.owner}
 
-    def _listing(
-        self, folders: list[Folder], visited: "Visited | None", project: str = DEFAULT_PROJECT
-    ) -> FolderListing:
-        users = self._store.folders.users()
-        items = [
-            self._redacted(
-                FolderDetails(folder, users.get(folder.id, ()), visited.use_of(folder) if visited else None), project
-            )
-            for folder in folders
-        ]
-        return FolderListing(items, visited.problems if visited else {})
+    def _view(
+        self, folder: Folder, visited: "Visited | None" = None, project: str = DEFAULT_PROJECT
+    ) -> MeasuredFolderView:
+        facts = self._visible_facts(folder, self._store.folders.mounters(), visited, project)
+        view = MeasuredFolderView.of(*facts)
+        return view.model_copy(update={"problems": dict(visited.problems) if visited else {}})
 
-    def _redacted(self, details: FolderDetails, project: str) -> FolderDetails:
-        """Leave out other grantees and other users' sessions, unless the user may change the folder."""
-        if self._may_change(details.folder):
-            return details
+    def _visible_facts(
+        self,
+        folder: Folder,
+        mounters: Mapping[str, Sequence[FolderMounter]],
+        visited: "Visited | None",
+        project: str,
+    ) -> tuple[Folder, Sequence[FolderMounter], FolderUsage | None]:
+        """Return the folder, the sessions that mount it and its usage.
+
+        Other grantees and other users' sessions are left out, unless the user may change the folder.
+        """
+        use = visited.use_of(folder) if visited else None
+        mounting = mounters.get(folder.id, ())
+        if self._may_change(folder):
+            return folder, mounting, use
         grantees = {self._token.user, f"{PROJECT_MARK}{project}"}
-        shares = tuple(share for share in details.folder.shares if share.grantee in grantees)
-        users = [user for user in details.users if user.owner == self._token.user]
-        return replace(details, folder=replace(details.folder, shares=shares), users=users)
+        shares = tuple(share for share in folder.shares if share.grantee in grantees)
+        return replace(folder, shares=shares), [m for m in mounting if m.owner == self._token.user], use

@@ -7,9 +7,8 @@ import time
 
 from muster.core.model.token import Scope, Token
 from muster.core.spec.session_spec import NAME_PATTERN
-from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError, MusterError
-from muster.core.values.moment import timestamp
+from muster.core.values.units import parse_duration, timestamp
 from muster.store.store import Store
 
 PREFIX = "muster_"

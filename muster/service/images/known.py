@@ -23,14 +23,6 @@ class KnownImage:
     committed: CommittedImage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KnownImages:
-    """`agents` counts all that there are."""
-
-    images: Sequence[KnownImage]
-    agents: int
-
-
 def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage]:
     """Those that `user` may know of; whoever keeps the control node sees all. Raises SettingsError."""
     agents = store.agents()

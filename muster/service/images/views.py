@@ -1,10 +1,12 @@
 """Views of the catalog's images, and of images that are made of running kernels."""
 
+from collections.abc import Iterable
 from typing import Literal, Self
 
 from pydantic import Field
 
 from muster.core.images.committed import CommittedImage
+from muster.core.values.slots import Slots
 from muster.service.images.commits_under_way import CommitState
 from muster.service.images.known import KnownImage
 from muster.service.view import Moment, View
@@ -58,6 +60,10 @@ class MinimumView(View):
     gpu: int
     fgpu_milli: int
 
+    @property
+    def slots(self) -> Slots:
+        return Slots(cpu=self.cpu_milli, mem=self.mem_bytes, fgpu=self.fgpu_milli, gpu=self.gpu)
+
 
 class ImageView(View):
     """A version of an image, as `muster images --json` prints it."""
@@ -76,6 +82,7 @@ class ImageView(View):
     default: bool = Field(description="whether it is the site's default image")
     agents: list[str]
     image_ids: list[str]
+    image_id_by_agent: dict[str, str]
     size_bytes: int | None = Field(description="null where no agent holds it")
     committed: CommittedImageView | None
 
@@ -97,6 +104,7 @@ class ImageView(View):
             default=image.is_site_default,
             agents=list(image.held_by),
             image_ids=sorted(set(image.held_by.values())),
+            image_id_by_agent=dict(image.held_by),
             size_bytes=image.size_bytes,
             committed=CommittedImageView.of(image.committed) if image.committed else None,
         )
@@ -104,6 +112,11 @@ class ImageView(View):
 
 class ImagesView(View):
     items: list[ImageView]
+    agent_count: int = Field(description="all agents, whether or not they have one of the images")
+
+    @classmethod
+    def of(cls, images: Iterable[KnownImage], agent_count: int) -> Self:
+        return cls(items=[ImageView.of(image) for image in images], agent_count=agent_count)
 
 
 class CommitView(View):

@@ -21,6 +21,7 @@ from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.notify.deliveries import Delivery
 from muster.core.values.errors import PassInProgressError, StoreUnavailableError
 from muster.service.notify.callbacks import NotToldError, post
+from muster.service.trouble import Trouble
 from muster.settings import Settings
 from muster.store.database.lock import exclusive
 from muster.store.deliveries import Deliveries
@@ -42,12 +43,14 @@ def couriers_at_work(settings: Settings, store: Store) -> Iterator[None]:
     couriers = Couriers(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
 
     def work() -> None:
+        trouble = Trouble(log)
         with exclusive(_lock(settings), wait=True):
             while not stop.is_set():
                 try:
                     couriers.send_out()
+                    trouble.over("deliveries go on")
                 except StoreUnavailableError as error:
-                    log.error("%s; trying again", error)  # noqa: TRY400 - one line, no traceback
+                    trouble.note(f"deliveries wait: {error}")
                     stop.wait(_RETRY_S)
                 couriers.wait_for_news(_POLL_S)
 

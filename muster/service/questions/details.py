@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from muster.core.model.apps import AppView
+from muster.core.model.apps import AppStatus
 from muster.core.model.session import Session, StoryLine
-from muster.service.agents.gpu_map import HeldShare, session_shares
+from muster.service.agents.gpu_map import KernelShare, session_shares
 from muster.service.reach.apps import session_apps
 from muster.service.sessions.visibility import Sees
 from muster.service.usage.views import KernelUsageView, session_usage_views
@@ -22,8 +22,8 @@ class Details:
     session: Session
     story: Sequence[StoryLine]
     dependencies: Mapping[str, Session]
-    apps: Sequence[AppView]
-    shares: Mapping[str, Sequence[HeldShare]]
+    apps: Sequence[AppStatus]
+    shares: Mapping[str, Sequence[KernelShare]]
     uses: Sequence[KernelUsageView] = ()
 
 

@@ -3,11 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import Session
-from muster.core.whatif.counterfactual import Answer
+from muster.core.whatif.counterfactual import StartForecast
 from muster.core.whatif.redaction import redacted
 from muster.service.questions.what_if import WhatIf
 from muster.service.questions.why import visible_suggestions
+from muster.service.queue.heartbeat import unworked_queue
 from muster.service.sessions.visibility import Sees
 from muster.settings import Settings
 from muster.store.store import Store
@@ -15,11 +17,15 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What would become of sessions, with indexes of GPUs by uuid and names of sessions by id to print it with."""
+    """What would become of sessions, with indexes of GPUs by uuid and names of sessions by id to print it with.
 
-    answers: Sequence[Answer]
+    `unworked` is set if nobody works the queue: then nothing starts, whatever the answers say.
+    """
+
+    answers: Sequence[StartForecast]
     gpu_indexes: Mapping[str, int]
     names: Mapping[str, str]
+    unworked: Unworked | None = None
 
 
 def visible_dry_run(store: Store, settings: Settings, new: Sequence[Session], sees: Sees) -> DryRun:
@@ -28,17 +34,18 @@ def visible_dry_run(store: Store, settings: Settings, new: Sequence[Session], se
     snapshot = what_if.snapshot()
     indexes = {gpu.uuid: gpu.index for agent in snapshot.agents for gpu in agent.gpus}
     names = {session.id: session.name for session in (*snapshot.sessions, *new) if sees(session)}
-    return DryRun(_visible_answers(store, what_if.would_start(new), sees), indexes, names)
+    unworked = unworked_queue(store, settings, for_new=True)
+    return DryRun(_visible_answers(store, what_if.would_start(new), sees), indexes, names, unworked)
 
 
-def _visible_answers(store: Store, answers: Sequence[Answer], sees: Sees) -> tuple[Answer, ...]:
+def _visible_answers(store: Store, answers: Sequence[StartForecast], sees: Sees) -> tuple[StartForecast, ...]:
     waited_for = {key for answer in answers if answer.wait for key in answer.wait.waits_for}
     others = store.get(sorted(waited_for))
     hidden = {key for key, other in others.items() if not sees(other)}
     return tuple(_visible(store, answer, hidden, sees) for answer in answers)
 
 
-def _visible(store: Store, answer: Answer, hidden: Collection[str], sees: Sees) -> Answer:
+def _visible(store: Store, answer: StartForecast, hidden: Collection[str], sees: Sees) -> StartForecast:
     if answer.wait is None:
         return answer
     suggestions = visible_suggestions(store, answer.suggestions, sees) if answer.suggestions else ()

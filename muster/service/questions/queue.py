@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from muster.core.model.heartbeat import Unworked
 from muster.core.whatif.redaction import redacted
 from muster.service.questions.what_if import Queued, WhatIf
+from muster.service.queue.heartbeat import unworked_queue
 from muster.service.sessions.visibility import Sees
 from muster.settings import Settings
 from muster.store.store import Store
@@ -16,12 +18,13 @@ class VisibleQueue:
     """The pending sessions that a user may see, in their order; their waits name no others.
 
     `lengths` says by resource group how many sessions have a place in it, whosever they are; one that is about to
-    start has none. `names` are by id those of the sessions that they wait for.
+    start has none. `names` are by id those of the sessions that they wait for. `unworked` is set if nobody works it.
     """
 
     queued: Sequence[Queued]
     lengths: Mapping[str, int]
     names: Mapping[str, str]
+    unworked: Unworked | None = None
 
 
 def visible_queue(store: Store, settings: Settings, sees: Sees) -> VisibleQueue:
@@ -35,4 +38,4 @@ def visible_queue(store: Store, settings: Settings, sees: Sees) -> VisibleQueue:
     hidden = {key for key, other in others.items() if not sees(other)}
     names = {key: f"{other.name} ({other.state})" for key, other in others.items() if key not in hidden}
     queued = [one if one.wait is None else replace(one, wait=redacted(one.wait, hidden)) for one in visible]
-    return VisibleQueue(queued, lengths, names)
+    return VisibleQueue(queued, lengths, names, unworked_queue(store, settings))

@@ -1,39 +1,69 @@
 """Views of answers about sessions and the queue."""
 
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 from pydantic import Field
 
-from muster.core.model.session import GpuShare, SessionState
-from muster.core.whatif.counterfactual import Answer
-from muster.core.whatif.hypothesis import Suggestion
-from muster.service.agents.views import share_view
-from muster.service.questions.details import Details
+from muster.core.model.agent import Agent
+from muster.core.model.heartbeat import Unworked
+from muster.core.model.session import GpuShare, Session, SessionState
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.written import written
+from muster.core.whatif.counterfactual import StartForecast
+from muster.core.whatif.explain import HOPELESS
+from muster.core.whatif.hypothesis import SpecChange, Suggestion
+from muster.service.agents.gpu_map import session_shares
+from muster.service.agents.views import share_views
+from muster.service.questions.details import Details, has_gpus
+from muster.service.questions.dry_run import DryRun
 from muster.service.questions.what_if import Queued
 from muster.service.questions.why import Why
 from muster.service.reach.views import SessionAppView
-from muster.service.sessions.views import SessionView, SlotsView, StoryLineView, WaitView, session_fields
+from muster.service.sessions.views import (
+    ProgressView,
+    SessionView,
+    SlotsView,
+    StoryLineView,
+    WaitView,
+    session_fields,
+)
 from muster.service.usage.views import KernelUsageView
 from muster.service.view import Moment, View
+
+
+class DependencyView(View):
+    id: str
+    name: str
+    state: SessionState
 
 
 class DetailsView(SessionView):
     """A session, as `muster show --json` prints it."""
 
+    dependencies: list[DependencyView] = Field(description="the first of those that the caller may see")
     apps: list[SessionAppView]
     use: list[KernelUsageView]
     story: list[StoryLineView]
 
     @classmethod
     def of_details(cls, details: Details) -> Self:
-        shares = {key: [share_view(held) for held in held_shares] for key, held_shares in details.shares.items()}
         return cls(
-            **session_fields(details.session, shares),
+            **session_fields(details.session, share_views(details.shares)),
+            dependencies=[
+                DependencyView(id=key, name=other.name, state=other.state)
+                for key, other in details.dependencies.items()
+            ],
             apps=[SessionAppView.of(app) for app in details.apps],
             use=list(details.uses),
             story=[StoryLineView.of(line) for line in details.story],
         )
+
+
+def session_with_shares(session: Session, agents: Sequence[Agent]) -> SessionView:
+    """Return the view, with what the agents say of its kernels' GPU shares."""
+    held = session_shares(session, agents) if has_gpus(session) else {}
+    return SessionView(**session_fields(session, share_views(held)))
 
 
 class SuggestionView(View):
@@ -41,15 +71,29 @@ class SuggestionView(View):
     flags: list[str]
     effort: float
     starts_at: Moment | None
+    spec_changes: dict[str, Any] | None = Field(
+        description="the changed fields as in a session file, null for the default; null if the spec would not change"
+    )
 
     @classmethod
-    def of(cls, suggestion: Suggestion) -> Self:
+    def of(cls, suggestion: Suggestion, spec: SessionSpec) -> Self:
         return cls(
             text=suggestion.text,
             flags=list(suggestion.flags),
             effort=round(suggestion.effort, 4),
             starts_at=suggestion.starts_at,
+            spec_changes=_spec_changes(suggestion, spec),
         )
+
+
+def _spec_changes(suggestion: Suggestion, spec: SessionSpec) -> dict[str, Any] | None:
+    changed: dict[str, Any] = {}
+    for change in suggestion.changes:
+        if not isinstance(change, SpecChange):
+            return None
+        changed |= change.fields
+    values = written(spec.model_copy(update=changed))
+    return {name: values.get(name) for name in changed}
 
 
 class WhyView(View):
@@ -57,7 +101,14 @@ class WhyView(View):
     name: str
     state: SessionState
     reason: str
+    resource_group: str
+    priority: int
+    cluster_size: int
+    slots: SlotsView
+    progress: ProgressView | None
     wait: WaitView | None
+    names: dict[str, str] = Field(description="by id, names and states of the sessions that it waits for")
+    unworked: str | None = Field(description="what is wrong, if nobody works the queue: then nothing starts now")
     suggestions: list[SuggestionView] | None = Field(default=None, description="left out unless requested")
 
     @classmethod
@@ -68,8 +119,15 @@ class WhyView(View):
             name=session.name,
             state=session.state,
             reason=session.reason,
+            resource_group=session.spec.resource_group,
+            priority=session.spec.priority,
+            cluster_size=len(session.kernels),
+            slots=SlotsView.of(session.slots),
+            progress=ProgressView.of(session.progress),
             wait=WaitView.of(why.wait, why.position) if why.wait else None,
-            **({} if suggestions is None else {"suggestions": [SuggestionView.of(one) for one in suggestions]}),
+            names=dict(why.names),
+            unworked=why.unworked.text if why.unworked else None,
+            **({} if suggestions is None else {"suggestions": suggestion_views(suggestions, session.spec)}),
         )
 
 
@@ -110,6 +168,23 @@ class QueueView(View):
         return cls(items=[QueuedView.of(queued) for queued in queue])
 
 
+class HeartbeatView(View):
+    """Whether something works the queue."""
+
+    unworked: str | None = Field(description="what is wrong, if nobody has worked the queue for too long")
+    unworked_for_s: float | None
+
+    @classmethod
+    def of(cls, unworked: Unworked | None) -> Self:
+        if unworked is None:
+            return cls(unworked=None, unworked_for_s=None)
+        return cls(unworked=unworked.text, unworked_for_s=round(unworked.for_s, 1))
+
+
+def suggestion_views(suggestions: Iterable[Suggestion], spec: SessionSpec) -> list[SuggestionView]:
+    return [SuggestionView.of(suggestion, spec) for suggestion in suggestions]
+
+
 class PlacedKernelView(View):
     name: str
     agent: str
@@ -120,32 +195,57 @@ class DryRunItemView(View):
     """What would become of one session."""
 
     name: str
+    resource_group: str
+    priority: int
+    cluster_size: int
+    slots: SlotsView
     starts_now: bool
     mode: str | None
     kernels: list[PlacedKernelView] = Field(description="where they would run; empty where it would wait")
     wait: WaitView | None
     suggestions: list[SuggestionView]
 
+    @property
+    def never_starts(self) -> bool:
+        return self.wait is not None and self.wait.code in HOPELESS
+
     @classmethod
-    def of(cls, answer: Answer) -> Self:
+    def of(cls, answer: StartForecast, *, is_worked: bool) -> Self:
+        session = answer.session
         allocations = answer.placement.allocations if answer.placement else {}
         return cls(
-            name=answer.session.name,
-            starts_now=answer.placement is not None,
+            name=session.name,
+            resource_group=session.spec.resource_group,
+            priority=session.spec.priority,
+            cluster_size=len(session.kernels),
+            slots=SlotsView.of(session.slots),
+            starts_now=answer.placement is not None and is_worked,
             mode=answer.placement.mode if answer.placement else None,
             kernels=[
                 PlacedKernelView(name=kernel.name, agent=allocation.agent_id, gpus=list(allocation.gpus))
-                for kernel in answer.session.kernels
+                for kernel in session.kernels
                 if (allocation := allocations.get(kernel.id))
             ],
             wait=WaitView.of(answer.wait, answer.wait.position) if answer.wait else None,
-            suggestions=[SuggestionView.of(suggestion) for suggestion in answer.suggestions],
+            suggestions=suggestion_views(answer.suggestions, session.spec),
         )
 
 
 class DryRunView(View):
     items: list[DryRunItemView]
+    unworked: str | None = Field(description="what is wrong, if nobody works the queue: then nothing starts now")
+    gpu_indexes: dict[str, int] = Field(description="by uuid, indexes of the GPUs that they would get")
+    names: dict[str, str] = Field(description="by id, names of the sessions that they would wait for")
 
     @classmethod
-    def of(cls, answers: Iterable[Answer]) -> Self:
-        return cls(items=[DryRunItemView.of(answer) for answer in answers])
+    def of(cls, dry_run: DryRun) -> Self:
+        unworked = dry_run.unworked
+        items = [DryRunItemView.of(answer, is_worked=unworked is None) for answer in dry_run.answers]
+        uuids = {share.uuid for item in items for kernel in item.kernels for share in kernel.gpus}
+        waited_for = {key for item in items if item.wait for key in item.wait.waits_for}
+        return cls(
+            items=items,
+            unworked=unworked.text if unworked else None,
+            gpu_indexes={uuid: index for uuid, index in dry_run.gpu_indexes.items() if uuid in uuids},
+            names={key: name for key, name in dry_run.names.items() if key in waited_for},
+        )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from muster.core.model.agent import Agent, AgentState
+from muster.core.model.agent import Agent
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -15,7 +15,7 @@ from muster.core.scheduling.limits import pending_refusal
 from muster.core.scheduling.schedule import schedule
 from muster.core.simulation.simulation import Cluster, Job, Progress, Simulated, simulate
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
-from muster.core.whatif.counterfactual import Answer, what_would_help, would_start
+from muster.core.whatif.counterfactual import StartForecast, what_would_help, would_start
 from muster.core.whatif.drain_plan import DrainPlan, drain_plan
 from muster.core.whatif.hypothesis import Suggestion
 from muster.service.agents.agents import named_agents
@@ -62,7 +62,7 @@ class WhatIf:
         wait = schedule(self.snapshot()).waits.get(session.id)
         return wait.position if wait else 0
 
-    def would_start(self, new: Sequence[Session]) -> tuple[Answer, ...]:
+    def would_start(self, new: Sequence[Session]) -> tuple[StartForecast, ...]:
         """What would become of sessions that are not queued.
 
         Raises NameTakenError and BadInputError as `SessionCommands.submit` would.
@@ -93,8 +93,8 @@ class WhatIf:
         return drain_plan(snapshot, [use.agent.id for use in named_agents(snapshot, names)])
 
     def agents(self) -> tuple[Agent, ...]:
-        """As if every one answered and none were drained."""
-        return tuple(replace(a, state=AgentState.ALIVE, drain_reason=None) for a in self.snapshot().agents)
+        """As if every one answered and none were drained or suspect."""
+        return tuple(agent.in_service() for agent in self.snapshot().agents)
 
     def history(self, days: float) -> list[Job]:
         """The sessions that were submitted in the last days. Raises BadInputError when none of them ran."""

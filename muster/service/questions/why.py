@@ -3,10 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import Session, SessionState
 from muster.core.model.wait import Wait
 from muster.core.whatif.hypothesis import Later, Suggestion
 from muster.service.questions.what_if import WhatIf
+from muster.service.queue.heartbeat import unworked_queue
 from muster.service.sessions.visibility import Sees, visible_sessions
 from muster.settings import Settings
 from muster.store.store import Store
@@ -14,13 +16,17 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a session is as it is. `wait` is None where it does not wait; `suggestions` where none were asked for."""
+    """Why a session is as it is. `wait` is None where it does not wait; `suggestions` where none were asked for.
+
+    `unworked` is set if nobody works the queue.
+    """
 
     session: Session
     wait: Wait | None
     position: int
     names: Mapping[str, str]
     suggestions: Sequence[Suggestion] | None
+    unworked: Unworked | None = None
 
 
 def visible_why(store: Store, settings: Settings, session: Session, sees: Sees, *, what_if: bool) -> Why:
@@ -36,7 +42,7 @@ def visible_why(store: Store, settings: Settings, session: Session, sees: Sees, 
     names = {key: f"{other.name} ({other.state})" for key, other in others.items()}
     suggestions = questions.what_would_help(session) if what_if else None
     visible = None if suggestions is None else visible_suggestions(store, suggestions, sees)
-    return Why(session, wait, position, names, visible)
+    return Why(session, wait, position, names, visible, unworked_queue(store, settings))
 
 
 def visible_suggestions(store: Store, suggestions: Collection[Suggestion], sees: Sees) -> tuple[Suggestion, ...]:

@@ -15,8 +15,8 @@ from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.values import invalid
 from muster.core.values.array import array_indexes
-from muster.core.values.duration import parse_duration
 from muster.core.values.errors import BadInputError, FieldError, SpecError
+from muster.core.values.units import parse_duration
 from muster.service.questions.imagined_cluster import read_list, read_rows
 
 MOST_JOBS = 1_000_000

@@ -4,24 +4,28 @@ The worker decides when an agent answered, when somebody nudged the loop, and wh
 observation of all agents on an interval, a launch to be repeated, a time limit.
 """
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import Empty, SimpleQueue
 
-from muster.core.lifecycle.facts import Fact
+from muster.core.lifecycle.facts import Fact, VisitOver
 from muster.core.lifecycle.turn import PROMPT_S
+from muster.core.lifecycle.verdicts import verdict_times
 from muster.core.model.agent import Agent
+from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
+from muster.core.model.silence import cluster_problem
 from muster.core.scheduling.admission import moments
+from muster.service.queue.heartbeat import Pulse
+from muster.service.queue.journal import Journal, log
 from muster.service.queue.pass_durations import PassTimer
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
+from muster.service.trouble import Trouble
 from muster.settings import Settings
 from muster.store.database.lock import QueueLock
 
-log = logging.getLogger("muster.queue")
 _STOP_PATIENCE_S = 30.0
 _POLL_S = 2.0
 # Answers of one run come close together: one decision for them all.
@@ -53,7 +57,11 @@ class _RequestedPass:
 
 
 class QueueLoop:
-    """The loop holds the queue's lock for as long as it runs. `on_report` gets each agent that gave a report."""
+    """The loop holds the queue's lock for as long as it runs.
+
+    `on_report` gets each agent that gave a report. `on_recorded` is called when answers are in the database.
+    `worker` names the command that runs it, for the heartbeat.
+    """
 
     def __init__(
         self,
@@ -61,16 +69,25 @@ class QueueLoop:
         shell: WorkerDependencies,
         lock: QueueLock,
         on_report: Callable[[Agent], None] = lambda _agent: None,
+        on_recorded: Callable[[], None] = lambda: None,
+        *,
+        worker: Worker = Worker.ONCE,
     ) -> None:
         self._settings = settings
         self._shell = shell
         self._lock = lock
         self._on_report = on_report
+        self._on_recorded = on_recorded
         self._inbox: SimpleQueue[Fact | Nudge | KernelDied] = SimpleQueue()
         self._worker = QueueWorker(shell, self._inbox.put)
         self._timer = PassTimer(shell.store)
+        self._pulse = Pulse(shell.store, worker, shell.clock)
+        self._journal = Journal(shell.store)
+        self._failure = Trouble(log)
+        self._visited = False
         self._observe_at = 0.0
         self._requested: _RequestedPass | None = None
+        self._cluster_problem = ""
 
     def send(self, message: Nudge | KernelDied) -> None:
         """Wake the loop with this, from any thread or from a signal handler."""
@@ -97,6 +114,7 @@ class QueueLoop:
             self._report()
             if self._take(min(self._due_in(), self._observe_at - time.monotonic())):
                 self._finish_visits()
+                self._journal.write_changes()
                 self._timer.write()
                 return
 
@@ -104,6 +122,7 @@ class QueueLoop:
         self._lock.check()
         with self._timer.timed():
             self._worker.decide()
+        self._pulse.beat()
         self._finish_requested()
 
     def _take(self, timeout_s: float) -> bool:
@@ -120,8 +139,12 @@ class QueueLoop:
                     continue
                 case _:
                     facts.append(message)
+        self._visited = any(isinstance(fact, VisitOver) and fact.error is None for fact in facts)
         for agent in self._worker.take(facts):
+            self._journal.note_report(agent.id)
             self._on_report(agent)
+        if facts:
+            self._on_recorded()
         return Nudge.STOP in messages
 
     def _received(self, timeout_s: float) -> list[Fact | Nudge | KernelDied]:
@@ -161,13 +184,17 @@ class QueueLoop:
         work, self._worker.work = self._worker.work, Work()
         if self._worker.failure is not None:
             # The queue outlives a run that failed: the next one reads everything again.
-            log.error("%s", self._worker.failure)
+            self._failure.note(str(self._worker.failure))
             self._worker.failure = None
+        elif self._visited:
+            self._failure.over("visits to agents go well again")
+        problem = cluster_problem(self._worker.snapshot.agents)
+        if problem != self._cluster_problem:
+            log.warning("%s", problem or "agents answer again")
+            self._cluster_problem = problem
         for agent_id, problem in work.problems.items():
-            log.warning("agent %s: %s", agent_id, problem)
-        if work.changed:
-            counts = (len(work.scheduled), len(work.started), len(work.ended), len(work.failed), work.waiting)
-            log.info("scheduled %d, started %d, ended %d, failed %d; %d wait", *counts)
+            self._journal.note_problem(agent_id, problem)
+        self._journal.write_changes()
 
     def _due_in(self) -> float:
         """Seconds until the next thing that the clock alone brings. What is overdue waits for the next observation."""
@@ -177,7 +204,8 @@ class QueueLoop:
             for session in snapshot.placed
             if session.state is SessionState.RUNNING and session.started_at and session.spec.time_limit
         ]
-        times = (*moments(snapshot), *limits, self._worker.ledger.paused_until)
+        verdicts = verdict_times(snapshot, self._shell.rules)
+        times = (*moments(snapshot), *limits, *verdicts, self._worker.ledger.paused_until)
         coming = [max(0.0, at - now) for at in times if at > snapshot.now]
         # A visit that is not prompt any more makes room for another; one that is slow, for other agents.
         slow = [min(PROMPT_S, self._settings.slow_after_s)] if self._worker.ledger.visits.visits else []

@@ -8,7 +8,7 @@ from muster.core.lifecycle.facts import PullOver
 from muster.core.lifecycle.pulls import ImagePull
 from muster.core.model.agent import Agent
 from muster.core.model.session import PullProgress
-from muster.core.values.errors import ImageError
+from muster.core.values.errors import ImageError, MusterError
 from muster.service.queue.visits import Start
 
 _PROGRESS_INTERVAL_S = 1.0
@@ -40,10 +40,14 @@ class PullRunner:
                 sent_at = time.monotonic()
                 self._send(PullProgress(agent.id, image, done, total))
 
-        error = None
+        # Until it has ended well: what breaks off has brought nothing.
+        error: ImageError | None = ImageError(f"the pull of image {image} broke off", permanent=False)
         try:
             self._pull_image(agent, image, progressed)
+            error = None
         except ImageError as raised:
             error = raised
+        except MusterError as raised:
+            error = ImageError(f"image {image} cannot be brought there: {raised}", permanent=False)
         finally:
             self._send(PullOver(agent.id, image, error))

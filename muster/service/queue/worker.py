@@ -5,7 +5,7 @@ from which the next worker, by this same code, goes on. What this object remembe
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
@@ -31,6 +31,8 @@ from muster.service.queue.visits import Gateway, Start, VisitRunner
 from muster.service.secrets.secrets import Secrets, with_secrets
 from muster.store.store import Store
 
+# From one agent in one visit; what it keeps of more sessions is fetched by later ones.
+_MOST_FETCHED = 100
 _USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
 
@@ -62,7 +64,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDependencies:
-    """What the worker acts by; `rules` are what its turns keep to."""
+    """What the worker acts by; `rules` are what its turns keep to.
+
+    As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled.
+    """
 
     store: Store
     gateway: Gateway
@@ -75,6 +80,7 @@ class WorkerDependencies:
     secrets: Secrets
     rules: TurnRules
     clock: Callable[[], float] = time.time
+    may_place: Callable[[], bool] = lambda: True
 
 
 class QueueWorker:
@@ -138,6 +144,9 @@ class QueueWorker:
         if len(self._apply(decided.events)) < len(decided.events):
             # Somebody has changed a session meanwhile.
             return False
+        if decided.agents:
+            self._shell.store.save_agents(decided.agents)
+        self._shell.store.save_launch_records(decided.records)
         self.ledger, self.snapshot = decided.ledger, decided.snapshot
         if decided.waits is not None:
             waits = decided.waits
@@ -147,6 +156,8 @@ class QueueWorker:
         return not decided.again
 
     def _plan(self, snapshot: Snapshot) -> Plan | None:
+        if not self._shell.may_place():
+            return None
         try:
             return schedule(self._shell.with_policy(snapshot), self._memory)
         except SettingsError as error:
@@ -170,11 +181,13 @@ class QueueWorker:
         generation = self._shell.store.next_generation(snapshot.now)
         keys: dict[str, KeyPair] = {}
         if visit.launches:
-            keys, snapshot = self._launch(visit.launches, generation, snapshot.now)
+            boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
+            keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
+        unfetched = self._unfetched(visit.agents, snapshot)
         manifests = {
             agent.id: manifest(
                 agent,
-                snapshot.placed,
+                (*snapshot.placed, *unfetched.get(agent.id, ())),
                 keys,
                 generation,
                 self._shell.launch_policy,
@@ -186,10 +199,31 @@ class QueueWorker:
         self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
         self._visits.converge(visit.visit, manifests)
 
-    def _launch(self, sessions: Sequence[Session], generation: int, now: float) -> tuple[dict[str, KeyPair], Snapshot]:
+    def _unfetched(self, agents: Iterable[Agent], snapshot: Snapshot) -> dict[str, list[Session]]:
+        """Read, by agent id, the sessions that have ended while the agent was away, and whose last words it keeps."""
+        placed = {session.id for session in snapshot.placed}
+        spools = {a.id: [id_ for id_ in a.report.spools[:_MOST_FETCHED] if id_ not in placed] for a in agents}
+        ids = sorted({id_ for found in spools.values() for id_ in found})
+        ended = self._shell.store.get(ids) if ids else {}
+        return {
+            agent_id: [ended[id_] for id_ in found if id_ in ended and self._lacks_a_log(ended[id_], agent_id)]
+            for agent_id, found in spools.items()
+        }
+
+    def _lacks_a_log(self, session: Session, agent_id: str) -> bool:
+        """Return whether the session has ended without the log of a kernel on this agent."""
+        here = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent_id]
+        ended = session.state is SessionState.TERMINATED
+        return ended and any(self._shell.store.log(session.id, kernel.name) is None for kernel in here)
+
+    def _launch(
+        self, sessions: Sequence[Session], generation: int, now: float, boot_ids: Mapping[str, str | None]
+    ) -> tuple[dict[str, KeyPair], Snapshot]:
         """Commit the launches; return the keys of those that go on, and what is recorded after that."""
         keys = {session.id: self._shell.make_key_pair(f"muster-{session.name}") for session in sessions}
-        events = [transitions.launch(session, generation, keys[session.id].public, now) for session in sessions]
+        events = [
+            transitions.launch(session, generation, keys[session.id].public, now, boot_ids) for session in sessions
+        ]
         launched = {event.session_id for event in self._apply(events)}
         self.ledger = self.ledger.with_launches(launched, generation)
         # Read again: a session that a user ended in the meantime must not be launched.
@@ -208,6 +242,7 @@ class QueueWorker:
             store.uses.save(heard.usage)
         if agents := {agent.id: agent for agent in (*heard.reporting, *heard.silent)}:
             store.save_agents(agents.values())
+        store.save_launch_records(heard.records)
         self._sampling.observe(snapshot, heard.reporting)
         self._apply(heard.events)
         for agent_id in heard.forgotten:

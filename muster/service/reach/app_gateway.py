@@ -45,7 +45,7 @@ def app_address(app: App, port: int, token: str) -> AppAddress:
     return AppAddress(quote(local, safe=_SAFE_IN_URLS), authorization)
 
 
-class AppWay:
+class AppTunnel:
     """The way to a session's app, until it is closed."""
 
     def __init__(
@@ -74,7 +74,7 @@ def openable_app(agents: Sequence[Agent], session: Session, name: str) -> App:
     return app
 
 
-def way_to_app(settings: Settings, agents: Sequence[Agent], session: Session, app: App) -> AppWay:
+def open_app_tunnel(settings: Settings, agents: Sequence[Agent], session: Session, app: App) -> AppTunnel:
     """By ssh, to a socket that only this process' user reaches. Raises MusterError."""
     from muster.service.reach.app_tunnel import app_tunnel, token_of  # noqa: PLC0415 - the Docker SDK loads slowly
 
@@ -85,4 +85,4 @@ def way_to_app(settings: Settings, agents: Sequence[Agent], session: Session, ap
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-app-")))
         socket = directory / "app"
         tunnel = stack.enter_context(app_tunnel(config, session, app, socket))
-        return AppWay(session, app, token, socket, tunnel, stack.pop_all())
+        return AppTunnel(session, app, token, socket, tunnel, stack.pop_all())

@@ -1,12 +1,8 @@
 """The way from a user's machine to an app of a session: its token, and a tunnel through main1's sshd."""
 
-import os
-import select
 import shlex
 import socket
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,15 +13,15 @@ from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, MusterError
 from muster.engine.agent_engine import container_of
+from muster.engine.forwarding import forwarding_options, ssh_forwarding
 from muster.service.reach.ssh_access import plain_ssh_command
 from muster.settings import Settings
 
 _READY = b"muster:ready"
 _READY_TIMEOUT_S = 30
 _LOOPBACK = "127.0.0.1"
-# It says that we are in, then lasts as long as our end of its input: who is killed leaves no tunnel behind.
+# It says that we are in, then lasts as long as our end of its input.
 _REMOTE = f"echo {_READY.decode()}; exec cat >/dev/null"
-_OPTIONS = ("ExitOnForwardFailure=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3", "BatchMode=yes")
 
 
 def token_of(session: Session, agent: Agent, app: App, runtime_path: str) -> str:
@@ -77,51 +73,11 @@ def app_tunnel(config: Path, session: Session, app: App, local: int | Path) -> I
     `local` is a port of this machine, or a socket to be made in a directory of ours; `config` is the session's ssh
     configuration. Raises MusterError.
     """
-    options = [word for option in _OPTIONS for word in ("-o", option)]
     listening = str(local) if isinstance(local, Path) else f"{_LOOPBACK}:{local}"
-    forwarding = f"{listening}:{_LOOPBACK}:{app.port}"
-    command = ["ssh", "-F", str(config), "-T", *options, "-L", forwarding, session.main.name, _REMOTE]
-    with tempfile.TemporaryFile() as complaints:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=complaints,
-                # The terminal's Ctrl-C is for us to handle.
-                start_new_session=True,
-            )
-        except FileNotFoundError:
-            raise MusterError("there is no ssh on this machine; install openssh-client") from None
-        with process:
-            try:
-                if not _is_ready(process):
-                    complaints.seek(0)
-                    said = complaints.read().decode(errors="replace").strip().splitlines() or ["no answer"]
-                    raise MusterError(f"session {session.name} cannot be reached by ssh: {said[-1].strip()}")
-                yield process
-            finally:
-                _end(process)
-
-
-def _is_ready(process: subprocess.Popen[bytes]) -> bool:
-    if process.stdout is None:
-        raise ValueError("ssh was started without a pipe")
-    deadline = time.monotonic() + _READY_TIMEOUT_S
-    said = b""
-    while select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        chunk = os.read(process.stdout.fileno(), 4096)
-        if not chunk:
-            return False
-        said += chunk
-        if _READY in said:
-            return True
-    return False
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    options = forwarding_options(listening, f"{_LOOPBACK}:{app.port}")
+    command = ["ssh", "-F", str(config), *options, session.main.name, _REMOTE]
+    with ssh_forwarding(command, (_READY,), _READY_TIMEOUT_S) as forwarding:
+        if forwarding.answer != _READY:
+            complaint = forwarding.complaint() or "no answer"
+            raise MusterError(f"session {session.name} cannot be reached by ssh: {complaint}")
+        yield forwarding.process

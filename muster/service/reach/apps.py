@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from muster.core.model.agent import Agent
-from muster.core.model.apps import App, AppState, AppView, app_views, apps_of
+from muster.core.model.apps import App, AppState, AppStatus, app_statuses, apps_of
 from muster.core.model.reported import reported_kernels
 from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleInStateError
 
 
-def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[AppView]:
+def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[AppStatus]:
     """The session's apps as main1's agent told of them last."""
     allocation = session.main.allocation
     reports = {agent.id: agent.report for agent in agents if allocation and agent.id == allocation.agent_id}
     entry = reported_kernels(session, reports).get(session.main.id)
-    return app_views(session, entry.apps if entry else {}, now)
+    return app_statuses(session, entry.apps if entry else {}, now)
 
 
 def app_named(session: Session, name: str | None) -> App:
@@ -33,7 +33,7 @@ def app_named(session: Session, name: str | None) -> App:
     raise NotFoundError(f"session {session.name} has no app {name!r}; it has {names}")
 
 
-def check_openable(session: Session, view: AppView) -> None:
+def check_openable(session: Session, view: AppStatus) -> None:
     """Raises NotPossibleInStateError where nobody will ever answer."""
     if session.state is not SessionState.RUNNING:
         raise NotPossibleInStateError(

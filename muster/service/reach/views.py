@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from muster.core.model.apps import AppState, AppView
+from muster.core.model.apps import AppState, AppStatus
 from muster.service.view import View
 
 
@@ -13,5 +13,5 @@ class SessionAppView(View):
     reason: str | None
 
     @classmethod
-    def of(cls, app: AppView) -> Self:
+    def of(cls, app: AppStatus) -> Self:
         return cls(name=app.app.name, port=app.app.port, state=app.state, reason=app.reason or None)

@@ -1,14 +1,22 @@
 """The scheduler's compiled code, made before somebody waits for it: docs/adr/0009."""
 
+import logging
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from muster.contract.report import Report, SwarmReport
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PACK
-from muster.core.scheduling.placement import Gang, Rooms, choose
+from muster.core.scheduling.placement import Gang, PlacementState, choose
 from muster.core.values.slots import Slots
 
+log = logging.getLogger("muster.queue")
+_LONG_S = 5.0
 _KERNEL = Slots(cpu=1000, mem=1 << 30, gpu=1)
 
 
@@ -16,14 +24,55 @@ def compile_placement() -> float | None:
     """The seconds that it took; None where this user's code was there already."""
     before, began = _compilations(), time.monotonic()
     agents = [_agent(f"a{number}") for number in (1, 2)]
-    rooms = Rooms.of(agents, {}, PACK, (), {})
-    rooms.place(Gang((_KERNEL,)))
-    rooms.place(Gang((_KERNEL,) * 3, spread=True))
+    state = PlacementState.of(agents, {}, PACK, (), {})
+    state.place(Gang((_KERNEL,)))
+    state.place(Gang((_KERNEL,) * 3, spread=True))
+    state.take_found(Gang((_KERNEL,)))
     return time.monotonic() - began if _compilations() > before else None
 
 
+@contextmanager
+def compiling_beside(on_done: Callable[[], None]) -> Iterator[None]:
+    """Compile beside the caller and call `on_done` then, from another thread.
+
+    In a process of its own, so that the caller goes on at its full speed; where no directory can keep the code, in a
+    thread.
+    """
+    process = _start_process() if _is_kept() else None
+
+    def work() -> None:
+        began = time.monotonic()
+        try:
+            if process is None:
+                compile_placement()
+            elif process.wait() > 0:
+                log.warning("the scheduler could not be compiled beside the queue: exit code %d", process.returncode)
+        finally:
+            on_done()
+        if time.monotonic() - began > _LONG_S:
+            log.info("the scheduler was compiled in %.0f s; sessions start now", time.monotonic() - began)
+
+    threading.Thread(target=work, name="compile", daemon=True).start()
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def _start_process() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "muster.service.scheduler.compiled_code"], stdin=subprocess.DEVNULL)
+
+
+def _is_kept() -> bool:
+    """Return whether what one process compiles is there for the next."""
+    entry_point: Any = choose.on_one_agent
+    return entry_point.stats.cache_path is not None
+
+
 def _compilations() -> int:
-    entry_points: list[Any] = [choose.on_one_agent, choose.over_agents]
+    entry_points: list[Any] = [choose.on_one_agent, choose.over_agents, choose.take_places]
     return sum(sum(entry_point.stats.cache_misses.values()) for entry_point in entry_points)
 
 
@@ -31,3 +80,7 @@ def _agent(name: str) -> Agent:
     gpus = tuple(Gpu(f"{name}-{index}", index, "any", 1 << 30) for index in range(2))
     report = Report(cpu_count=2, swarm=SwarmReport(state="active", manager=True))
     return Agent(name, "default", Slots(cpu=2000, mem=2 << 30, gpu=2), gpus, report=report)
+
+
+if __name__ == "__main__":
+    compile_placement()

@@ -1,20 +1,11 @@
 """A user's own secrets: set, named, removed. No answer holds a secret's value."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from muster.core.model.token import Token
 from muster.service.identity.permissions import check_may_change
 from muster.service.secrets.secrets import Secrets
-
-
-@dataclass(frozen=True, slots=True)
-class SecretName:
-    """A secret's name. `changed_at` is when it was last set, in seconds since the epoch."""
-
-    name: str
-    changed_at: float
+from muster.service.secrets.views import SecretsView, SecretView
 
 
 class OwnedSecrets:
@@ -24,9 +15,10 @@ class OwnedSecrets:
         self._secrets = secrets
         self._token = token
 
-    def names(self) -> Sequence[SecretName]:
-        """In the names' order."""
-        return [SecretName(secret.name, secret.changed_at) for secret in self._secrets.of(self._token.user)]
+    def names(self) -> SecretsView:
+        """Return the names in their order."""
+        secrets = self._secrets.of(self._token.user)
+        return SecretsView(items=[SecretView(name=secret.name, changed_at=secret.changed_at) for secret in secrets])
 
     def set(self, name: str, value: str) -> None:
         """Raises ScopeError, BadInputError for a name or a value that is none, SettingsError without the key."""

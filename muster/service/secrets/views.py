@@ -1,18 +1,19 @@
 """Views of secrets: their names, and never what they hold."""
 
-from typing import Self
+from pydantic import Field
 
-from muster.service.secrets.owned import SecretName
 from muster.service.view import Moment, View
 
 
 class SecretView(View):
     name: str
-    changed_at: Moment
+    changed_at: Moment = Field(description="when it was last set")
 
-    @classmethod
-    def of(cls, secret: SecretName) -> Self:
-        return cls(name=secret.name, changed_at=secret.changed_at)
+
+class NameView(View):
+    """The name of a secret that was set or removed."""
+
+    name: str
 
 
 class SecretsView(View):

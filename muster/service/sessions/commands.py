@@ -2,13 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, LaunchStep, Session, SessionState
-from muster.core.model.wait import Wait
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
@@ -20,15 +18,6 @@ from muster.store.sessions.submissions import Submission
 from muster.store.store import Store
 
 _TRIES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """New sessions; `impossible` says by id why some could never start. `again`: that key was used before."""
-
-    sessions: Sequence[Session]
-    impossible: Mapping[str, Wait] = field(default_factory=dict)
-    again: bool = False
 
 
 class SessionCommands:

@@ -94,11 +94,12 @@ class DeclaredSession:
         """The outcome when all have got where they were to go, or with a failure that says what became of one."""
         if not outcome.sessions:
             return outcome
-        now = list(self._store.get([session.id for session in outcome.sessions]).values())
+        ids = [session.id for session in outcome.sessions]
+        now = list(self._store.get(ids).values())
         ending = all(session.state in FINAL or session.ends_for_good for session in now)
         failure = None
         try:
-            for changed in self._queries.wait_for(now, lambda s: not ending and _arrived(s), timeout_s):
+            for changed in self._queries.wait_for(ids, lambda s: not ending and _arrived(s), timeout_s):
                 now = changed
         except TimeoutError:
             late = next(session for session in now if session.state not in FINAL and not _arrived(session))

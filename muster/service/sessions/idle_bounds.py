@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.values.duration import format_duration
 from muster.core.values.errors import FieldError, SpecError
+from muster.core.values.units import format_duration
 from muster.idle_settings import Idle
 
 

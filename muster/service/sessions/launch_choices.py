@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.core.model.agent import Agent
-from muster.core.model.apps import AppKind, with_kinds
+from muster.core.model.apps import AppDefinition, with_kinds
 from muster.core.model.session import FINAL, Session
 from muster.core.spec.apps import AppSpec
 from muster.core.spec.session_spec import MountSpec, SessionSpec
@@ -101,7 +101,7 @@ def _groups(agents: Iterable[Agent]) -> dict[str, GroupRoom]:
     return groups
 
 
-def _short_app(app: AppSpec, kinds: Mapping[str, AppKind], sshd_port: int) -> AppSpec:
+def _short_app(app: AppSpec, kinds: Mapping[str, AppDefinition], sshd_port: int) -> AppSpec:
     """By its name and port alone, where that means the same on this site."""
     for short in (AppSpec(name=app.name), AppSpec(name=app.name, port=app.port)):
         try:

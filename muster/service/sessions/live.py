@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from muster.core.model.session import Session
 from muster.core.values.errors import StoreUnavailableError
 from muster.service.sessions.visibility import visible_sessions
+from muster.service.trouble import Trouble
 from muster.store.sessions.changes import Change
 from muster.store.store import Store
 
@@ -77,6 +78,7 @@ class LiveChanges:
         return self._with_sessions([change for change in changes if change.id <= until])
 
     def _run(self) -> None:
+        trouble = Trouble(log)
         while not self._stopped.is_set():
             with self._lock:
                 idle = not self._handlers
@@ -85,8 +87,9 @@ class LiveChanges:
             try:
                 while self._read():
                     continue
+                trouble.over("news of sessions come again")
             except StoreUnavailableError as error:
-                log.warning("%s", error)
+                trouble.note(f"news of sessions wait: {error}")
                 self._stopped.wait(POLL_S)
 
     def _read(self) -> bool:

@@ -67,13 +67,12 @@ class SessionQueries:
         return list(sessions) if self._owner is None else visible_sessions(self._store, sessions, self.sees)
 
     def wait_for(
-        self, sessions: Sequence[Session], reached: Callable[[Session], bool], timeout_s: float | None = None
+        self, ids: Sequence[str], reached: Callable[[Session], bool], timeout_s: float | None = None
     ) -> Iterator[list[Session]]:
-        """Yield the sessions each time that one of them changed, until all have `reached` or are final.
+        """Yield the sessions with these ids each time that one of them changed, until all have `reached` or are final.
 
         Raises TimeoutError.
         """
-        ids = [session.id for session in sessions]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         last: list[Session] = []
         while True:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from pydantic import Field
 
 from muster.core.model.folders import MountedFolder
 from muster.core.model.session import (
+    EXITED,
     GpuShare,
     Kernel,
     LaunchStep,
@@ -19,6 +20,7 @@ from muster.core.model.session import (
 )
 from muster.core.model.wait import LimitHit, NearestMiss, Wait, WaitCode
 from muster.core.values.slots import Slots
+from muster.service.sessions.list_pages import SessionListPage
 from muster.service.view import Moment, View
 
 
@@ -36,13 +38,21 @@ class SlotsView(View):
 class LimitView(View):
     scope: str = Field(description="such as `user ada`")
     counts: str = Field(description="such as `running gpu`")
+    counted: str = Field(description="the unit of the amounts: sessions, kernels or a slot's name")
     value: int
     used: int
-    asked: int
+    requested: int = Field(alias="asked", description="what the session adds")
 
     @classmethod
     def of(cls, hit: LimitHit) -> Self:
-        return cls(scope=hit.scope, counts=hit.counts, value=hit.value, used=hit.used, asked=hit.requested)
+        return cls(
+            scope=hit.scope,
+            counts=hit.counts,
+            counted=hit.counted,
+            value=hit.value,
+            used=hit.used,
+            requested=hit.requested,
+        )
 
 
 class WaitView(View):
@@ -81,7 +91,7 @@ class WaitView(View):
 
 
 class GpuShareView(View):
-    """A kernel's share of a GPU. The last three fields are left out where no report was read."""
+    """A kernel's share of a GPU. Fields with a default are left out where no report was read."""
 
     uuid: str
     amount: int = Field(description="in thousandths of a unit")
@@ -89,6 +99,14 @@ class GpuShareView(View):
     mem_bytes: int | None = Field(default=None, description="null for a whole GPU")
     compute: int | None = Field(default=None, description="in thousandths of the GPU; null for a whole one")
     used_bytes: int | None = Field(default=None, description="null if no agent reported it")
+    index: int | None = Field(default=None, description="of the GPU on its agent; null if the agent lost it")
+    is_device: bool = Field(default=False, description="whether it is a whole GPU or a MIG instance")
+    gpu_mem_bytes: int | None = Field(default=None, description="of the whole GPU; null if the agent lost it")
+
+    @property
+    def most_mem_bytes(self) -> int | None:
+        """Return how much of the GPU's memory the kernel may use; None where that is not known."""
+        return self.gpu_mem_bytes if self.is_device else self.mem_bytes
 
     @classmethod
     def of(cls, share: GpuShare) -> Self:
@@ -113,6 +131,10 @@ class KernelView(View):
     started_at: str | None
     finished_at: str | None
     gpu_problem: str | None
+
+    @property
+    def exited(self) -> bool:
+        return self.state in EXITED
 
     @classmethod
     def of(cls, kernel: Kernel, shares: Sequence[GpuShareView] | None = None) -> Self:
@@ -156,6 +178,11 @@ class PullView(View):
 class ProgressView(View):
     pulls: list[PullView]
 
+    @classmethod
+    def of(cls, pulls: Sequence[PullProgress]) -> Self | None:
+        """Return the view; None while nothing is pulled."""
+        return cls(pulls=[PullView.of(pull) for pull in pulls]) if pulls else None
+
 
 class SessionView(View):
     """A session, as `muster ls --json` prints it."""
@@ -185,6 +212,9 @@ class SessionView(View):
     notice: str | None
     array_id: str | None
     array_index: int | None
+    array_name: str | None = Field(description="what the sessions of its array are called without their indexes")
+    generation: int = Field(description="the number of its launches")
+    ends_for_good: bool = Field(description="whether it is TERMINATING, and neither queued nor launched again")
     wait: WaitView | None
     folders: list[MountedFolder]
     kernels: list[KernelView]
@@ -204,7 +234,7 @@ def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]
         "type": "batch" if session.spec.is_batch else "interactive",
         "state": session.state,
         "step": session.step,
-        "progress": ProgressView(pulls=[PullView.of(pull) for pull in session.progress]) if session.progress else None,
+        "progress": ProgressView.of(session.progress),
         "reason": session.reason,
         "result": session.result,
         "exit_code": session.exit_code,
@@ -223,6 +253,9 @@ def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]
         "notice": session.notice,
         "array_id": session.array_id,
         "array_index": session.array_index,
+        "array_name": session.array_name,
+        "generation": session.generation,
+        "ends_for_good": session.ends_for_good,
         "wait": WaitView.of(session.wait) if session.wait else None,
         "folders": list(session.folders),
         "kernels": [KernelView.of(kernel, (shares or {}).get(kernel.id)) for kernel in session.kernels],
@@ -230,12 +263,12 @@ def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]
     }
 
 
+def session_views(sessions: Iterable[Session]) -> list[SessionView]:
+    return [SessionView.of(session) for session in sessions]
+
+
 class SessionsView(View):
     items: list[SessionView]
-
-    @classmethod
-    def of(cls, sessions: Iterable[Session]) -> Self:
-        return cls(items=[SessionView.of(session) for session in sessions])
 
 
 class SessionListView(View):
@@ -245,11 +278,23 @@ class SessionListView(View):
     next_cursor: str | None = Field(description="the `cursor` of the next page; null on the last one")
     total: int = Field(description="sessions on all pages")
 
+    @classmethod
+    def of(cls, page: SessionListPage) -> Self:
+        return cls(items=session_views(page.sessions), next_cursor=page.cursor, total=page.total)
+
 
 class SubmittedView(View):
     items: list[SessionView]
     impossible: dict[str, WaitView] = Field(description="by session id, why it can never start unchanged")
     again: bool = Field(description="whether this is the result of an earlier submit with the same Idempotency-Key")
+
+    @classmethod
+    def of(cls, sessions: Iterable[Session], impossible: Mapping[str, Wait], *, again: bool = False) -> Self:
+        return cls(
+            items=session_views(sessions),
+            impossible={key: WaitView.of(wait, wait.position) for key, wait in impossible.items()},
+            again=again,
+        )
 
 
 class StoryLineView(View):
@@ -267,13 +312,26 @@ class StoryView(View):
     items: list[StoryLineView]
 
 
-def why_text(session: Session) -> str:
+class Explained(Protocol):
+    """What views say of why a session is as it is."""
+
+    @property
+    def wait(self) -> WaitView | None: ...
+
+    @property
+    def progress(self) -> ProgressView | None: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+def why_text(session: Explained) -> str:
     """Return one line: why the session waits, or why it is as it is."""
-    waiting = (session.wait and session.wait.message) or _pulling(session)
+    waiting = (session.wait and session.wait.message) or _pulling(session.progress)
     return waiting or session.reason or "it was just submitted; the next pass looks at it"
 
 
-def _pulling(session: Session) -> str:
-    pulls = session.progress
-    parts = [f"{pull.image} on {pull.agent_id}: {100 * pull.done // max(1, pull.total)} %" for pull in pulls]
+def _pulling(progress: ProgressView | None) -> str:
+    pulls = progress.pulls if progress else ()
+    parts = [f"{pull.image} on {pull.agent}: {100 * pull.done_bytes // max(1, pull.total_bytes)} %" for pull in pulls]
     return f"pulling {'; '.join(parts)}" if parts else ""

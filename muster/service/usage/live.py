@@ -1,4 +1,4 @@
-"""What sessions use at this moment, from all of their agents at once."""
+"""The usage of sessions at this moment, from all of their agents at once."""
 
 import threading
 import time
@@ -9,23 +9,24 @@ from typing import Any
 from muster.contract.report import KernelReport
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session, SessionState
+from muster.core.values.counters import growth_rate
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_engine import engine_of
-from muster.engine.container_usage import LiveUse, live_uses
+from muster.engine.container_usage import ContainerUsage, container_usages
 
 _ANSWER_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, slots=True)
-class KernelNow:
-    """A kernel and what it uses; `problem` says why that is not known. Rates are in bytes a second.
+class CurrentUsage:
+    """A kernel with its usage at this moment; `problem` says why it is not known. Rates are in bytes a second.
 
-    What a kernel uses of its GPUs is from the agent's last report: an engine does not tell.
+    The usage of GPUs is that of the agent's last report: an engine does not know it.
     """
 
     session: Session
     kernel: Kernel
-    use: LiveUse | None = None
+    use: ContainerUsage | None = None
     net_rx_per_s: float | None = None
     net_tx_per_s: float | None = None
     gpu_percent: float | None = None
@@ -33,8 +34,8 @@ class KernelNow:
     problem: str = ""
 
 
-class LiveUses:
-    """Asks each agent again and again, in a thread of its own: one that does not answer delays none of the others."""
+class UsagePoller:
+    """A poller of agents, each in a thread of its own, so that one that does not answer delays none of the others."""
 
     def __init__(self, sessions: Sequence[Session], agents: Mapping[str, Agent], interval_s: float) -> None:
         self._kernels = [
@@ -47,10 +48,10 @@ class LiveUses:
         self._agents = agents
         self._interval_s = interval_s
         self._answered = threading.Condition()
-        self._now: dict[str, KernelNow] = {}
+        self._now: dict[str, CurrentUsage] = {}
         self._rounds: dict[str, int] = {}
         # By kernel id: each is touched by its agent's thread only.
-        self._earlier: dict[str, tuple[float, LiveUse]] = {}
+        self._earlier: dict[str, tuple[float, ContainerUsage]] = {}
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -61,19 +62,19 @@ class LiveUses:
     def stop(self) -> None:
         self._stopped.set()
 
-    def know(self, agents: Mapping[str, Agent]) -> None:
-        """These agents' newer reports; for who looks for longer."""
+    def update_agents(self, agents: Mapping[str, Agent]) -> None:
+        """Take newer reports of agents, for callers that poll for long."""
         self._agents = {**self._agents, **agents}
 
-    def all(self, timeout_s: float, *, rounds: int = 1) -> list[KernelNow]:
-        """Once every agent has answered so many times, or the time is over, by session and rank."""
+    def all(self, timeout_s: float, *, rounds: int = 1) -> list[CurrentUsage]:
+        """Return all kernels by session and rank, once each agent has answered `rounds` times or the time is over."""
         deadline = time.monotonic() + timeout_s
         with self._answered:
             while any(done < rounds for done in self._rounds.values()) and time.monotonic() < deadline:
                 self._answered.wait(max(0.0, deadline - time.monotonic()))
             known = dict(self._now)
         return [
-            known.get(kernel.id) or KernelNow(session, kernel, problem=f"agent {_agent_of(kernel)} does not answer")
+            known.get(kernel.id) or CurrentUsage(session, kernel, problem=f"agent {_agent_of(kernel)} does not answer")
             for session, kernel in self._kernels
         ]
 
@@ -85,26 +86,26 @@ class LiveUses:
                     while not self._stopped.is_set():
                         began = time.monotonic()
                         containers = [kernel.container_id for _, kernel in self._on(agent_id) if kernel.container_id]
-                        self._take(agent, live_uses(agent, client, containers), began)
+                        self._take(agent, container_usages(agent, client, containers), began)
                         self._stopped.wait(max(0.0, self._interval_s - (time.monotonic() - began)))
             except AgentUnreachableError as error:
-                self._tell({k.id: KernelNow(s, k, problem=str(error)) for s, k in self._on(agent_id)}, agent_id)
+                self._record({k.id: CurrentUsage(s, k, problem=str(error)) for s, k in self._on(agent_id)}, agent_id)
                 self._stopped.wait(self._interval_s)
 
     def _on(self, agent_id: str) -> Iterator[tuple[Session, Kernel]]:
         return ((session, kernel) for session, kernel in self._kernels if _agent_of(kernel) == agent_id)
 
-    def _take(self, agent: Agent, uses: Mapping[str, LiveUse], at: float) -> None:
+    def _take(self, agent: Agent, uses: Mapping[str, ContainerUsage], at: float) -> None:
         entries = {entry.kernel_id: entry for entry in self._agents[agent.id].report.kernels}
-        seen = {}
+        found = {}
         for session, kernel in self._on(agent.id):
             use = uses.get(kernel.container_id or "")
-            now = KernelNow(session, kernel, use, problem="" if use else "its container does not run")
+            now = CurrentUsage(session, kernel, use, problem="" if use else "its container does not run")
             now = self._with_rates(now, at)
-            seen[kernel.id] = replace(now, **_gpu_use(entries.get(kernel.id)))
-        self._tell(seen, agent.id)
+            found[kernel.id] = replace(now, **_gpu_use(entries.get(kernel.id)))
+        self._record(found, agent.id)
 
-    def _with_rates(self, now: KernelNow, at: float) -> KernelNow:
+    def _with_rates(self, now: CurrentUsage, at: float) -> CurrentUsage:
         earlier = self._earlier.get(now.kernel.id)
         if now.use is None:
             return now
@@ -114,13 +115,13 @@ class LiveUses:
         elapsed, before = at - earlier[0], earlier[1]
         return replace(
             now,
-            net_rx_per_s=max(0, now.use.net_rx_bytes - before.net_rx_bytes) / elapsed,
-            net_tx_per_s=max(0, now.use.net_tx_bytes - before.net_tx_bytes) / elapsed,
+            net_rx_per_s=growth_rate(before.net_rx_bytes, now.use.net_rx_bytes, elapsed),
+            net_tx_per_s=growth_rate(before.net_tx_bytes, now.use.net_tx_bytes, elapsed),
         )
 
-    def _tell(self, seen: Mapping[str, KernelNow], agent_id: str) -> None:
+    def _record(self, found: Mapping[str, CurrentUsage], agent_id: str) -> None:
         with self._answered:
-            self._now |= seen
+            self._now |= found
             self._rounds[agent_id] += 1
             self._answered.notify_all()
 

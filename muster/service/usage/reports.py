@@ -1,25 +1,13 @@
-"""What was used over a time: asked for as people write it, and told as plain data."""
+"""The keys and the times of a usage report, as people write them."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from muster.core.usage.report import KEYS, Line
-from muster.core.values.duration import parse_duration
+from muster.core.usage.report import KEYS
 from muster.core.values.errors import BadInputError
-from muster.core.values.moment import parse_moment
+from muster.core.values.units import parse_duration, parse_moment
 
 DEFAULT_SPAN_S = 30 * 86400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Lines by the keys `by`, over a time in seconds since the epoch."""
-
-    since: float
-    until: float
-    by: tuple[str, ...]
-    lines: Sequence[Line]
 
 
 def report_keys(given: Iterable[str], field: str = "by") -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Views of usage: of one session's runs, of everybody's over a time, and of this moment."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
@@ -10,14 +10,12 @@ from muster.core.model.agent_sample import MEASURES, Amount
 from muster.core.model.session import Session
 from muster.core.usage.kernel import KernelUsage
 from muster.core.usage.over_time import UsageOverTime
-from muster.core.usage.report import Line, Totals
-from muster.service.usage.reports import Report
+from muster.core.usage.report import Line
 from muster.service.view import Moment, View
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
-    from muster.service.usage.live import KernelNow
+    from muster.service.usage.live import CurrentUsage
 
-AMOUNTS = tuple(field.name for field in fields(Totals))
 _DIGITS = 6
 
 
@@ -62,11 +60,48 @@ def session_usage_views(session: Session, uses: Iterable[KernelUsage]) -> list[K
     return [KernelUsageView.of(use, names) for use in ordered]
 
 
-def line_fields(line: Line, by: Sequence[str]) -> dict[str, Any]:
-    """Return a line of the usage report: the keys by their names, then the amounts."""
-    totals = asdict(line.totals)
-    amounts = {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in totals.items()}
-    return {**dict(zip(by, line.keys, strict=True)), **amounts}
+class TotalsView(View):
+    """The sums of one line; hours are of one core, one GiB, one GPU, one fGPU unit. Waits are those that ended."""
+
+    sessions: int = 0
+    kernels: int = 0
+    cpu_hours_allocated: float = 0.0
+    cpu_hours_used: float = 0.0
+    mem_gib_hours_allocated: float = 0.0
+    mem_peak_bytes: int = Field(default=0, description="of the largest session")
+    gpu_hours_allocated: float = 0.0
+    fgpu_hours_allocated: float = 0.0
+    gpu_hours_used: float = 0.0
+    waits: int = 0
+    wait_s: float = 0.0
+    longest_wait_s: float = 0.0
+
+    @property
+    def mean_wait_s(self) -> float | None:
+        """Return the mean wait; None where none has ended."""
+        return self.wait_s / self.waits if self.waits else None
+
+
+AMOUNTS = tuple(TotalsView.model_fields)
+
+
+class ReportLineView(TotalsView):
+    """A line of the usage report: the keys that it is about, and their totals. Other keys are left out."""
+
+    user: str | None = None
+    project: str | None = None
+    day: str | None = None
+    session: str | None = None
+
+    @classmethod
+    def of(cls, line: Line, by: Sequence[str]) -> Self:
+        totals = asdict(line.totals)
+        amounts = {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in totals.items()}
+        return cls(**dict(zip(by, line.keys, strict=True)), **amounts)
+
+    def keys(self, by: Sequence[str]) -> tuple[str, ...]:
+        """Return the keys that `by` names, in that order."""
+        return tuple(getattr(self, key) or "" for key in by)
 
 
 class ReportView(View):
@@ -75,12 +110,12 @@ class ReportView(View):
     since: Moment
     until: Moment
     by: list[str]
-    lines: list[dict[str, Any]] = Field(description="the keys by their names, then the amounts")
+    lines: list[ReportLineView]
 
     @classmethod
-    def of(cls, report: Report) -> Self:
-        lines = [line_fields(line, report.by) for line in report.lines]
-        return cls(since=report.since, until=report.until, by=list(report.by), lines=lines)
+    def of(cls, since: float, until: float, by: Sequence[str], lines: Iterable[Line] = ()) -> Self:
+        """Return the view of lines by the keys `by`, over a time in seconds since the epoch."""
+        return cls(since=since, until=until, by=list(by), lines=[ReportLineView.of(line, by) for line in lines])
 
 
 class CurrentUsageView(View):
@@ -105,7 +140,7 @@ class CurrentUsageView(View):
     problem: str | None
 
     @classmethod
-    def of(cls, now: "KernelNow") -> Self:
+    def of(cls, now: "CurrentUsage") -> Self:
         use, allocation = now.use, now.kernel.allocation
         return cls(
             session=now.session.name,

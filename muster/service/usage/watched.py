@@ -1,4 +1,4 @@
-"""What sessions use at this moment: a session's agents are asked once, however many watch it."""
+"""The usage of sessions that pages show: a session's agents are polled once, however many pages show it."""
 
 import logging
 import threading
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from muster.core.model.agent import Agent
 from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import StoreUnavailableError
-from muster.service.usage.live import KernelNow, LiveUses
+from muster.service.usage.live import CurrentUsage, UsagePoller
 from muster.store.store import Store
 
 log = logging.getLogger("muster.live")
@@ -24,7 +24,7 @@ _SAMPLES = 150
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`at` is in seconds since the epoch; what could not be measured is None."""
+    """A kernel's usage at one time, in seconds since the epoch; None where it could not be measured."""
 
     at: float
     cpu_cores: float | None
@@ -32,53 +32,55 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelWatched:
-    """A kernel's use now, and that of the last minutes, the oldest first."""
+class KernelUsageHistory:
+    """A kernel's usage now, and that of the last minutes, the oldest first."""
 
-    now: KernelNow
+    now: CurrentUsage
     samples: Sequence[Sample]
 
 
 @dataclass(frozen=True, slots=True)
-class UseNow:
-    """By kernel id; empty until the agents have answered first. `problem` says why a session is not watched."""
+class SessionUsage:
+    """A session's usage by kernel id; empty before the first answers. `problem` says why it is not polled."""
 
-    kernels: Mapping[str, KernelWatched] = field(default_factory=dict)
+    kernels: Mapping[str, KernelUsageHistory] = field(default_factory=dict)
     problem: str = ""
 
 
-NOT_WATCHED = UseNow()
-StartUses = Callable[[Sequence[Session], Mapping[str, Agent], float], LiveUses]
+NO_USAGE = SessionUsage()
+StartPoller = Callable[[Sequence[Session], Mapping[str, Agent], float], UsagePoller]
 
 
-class WatchedUses:
-    """One poller for each session that is watched; it ends some seconds after the last one has asked for it."""
+class UsageCache:
+    """A cache with one poller for each watched session; it ends some seconds after the last request."""
 
-    def __init__(self, store: Store, uses: StartUses = LiveUses, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, start_poller: StartPoller = UsagePoller, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
-        self._uses = uses
+        self._start_poller = start_poller
         self._clock = clock
         self._lock = threading.Lock()
         self._watches: dict[str, _Watch] = {}
 
-    def of(self, session: Session) -> UseNow:
-        """What is known at once. To be asked with a session that the watcher may see."""
+    def of(self, session: Session) -> SessionUsage:
+        """Return the newest usage at once, of a session that the caller may see."""
         if session.state is not SessionState.RUNNING:
-            return NOT_WATCHED
+            return NO_USAGE
         with self._lock:
             watch = self._watches.get(session.id)
             if watch is None or watch.containers != _containers(session):
                 if watch is None and (problem := self._refusal(session)):
-                    return UseNow(problem=problem)
+                    return SessionUsage(problem=problem)
                 if watch is not None:
                     watch.stop()
                 watch = self._begin(session)
-            watch.asked_at = self._clock()
-        return watch.known
+            watch.requested_at = self._clock()
+        return watch.usage
 
     @property
     def watched(self) -> int:
-        """How many sessions."""
+        """Return how many sessions are watched."""
         with self._lock:
             return len(self._watches)
 
@@ -93,28 +95,30 @@ class WatchedUses:
         if own >= MOST_OF_ONE_OWNER:
             return f"{own} sessions of {session.owner} are watched already; close one of their pages to see this one"
         if len(self._watches) >= MOST_SESSIONS:
-            return f"{MOST_SESSIONS} sessions are watched already; the use of this one shows when another is left"
+            return (
+                f"{MOST_SESSIONS} sessions are watched already; the usage of this one is shown once another is closed"
+            )
         return ""
 
     def _begin(self, session: Session) -> "_Watch":
         agents = {agent.id: agent for agent in self._store.agents()}
-        watch = _Watch(session, self._uses([session], agents, INTERVAL_S))
+        watch = _Watch(session, self._start_poller([session], agents, INTERVAL_S))
         self._watches[session.id] = watch
-        threading.Thread(target=self._follow, args=[watch], name=f"use of {session.name}", daemon=True).start()
+        threading.Thread(target=self._follow, args=[watch], name=f"usage of {session.name}", daemon=True).start()
         return watch
 
     def _follow(self, watch: "_Watch") -> None:
         try:
             while not self._is_left(watch):
-                watch.look(self._agents())
+                watch.poll(self._agents())
         finally:
             watch.stop()
             self._forget(watch)
 
     def _is_left(self, watch: "_Watch") -> bool:
-        # Forgotten under the same lock: who asks next begins anew, and gets no watch that is about to end.
+        # Forgotten under the same lock: the next request begins anew, and gets no watch that is about to end.
         with self._lock:
-            left = watch.stopped.is_set() or self._clock() - watch.asked_at > LINGER_S
+            left = watch.stopped.is_set() or self._clock() - watch.requested_at > LINGER_S
             if left and self._watches.get(watch.session.id) is watch:
                 del self._watches[watch.session.id]
             return left
@@ -133,38 +137,40 @@ class WatchedUses:
 
 
 class _Watch:
-    """A session's poller. `known` is replaced as a whole, so that it can be read without a lock."""
+    """A session's poller. `usage` is replaced as a whole, so that it can be read without a lock."""
 
-    def __init__(self, session: Session, uses: LiveUses) -> None:
+    def __init__(self, session: Session, poller: UsagePoller) -> None:
         self.session = session
         self.containers = _containers(session)
-        self.known = NOT_WATCHED
-        self.asked_at = 0.0
+        self.usage = NO_USAGE
+        self.requested_at = 0.0
         self.stopped = threading.Event()
-        self._uses = uses
+        self._poller = poller
         self._rounds = 0
         self._samples: dict[str, deque[Sample]] = {}
-        uses.start()
+        poller.start()
 
     def stop(self) -> None:
         self.stopped.set()
-        self._uses.stop()
+        self._poller.stop()
 
-    def look(self, agents: Mapping[str, Agent]) -> None:
-        """Waits for the agents' next answers, and for the rest of the interval."""
+    def poll(self, agents: Mapping[str, Agent]) -> None:
+        """Wait for the agents' next answers, and for the rest of the interval."""
         began = time.monotonic()
-        self._uses.know(agents)
+        self._poller.update_agents(agents)
         self._rounds += 1
-        kernels = self._uses.all(_FIRST_ANSWER_S if self._rounds == 1 else INTERVAL_S, rounds=self._rounds)
+        kernels = self._poller.all(_FIRST_ANSWER_S if self._rounds == 1 else INTERVAL_S, rounds=self._rounds)
         at = time.time()
         for now in kernels:
             use = now.use
             sample = Sample(at, use.cpu_cores if use else None, use.mem_bytes if use else None)
             self._samples.setdefault(now.kernel.id, deque(maxlen=_SAMPLES)).append(sample)
-        self.known = UseNow({now.kernel.id: KernelWatched(now, tuple(self._samples[now.kernel.id])) for now in kernels})
+        self.usage = SessionUsage(
+            {now.kernel.id: KernelUsageHistory(now, tuple(self._samples[now.kernel.id])) for now in kernels}
+        )
         self.stopped.wait(max(0.0, INTERVAL_S - (time.monotonic() - began)))
 
 
 def _containers(session: Session) -> tuple[str | None, ...]:
-    """A restart makes others."""
+    """Return the containers' ids; a restart makes other containers."""
     return tuple(kernel.container_id for kernel in session.kernels)

@@ -10,10 +10,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.values.errors import BadInputError, SettingsError, StoreUnavailableError
+from muster.core.values.errors import BadInputError, DatabaseAwayError, SettingsError, StoreUnavailableError
 from muster.store.database import postgresql
 
-HEAD = "0014"
+HEAD = "0016"
 # Many statements of one reader see the database as of one moment; SQLite's readers always do.
 _READING: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {},
@@ -24,6 +24,13 @@ _WRITING: Mapping[str, Mapping[str, Any]] = {
     "postgresql": {"isolation_level": "READ COMMITTED"},
 }
 _MIGRATION_LOCK = 0x6D75_7374_6D69_6772
+_PASSING = (
+    ("disk is full", "free space on the disk {where}"),
+    ("No space left on device", "free space on the disk {where}"),
+    ("disk I/O error", "see the disk {where}: it may be full or broken"),
+    ("readonly database", "see the permissions {where}, and whether its disk is mounted read-only"),
+    ("database is locked", "another program holds it open for writing: end that"),
+)
 _FAULTS_OF_OURS = (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.NotSupportedError)
 
 
@@ -62,14 +69,25 @@ def new_engine(url: str) -> sa.Engine:
 
 
 def cannot_be_opened(engine: sa.Engine, error: Exception) -> SettingsError:
+    """Return the error as one line; a DatabaseAwayError for what may be over without a change of the settings."""
     cause = one_line(getattr(error, "orig", None) or error)
-    remedy = "mend `database` or `state_dir`" if engine.dialect.name == "sqlite" else postgresql.remedy(cause)
-    return SettingsError(f"database {_shown(engine.url)} cannot be opened: {cause}; {remedy}")
+    is_sqlite = engine.dialect.name == "sqlite"
+    passing = _passing_remedy(engine, cause)
+    remedy = passing or ("mend `database` or `state_dir`" if is_sqlite else postgresql.remedy(cause))
+    kind = DatabaseAwayError if passing or not (is_sqlite or postgresql.is_wrong(cause)) else SettingsError
+    return kind(f"database {_shown(engine.url)} cannot be opened: {cause}; {remedy}")
 
 
 def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailableError:
     cause = one_line(getattr(error, "orig", None) or error)
-    return StoreUnavailableError(f"database {_shown(engine.url)} failed: {cause}; see to it, then try again")
+    remedy = _passing_remedy(engine, cause) or "see to it, then try again"
+    return StoreUnavailableError(f"database {_shown(engine.url)} failed: {cause}; {remedy}")
+
+
+def _passing_remedy(engine: sa.Engine, cause: str) -> str:
+    """Return what helps against a trouble of the machine that holds the database; empty for any other."""
+    here = f"of {Path(engine.url.database or '').parent}" if engine.dialect.name == "sqlite" else "of the server"
+    return next((remedy.format(where=here) for part, remedy in _PASSING if part in cause), "")
 
 
 def one_line(error: BaseException) -> str:
@@ -172,6 +190,8 @@ def _migrate(engine: sa.Engine) -> None:
         try:
             command.upgrade(config, "head")
         except CommandError as error:
+            found = _revision(engine)
             raise SettingsError(
-                f"database {_shown(engine.url)} is at a migration that this Muster lacks: {error}; update Muster"
-            ) from None
+                f"database {_shown(engine.url)} was upgraded by a newer Muster (migration {found}, and this one knows"
+                f" {HEAD}); update Muster, or restore the backup from before with `muster restore`"
+            ) from error

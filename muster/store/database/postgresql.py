@@ -20,13 +20,14 @@ _DEFAULTS = {
     "options": "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
     " -c tcp_user_timeout=20000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=60000",
 }
+_CROWDED = "too many clients"
 _REMEDIES = (
     ("password authentication failed", "mend user and password in `database`"),
     ("no password supplied", "write the password into `database`, or give it by a .pgpass file"),
     ("no pg_hba.conf entry", "allow this host and user in the server's pg_hba.conf"),
     ("does not exist", "create it there (createuser, createdb), or mend `database`"),
     ("permission denied for schema", "make the user owner of the database: ALTER DATABASE … OWNER TO …"),
-    ("too many clients", "raise max_connections of the server"),
+    (_CROWDED, "raise max_connections of the server"),
 )
 _NOT_REACHED = "see that the server runs and is reachable from here, or mend host and port in `database`"
 
@@ -43,6 +44,11 @@ def connect(engine: sa.Engine) -> "psycopg.Connection[tuple[Any, ...]]":
 
     _, arguments = engine.dialect.create_connect_args(engine.url)
     return psycopg.connect(**arguments, autocommit=True)
+
+
+def is_wrong(cause: str) -> bool:
+    """Tell whether a connection was refused for what somebody has to change, not for what may be over by itself."""
+    return any(part in cause for part, _ in _REMEDIES if part != _CROWDED)
 
 
 def remedy(cause: str) -> str:

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Text,
     false,
     text,
+    true,
 )
 
 metadata = MetaData()
@@ -51,6 +52,7 @@ sessions = Table(
     Column("array_name", String(63)),
     Column("array_index", Integer),
     Column("stranded_on", JSON, nullable=False, server_default="[]"),
+    Column("failed_on", JSON, nullable=False, server_default="[]"),
     Column("wait_id", BigInteger),
     Column("folders", JSON, nullable=False, server_default="[]"),
     Column("revision", BigInteger, nullable=False, server_default="0"),
@@ -100,6 +102,7 @@ kernels = Table(
     Column("started_at", String(40)),
     Column("finished_at", String(40)),
     Column("gpu_problem", Text),
+    Column("boot_id", Text),
     Index("kernels_by_session", "session_id", "rank"),
 )
 
@@ -136,6 +139,9 @@ agents = Table(
     Column("observed_at", Float, nullable=False),
     Column("unreachable_since", Float),
     Column("drain_reason", Text),
+    Column("silence_counts_from", Float),
+    Column("reached", Boolean, nullable=False, server_default=true()),
+    Column("launch_record", JSON, nullable=False, server_default="{}"),
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("agents_by_revision", "revision"),
 )
@@ -285,6 +291,16 @@ images = Table(
     Column("created_at", Float, nullable=False),
     Column("image_id", String(80), nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
+)
+
+heartbeats = Table(
+    "heartbeats",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("worker", String(63), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("pid", Integer, nullable=False),
 )
 
 counters = Table(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from muster.store.database.connection import reading
-from muster.store.database.tables import events
+from muster.store.database.tables import events, sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,14 @@ class Changes:
         query = sa.select(*(events.c[name] for name in Change.__dataclass_fields__)).where(events.c.id > number)
         with reading(self._engine) as connection:
             return [Change(*row) for row in connection.execute(query.order_by(events.c.id).limit(limit))]
+
+    def named_after(self, number: int, limit: int) -> list[tuple[str, Change]]:
+        """Return the same with the names that the sessions have now."""
+        columns = (sessions.c.name, *(events.c[name] for name in Change.__dataclass_fields__))
+        query = sa.select(*columns).join_from(events, sessions).where(events.c.id > number)
+        with reading(self._engine) as connection:
+            rows = connection.execute(query.order_by(events.c.id).limit(limit))
+            return [(name, Change(*values)) for name, *values in rows]
 
     def counted(self, after: int) -> tuple[int, dict[str, int]]:
         """The newest line's number, and by state how often sessions have come into it since `after`."""

@@ -6,14 +6,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from muster.core.values.errors import BadInputError
-from muster.service.agents.gpu_map import GpuUse
-from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
-from muster.service.images.known import KnownImages, named_images
-from muster.service.images.views import ImagesView, ImageView
-from muster.service.questions.views import QueueView
-from muster.service.questions.what_if import Queued
+from muster.service.agents.views import AgentsView, AgentView, GpusView
+from muster.service.images.views import ImagesView
+from muster.service.questions.views import HeartbeatView, QueueView
 from muster.web.api import models
-from muster.web.api.requests import Replying
+from muster.web.api.requests import reply
 from muster.web.caller import Backend
 from muster.web.problems import answers
 
@@ -23,23 +20,27 @@ AgentId = Annotated[str, Path(max_length=255)]
 
 
 @router.get("/queue", tags=["queue"], response_model=QueueView, responses=answers(422))
-def queue(backend: Backend, reply: Replying, *, group: Annotated[str | None, Query(max_length=255)] = None) -> Response:
+def queue(backend: Backend, *, group: Annotated[str | None, Query(max_length=255)] = None) -> Response:
     """List the waiting sessions, in the order in which they are tried."""
-    found = [queued for queued in backend.queue() if group in {None, queued.session.spec.resource_group}]
-    return reply(list[Queued], found, QueueView.of)
+    return reply(backend.queue(group))
+
+
+@router.get("/queue/heartbeat", tags=["queue"], response_model=HeartbeatView, responses=answers())
+def heartbeat(backend: Backend) -> Response:
+    """Return whether something works the queue: `unworked` says for how long nothing did, if that is too long."""
+    return reply(backend.heartbeat())
 
 
 @router.get("/agents", tags=["agents"], responses=answers(422))
 def agents(backend: Backend, *, label: Labels = []) -> AgentsView:  # noqa: B006 - FastAPI copies it
     """List agents with their capacity, what is free, and the sessions on them that the token's user may see."""
-    return AgentsView(items=backend.agents(_labels(label)))
+    return backend.agents(_labels(label))
 
 
 @router.get("/gpus", tags=["agents"], response_model=GpusView, responses=answers(422))
-def gpus(backend: Backend, reply: Replying, *, label: Labels = []) -> Response:  # noqa: B006
+def gpus(backend: Backend, *, label: Labels = []) -> Response:  # noqa: B006
     """List GPUs with their shares; of other users' shares only the size."""
-    found = backend.gpus(_labels(label))
-    return reply(list[GpuUse], found, lambda uses: GpusView(items=[GpuView.of(use) for use in uses]))
+    return reply(backend.gpus(_labels(label)))
 
 
 @router.get("/agents/{agent}", tags=["agents"], responses=answers(404))
@@ -62,11 +63,9 @@ def resume(backend: Backend, agent: AgentId) -> AgentView:
 
 
 @router.get("/images", tags=["images"], response_model=ImagesView, responses=answers())
-def images(backend: Backend, reply: Replying) -> Response:
+def images(backend: Backend) -> Response:
     """List the image catalog, and the agents that have each image."""
-    return reply(
-        KnownImages, backend.known_images(), lambda found: ImagesView(items=[ImageView.of(one) for one in found.images])
-    )
+    return reply(backend.images())
 
 
 @router.get("/images/{image:path}", tags=["images"], responses=answers(404, 422))
@@ -76,8 +75,7 @@ def image(
         str, Path(description="NAME for all versions; NAME:VERSION, an alias, a reference", max_length=400)
     ],
 ) -> ImagesView:
-    found = named_images(backend.known_images().images, image)
-    return ImagesView(items=[ImageView.of(one) for one in found])
+    return backend.image(image)
 
 
 @router.get("/version", tags=["version"], response_model=models.VersionView, responses=answers())

@@ -4,10 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from muster.service.images.commits_under_way import CommitState
 from muster.service.images.views import CommitView
 from muster.web.api import models
-from muster.web.api.requests import Replying, note_sessions
+from muster.web.api.requests import note_sessions, reply
 from muster.web.api.session_routes import Reference
 from muster.web.caller import Backend
 from muster.web.problems import answers
@@ -22,21 +21,18 @@ router = APIRouter(tags=["images"])
     responses=answers(404, 409, 422),
     summary="Commit a running kernel to an image",
 )
-def commit(
-    request: Request, backend: Backend, reply: Replying, session: Reference, body: models.CommitRequest
-) -> Response:
+def commit(request: Request, backend: Backend, session: Reference, body: models.CommitRequest) -> Response:
     """Begin a commit. `/commits/NAME:TAG` has its progress, and the reason if it fails."""
     found = backend.find(session)
     note_sessions(request, [found])
     begun = backend.begin_commit(found.id, body.kernel, body.name, message=body.message, public=body.public)
-    return reply(CommitState, begun, CommitView.of, 202)
+    return reply(begun, 202)
 
 
 @router.get("/commits/{image:path}", response_model=CommitView, responses=answers(404, 422))
 def commit_state(
     backend: Backend,
-    reply: Replying,
     image: Annotated[str, Path(description="NAME:TAG", max_length=400, pattern=r"^[^\x00]*$")],
 ) -> Response:
     """Show the build state of an image of the caller, until the image is removed; a failed build for some time."""
-    return reply(CommitState, backend.commit_state(image), CommitView.of)
+    return reply(backend.commit_state(image))

@@ -61,6 +61,11 @@ class _Collector(Collector):
         yield CounterMetricFamily("muster_launches", "Sessions that came to run", entered["RUNNING"])
         yield CounterMetricFamily("muster_failures", "Sessions whose launch failed for good", entered["ERROR"])
         yield CounterMetricFamily("muster_ended", "Sessions that ended after they were placed", entered["TERMINATED"])
+        yield GaugeMetricFamily(
+            "muster_last_pass_timestamp_seconds",
+            "When the queue was last worked; 0: never",
+            self._measures.last_pass_at,
+        )
         passes = self._measures.passes
         buckets = [*((str(bound), count) for bound, count in passes.buckets.items()), ("+Inf", passes.count)]
         yield HistogramMetricFamily(

@@ -59,10 +59,6 @@ class ShareRequest(UnshareRequest):
     read_only: bool = True
 
 
-class NameView(View):
-    name: str
-
-
 class SecretRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

@@ -27,9 +27,11 @@ async def check_health() -> Health:
 
 @router.get("/readyz")
 def check_readiness(request: Request) -> Response:
-    """It can do its work: the database answers too."""
+    """It can do its work: the database answers too, and somebody works the queue if there is something to do."""
     try:
-        service_of(request).check_database()
+        unworked = service_of(request).heartbeat().unworked
     except MusterError:
         return JSONResponse({"status": "the database does not answer"}, 503)
+    if unworked is not None:
+        return JSONResponse({"status": unworked}, 503)
     return JSONResponse({"status": "ok"})

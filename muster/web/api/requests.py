@@ -1,16 +1,14 @@
-"""Bodies of requests as plain data, and replies: views, or values for Muster's own client."""
+"""Bodies of requests as plain data, replies, and notes for the audit log."""
 
 import json
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any, Protocol
 
-from fastapi import Depends, Header, Request, Response
+from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 
-from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
 from muster.service.view import View
-from muster.service.wire import MEDIA_TYPE, packed
 
 
 async def json_object(request: Request) -> dict[str, Any]:
@@ -33,23 +31,19 @@ def _no_number(text: str) -> object:
 Body = Annotated[dict[str, Any], Depends(json_object)]
 
 
-class Reply:
-    """Replies in the form that the header Accept names."""
+class HasId(Protocol):
+    """A session, or its view."""
 
-    def __init__(self, accept: Annotated[str, Header(include_in_schema=False)] = "") -> None:
-        self._wants_values = MEDIA_TYPE in accept
-
-    def __call__(self, kind: Any, value: Any, view: Callable[[Any], View], status: int = 200) -> Response:  # noqa: ANN401
-        """Return the value, of type `kind`, as its view or as itself."""
-        if self._wants_values:
-            return JSONResponse(packed(kind, value), status, media_type=MEDIA_TYPE)
-        return JSONResponse(view(value).as_json(), status)
+    @property
+    def id(self) -> str: ...
 
 
-Replying = Annotated[Reply, Depends()]
+def reply(view: View, status: int = 200) -> JSONResponse:
+    """Return the view as JSON, without fields that were never set."""
+    return JSONResponse(view.as_json(), status)
 
 
-def note_sessions(request: Request, sessions: list[Session]) -> None:
+def note_sessions(request: Request, sessions: Iterable[HasId]) -> None:
     """Record the sessions of a change for the audit log."""
     request.state.audit_sessions = [session.id for session in sessions]
 

@@ -1,15 +1,12 @@
 """`/api/v1/secrets`: the names of the caller's secrets. Their values are never returned."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
-from fastapi.responses import JSONResponse
 
-from muster.service.secrets.owned import SecretName
-from muster.service.secrets.views import SecretsView, SecretView
+from muster.service.secrets.views import NameView, SecretsView
 from muster.web.api import models
-from muster.web.api.requests import Replying
+from muster.web.api.requests import reply
 from muster.web.caller import Backend
 from muster.web.problems import answers
 
@@ -18,24 +15,20 @@ Name = Annotated[str, Path(description="a secret's name", max_length=255, patter
 
 
 @router.get("", response_model=SecretsView, responses=answers(), summary="List secrets")
-def list_secrets(backend: Backend, reply: Replying) -> Response:
+def list_secrets(backend: Backend) -> Response:
     """List the names of secrets, and when each was set."""
-    return reply(
-        Sequence[SecretName],
-        backend.secrets.names(),
-        lambda names: SecretsView(items=[SecretView.of(name) for name in names]),
-    )
+    return reply(backend.secrets.names())
 
 
-@router.put("/{secret}", response_model=models.NameView, responses=answers(422), summary="Set a secret")
+@router.put("/{secret}", response_model=NameView, responses=answers(422), summary="Set a secret")
 def set_secret(backend: Backend, secret: Name, body: models.SecretRequest) -> Response:
     """Set a secret. Sessions get the value of the time when they are launched."""
     backend.secrets.set(secret, body.value.get_secret_value())
-    return JSONResponse({"name": secret})
+    return reply(NameView(name=secret))
 
 
-@router.delete("/{secret}", response_model=models.NameView, responses=answers(404, 422))
+@router.delete("/{secret}", response_model=NameView, responses=answers(404, 422))
 def remove(backend: Backend, secret: Name) -> Response:
     """Remove a secret. Running sessions keep their copy until they end."""
     backend.secrets.remove(secret)
-    return JSONResponse({"name": secret})
+    return reply(NameView(name=secret))

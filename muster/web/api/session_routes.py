@@ -4,26 +4,20 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.local_backend import LocalBackend
-from muster.service.questions.details import Details
-from muster.service.questions.dry_run import DryRun
 from muster.service.questions.views import DetailsView, DryRunView, WhyView
-from muster.service.questions.why import Why
-from muster.service.sessions.commands import Submitted
-from muster.service.sessions.list_pages import ListPageRequest, SessionFilter, SessionListPage
+from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
 from muster.service.sessions.views import (
     SessionListView,
     SessionsView,
     SessionView,
-    StoryLineView,
     StoryView,
     SubmittedView,
-    WaitView,
 )
 from muster.web.api import models
-from muster.web.api.requests import Body, Replying, note_owner, note_sessions
+from muster.web.api.requests import Body, note_owner, note_sessions, reply
 from muster.web.caller import Backend
 from muster.web.problems import answers
 
@@ -45,7 +39,6 @@ Sort = Literal["submitted", "-submitted", "name", "-name", "owner", "-owner", "s
 @router.get("", response_model=SessionListView, responses=answers(422), summary="List sessions")
 def list_sessions(
     backend: Backend,
-    reply: Replying,
     *,
     state: Annotated[list[SessionState], Query(description="any of these; by default all active states")] = [],  # noqa: B006
     ended: Annotated[bool, Query(description="also sessions that have ended")] = False,
@@ -67,7 +60,7 @@ def list_sessions(
         name_contains=name_contains,
     )
     page = ListPageRequest(limit, sort.removeprefix("-"), descending=sort.startswith("-"))
-    return reply(SessionListPage, backend.page(filtered, page, cursor), _page_view)
+    return reply(backend.page(filtered, page, cursor))
 
 
 @router.post(
@@ -81,7 +74,6 @@ def list_sessions(
 def submit(
     request: Request,
     backend: Backend,
-    reply: Replying,
     spec: Body,
     *,
     count: Annotated[int, Query(description="number of sessions: NAME-1, NAME-2, …")] = 1,
@@ -106,8 +98,8 @@ def submit(
 ) -> Response:
     note_owner(request, owner)
     done = backend.submit(spec, owner, count, idempotency_key)
-    note_sessions(request, list(done.sessions))
-    return reply(Submitted, done, _submitted_view, 200 if done.again else 201)
+    note_sessions(request, done.items)
+    return reply(done, 200 if done.again else 201)
 
 
 @router.post(
@@ -119,69 +111,62 @@ def submit(
 )
 def dry_run(
     backend: Backend,
-    reply: Replying,
     spec: Body,
     *,
     count: Annotated[int, Query()] = 1,
     owner: Annotated[str | None, Query(min_length=1, max_length=255, pattern=r"^[^\x00]*$")] = None,
 ) -> Response:
     """Forecast a submit, and change nothing: where it would start now, or why not and what would help."""
-    forecast = backend.dry_run(spec, owner, count)
-    return reply(DryRun, forecast, lambda dry: DryRunView.of(dry.answers))
+    return reply(backend.dry_run(spec, owner, count))
 
 
 @router.get("/{session}", response_model=DetailsView, responses=answers(404, 409), summary="Show a session")
-def show(backend: Backend, reply: Replying, session: Reference) -> Response:
-    return reply(Details, backend.details(session), DetailsView.of_details)
+def show(backend: Backend, session: Reference) -> Response:
+    return reply(backend.details(session))
 
 
 @router.get("/{session}/why", response_model=WhyView, responses=answers(404, 409, 422))
 def why(
     backend: Backend,
-    reply: Replying,
     session: Reference,
     *,
     what_if: Annotated[bool, Query(description="also the smallest changes that would let it start now")] = False,
 ) -> Response:
     """Explain why the session waits, or why it ended."""
-    return reply(Why, backend.why(session, what_if=what_if), WhyView.of)
+    return reply(backend.why(session, what_if=what_if))
 
 
 @router.get("/{session}/events", responses=answers(404, 409))
 def events(backend: Backend, session: Reference) -> StoryView:
     """List the session's story, a line for each change."""
-    found = backend.find(session)
-    return StoryView(items=[StoryLineView.of(line) for line in backend.story(found.id)])
+    return backend.story(session)
 
 
 @router.delete("/{session}", response_model=SessionsView, responses=answers(404, 409))
-def end(request: Request, backend: Backend, reply: Replying, session: Reference) -> Response:
+def end(request: Request, backend: Backend, session: Reference) -> Response:
     """Terminate the session."""
-    return _changed(request, reply, backend.terminate([session]))
+    return _changed(request, backend.terminate([session]))
 
 
 @router.post("/{action}", response_model=SessionsView, responses=answers(404, 409, 422))
 def change(
     request: Request,
     backend: Backend,
-    reply: Replying,
     action: Annotated[Literal["terminate", "cancel", "hold", "release", "restart"], Path()],
     references: models.References,
 ) -> Response:
     """Change several sessions at once. All of them are looked up before the first is changed."""
-    return _changed(request, reply, _change(backend, action, references.sessions))
+    return _changed(request, _change(backend, action, references.sessions))
 
 
 @router.post("/{session}/rename", response_model=SessionView, responses=answers(404, 409, 422))
-def rename(
-    request: Request, backend: Backend, reply: Replying, session: Reference, body: models.RenameRequest
-) -> Response:
+def rename(request: Request, backend: Backend, session: Reference, body: models.RenameRequest) -> Response:
     renamed = backend.rename(session, body.name)
     note_sessions(request, [renamed])
-    return reply(Session, renamed, SessionView.of)
+    return reply(renamed)
 
 
-def _change(backend: LocalBackend, action: str, references: list[str]) -> list[Session]:
+def _change(backend: LocalBackend, action: str, references: list[str]) -> list[SessionView]:
     match action:
         case "terminate":
             return backend.terminate(references)
@@ -195,19 +180,6 @@ def _change(backend: LocalBackend, action: str, references: list[str]) -> list[S
             return backend.restart(references)
 
 
-def _changed(request: Request, reply: Replying, sessions: list[Session]) -> Response:
+def _changed(request: Request, sessions: list[SessionView]) -> Response:
     note_sessions(request, sessions)
-    return reply(list[Session], sessions, SessionsView.of)
-
-
-def _page_view(page: SessionListPage) -> SessionListView:
-    items = [SessionView.of(session) for session in page.sessions]
-    return SessionListView(items=items, next_cursor=page.cursor, total=page.total)
-
-
-def _submitted_view(done: Submitted) -> SubmittedView:
-    return SubmittedView(
-        items=[SessionView.of(session) for session in done.sessions],
-        impossible={key: WaitView.of(wait, wait.position) for key, wait in done.impossible.items()},
-        again=done.again,
-    )
+    return reply(SessionsView(items=sessions))

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from muster.service.usage.reports import Report, point_or_ago, report_keys
-from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView
-from muster.web.api.requests import Replying
+from muster.service.usage.reports import point_or_ago, report_keys
+from muster.service.usage.views import CurrentUsagesView, ReportView
+from muster.web.api.requests import reply
 from muster.web.caller import Backend
 from muster.web.problems import answers
 
@@ -24,7 +24,6 @@ _INTERVAL_S = 2.0
 @router.get("/report", response_model=ReportView, responses=answers(422), summary="Show usage over a time")
 def report(
     backend: Backend,
-    reply: Replying,
     *,
     since: Point = None,
     until: Point = None,
@@ -36,22 +35,14 @@ def report(
     now = time.time()
     begins = None if since is None else point_or_ago(since, now, "since")
     ends = None if until is None else point_or_ago(until, now, "until")
-    return reply(Report, backend.report(begins, ends, report_keys(by), user, project), ReportView.of)
+    return reply(backend.report(begins, ends, report_keys(by), user, project))
 
 
 @router.get("/use", response_model=CurrentUsagesView, responses=answers(404, 409, 422), summary="Show current usage")
 def use(
     backend: Backend,
-    reply: Replying,
     *,
     session: Named = [],  # noqa: B006
 ) -> Response:
     """The current usage of each kernel of the caller's running sessions, as in `muster top`."""
-    from muster.service.usage.live import KernelNow  # noqa: PLC0415 - the Docker SDK loads slowly
-
-    sample = next(iter(backend.looks(session, _INTERVAL_S, once=True)))
-    return reply(
-        list[KernelNow],
-        list(sample),
-        lambda found: CurrentUsagesView(items=[CurrentUsageView.of(now) for now in found]),
-    )
+    return reply(next(iter(backend.usage_samples(session, _INTERVAL_S, once=True))))

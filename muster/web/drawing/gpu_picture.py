@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from muster.core.model.agent import UNIT
-from muster.core.values.slots import format_bytes, format_milli
-from muster.service.agents.gpu_map import GpuUse, HeldShare
+from muster.core.values.units import format_bytes, format_milli
+from muster.service.agents.gpu_map import GpuOccupancy, KernelShare
 
 _WIDTH, _HEIGHT, _STRIP = 480, 36, 6
 _LEAST_LABEL, _LETTER = 24.0, 7.2
@@ -18,7 +18,7 @@ _KINDS = 6
 class Part:
     """One share of a device. `number` is its colour, 0 for another user's; `text` is its size."""
 
-    held: HeldShare
+    held: KernelShare
     number: int
     text: str
 
@@ -31,7 +31,7 @@ class Part:
 class Device:
     """A GPU that is not in MIG mode, or a MIG instance; `free` is empty if nothing is free."""
 
-    use: GpuUse
+    use: GpuOccupancy
     name: str
     parts: tuple[Part, ...]
     free: str
@@ -48,15 +48,15 @@ class GpuCard:
     picture: Markup
 
 
-def gpu_cards(uses: Sequence[GpuUse]) -> list[GpuCard]:
+def gpu_cards(uses: Sequence[GpuOccupancy]) -> list[GpuCard]:
     """Return the GPUs of one agent, in the order of their indexes."""
-    physical: dict[str, list[GpuUse]] = {}
+    physical: dict[str, list[GpuOccupancy]] = {}
     for use in sorted(uses, key=lambda use: use.gpu.index):
         physical.setdefault(use.gpu.parent_uuid or use.gpu.uuid, []).append(use)
     return [_card(of_one) for of_one in physical.values()]
 
 
-def _card(uses: Sequence[GpuUse]) -> GpuCard:
+def _card(uses: Sequence[GpuOccupancy]) -> GpuCard:
     devices, number = [], 0
     for use in uses:
         parts = []
@@ -70,7 +70,7 @@ def _card(uses: Sequence[GpuUse]) -> GpuCard:
     return GpuCard(gpu.index, gpu.model, tuple(devices), _memory(uses), _picture(gpu.index, devices))
 
 
-def _size_text(held: HeldShare) -> str:
+def _size_text(held: KernelShare) -> str:
     parts = ["all of it" if held.is_device else f"{format_milli(held.amount)} fGPU"]
     if held.mem_bytes is not None:
         parts.append(f"{format_bytes(held.mem_bytes)} of memory")
@@ -79,7 +79,7 @@ def _size_text(held: HeldShare) -> str:
     return ", ".join(parts)
 
 
-def _free(use: GpuUse) -> str:
+def _free(use: GpuOccupancy) -> str:
     if not use.free:
         return ""
     if use.free == use.gpu.capacity:
@@ -87,7 +87,7 @@ def _free(use: GpuUse) -> str:
     return f"{format_milli(use.free)} fGPU free"
 
 
-def _memory(uses: Iterable[GpuUse]) -> str:
+def _memory(uses: Iterable[GpuOccupancy]) -> str:
     measured = [use for use in uses if use.mem_used_bytes is not None]
     if not measured:
         return "unknown"

@@ -12,6 +12,8 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
+from muster.core.values.units import spell_bytes
+
 _WIDTH, _HEIGHT = 480, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 24
 _MAX_TIMES, _MAX_VALUES = 7, 5
@@ -19,7 +21,6 @@ _DAY = 86400
 _TIME_STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY)
 _BAR, _BAR_GAP, _LABEL = 12, 14, 18
 _KINDS = 6
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,11 @@ def _plain(value: float) -> str:
     return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _bytes(value: float) -> str:
-    power = 0
-    while abs(value) >= 1024 and power < len(_BINARY) - 1:
-        value, power = value / 1024, power + 1
-    return f"{round(value, 1):g} {_BINARY[power]}"
-
-
 COUNT = Unit(_plain)
 CORES = Unit(lambda value: f"{_plain(value)} CPU")
 GPUS = Unit(lambda value: f"{_plain(value)} GPU")
 HOURS = Unit(lambda value: f"{_plain(value)} h")
-BYTES = Unit(_bytes, is_binary=True)
+BYTES = Unit(spell_bytes, is_binary=True)
 
 
 def line_plot(series: Sequence[Series], since: float, until: float, unit: Unit, title: str) -> Markup:

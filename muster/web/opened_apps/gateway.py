@@ -18,7 +18,7 @@ from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
-from muster.service.reach.app_gateway import AppWay
+from muster.service.reach.app_gateway import AppTunnel
 from muster.service.service import Service
 from muster.service.sessions.live import LiveChange, LiveChanges
 from muster.web.opened_apps.server import AppAddresses, AppServer
@@ -53,7 +53,7 @@ class _Key:
 @dataclass(frozen=True, slots=True)
 class _OpenedApp:
     browser: Browser
-    way: AppWay
+    way: AppTunnel
     server: AppServer
 
 
@@ -101,7 +101,7 @@ class AppGateway:
         return session, app, opened.server.entrance()
 
     async def _open(self, backend: LocalBackend, session: Session, app: App, browser: Browser) -> _OpenedApp:
-        way = await run_in_threadpool(backend.way_to_app, session, app)
+        way = await run_in_threadpool(backend.open_app_tunnel, session, app)
         try:
             bound = self._bind()
             server = AppServer(self._addresses, bound, way, f"{browser.scheme}://{browser.host}")

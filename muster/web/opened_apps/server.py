@@ -11,7 +11,7 @@ import uvicorn
 from websockets.exceptions import InvalidState
 
 from muster.core.values.errors import MusterError
-from muster.service.reach.app_gateway import AppWay, app_address
+from muster.service.reach.app_gateway import AppTunnel, app_address
 from muster.web.opened_apps.door import TICKET, Door
 from muster.web.opened_apps.headers import AppOrigin
 from muster.web.opened_apps.proxy import AppProxy
@@ -48,7 +48,7 @@ class AppAddresses:
 class AppServer:
     """The server of one opened app."""
 
-    def __init__(self, addresses: AppAddresses, bound: socket.socket, way: AppWay, site: str) -> None:
+    def __init__(self, addresses: AppAddresses, bound: socket.socket, way: AppTunnel, site: str) -> None:
         """Prepare a server on `bound`, which it closes when it ends.
 
         `site` is the scheme and host by which the browser reaches the main server.

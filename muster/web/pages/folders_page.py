@@ -6,12 +6,12 @@ from urllib.parse import quote
 from fastapi import APIRouter, Form, Path, Query
 from fastapi.responses import Response
 
-from muster.core.model.folders import Folder, named
+from muster.core.model.folders import few_names
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError
-from muster.core.values.slots import format_bytes, parse_bytes
+from muster.core.values.units import format_bytes, parse_bytes
 from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
-from muster.service.folders.views import FolderDetails
+from muster.service.folders.views import FolderView
 from muster.web.viewer import CurrentViewer, Viewer
 
 router = APIRouter(prefix="/folders", include_in_schema=False)
@@ -39,23 +39,21 @@ def folders(
 
 @router.post("")
 def create(viewer: CurrentViewer, *, name: Typed = "", quota: Typed = "", owner: Typed = "") -> Response:
-    listing = viewer.backend.folders.create(name.strip(), owner.strip() or None, _quota(quota))
-    return viewer.go(_path(listing.items[0].folder))
+    made = viewer.backend.folders.create(name.strip(), owner.strip() or None, _quota(quota))
+    return viewer.go(_path(made))
 
 
 @router.get("/{owner}/{name}")
 def folder(viewer: CurrentViewer, owner: Named, name: Named, *, project: Text = "", sizes: bool = False) -> Response:
-    listing = viewer.backend.folders.show(name, owner, project=project or DEFAULT_PROJECT, sizes=sizes)
-    (details,) = listing.items
+    found = viewer.backend.folders.show(name, owner, project=project or DEFAULT_PROJECT, sizes=sizes)
     return viewer.page(
         "folder.html",
-        details=details,
-        problems=listing.problems,
+        folder=found,
         sizes=sizes,
         project=project,
-        path=_path(details.folder),
+        path=_path(found),
         home=HOME,
-        may_change=_may_change(viewer, details),
+        may_change=_may_change(viewer, found),
     )
 
 
@@ -69,18 +67,17 @@ def share(viewer: CurrentViewer, owner: Named, name: Named, *, whom: Typed = "",
 
 @router.post("/{owner}/{name}/unshare")
 def unshare(viewer: CurrentViewer, owner: Named, name: Named, *, whom: Typed = "") -> Response:
-    mounters = viewer.backend.folders.unshare(name, owner, whom)
-    rest = f"; sessions that keep it until they end: {named(mounters)}" if mounters else ""
+    mounted_by = viewer.backend.folders.unshare(name, owner, whom).still_mounted_by
+    rest = f"; sessions that keep it until they end: {few_names(mounted_by)}" if mounted_by else ""
     return viewer.announce(f"{name} is no longer shared with {whom}{rest}")
 
 
 @router.post("/{owner}/{name}/quota")
 def set_quota(viewer: CurrentViewer, owner: Named, name: Named, *, quota: Typed = "") -> Response:
     quota_bytes = _quota(quota)
-    listing = viewer.backend.folders.set_quota(name, owner, quota_bytes)
-    unenforced = [details.use.unenforced for details in listing.items if details.use]
+    changed = viewer.backend.folders.set_quota(name, owner, quota_bytes)
     text = f"{name} may hold {'any amount' if quota_bytes is None else format_bytes(quota_bytes)}"
-    agents = ", ".join(sorted(agent for by_agent in unenforced for agent in by_agent))
+    agents = ", ".join(sorted(changed.quota_not_enforced))
     return viewer.announce(f"{text}; not enforced on {agents}" if agents else text)
 
 
@@ -90,20 +87,20 @@ def remove(viewer: CurrentViewer, owner: Named, name: Named, *, confirmed: Typed
     if confirmed.strip() != name:
         raise BadInputError(f"confirmed: write the folder's name, {name}, to remove it with all its data")
     removed = viewer.backend.folders.remove(name, owner, lambda _agent: None)
-    if removed.left is None:
+    if removed.removed:
         return viewer.go("/folders")
-    agents = ", ".join(removed.left.left_on)
+    agents = ", ".join(removed.left_on)
     return viewer.announce(
         f"{name} can no longer be mounted. Its data is still on {agents}: remove it again once these answer"
     )
 
 
-def _path(folder: Folder) -> str:
+def _path(folder: FolderView) -> str:
     return f"/folders/{quote(folder.owner, safe='')}/{quote(folder.name, safe='')}"
 
 
-def _may_change(viewer: Viewer, details: FolderDetails) -> bool:
-    return viewer.may_change and (viewer.is_admin or details.folder.owner == viewer.user)
+def _may_change(viewer: Viewer, folder: FolderView) -> bool:
+    return viewer.may_change and (viewer.is_admin or folder.owner == viewer.user)
 
 
 def _quota(text: str) -> int | None:

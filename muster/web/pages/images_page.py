@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Response
 
-from muster.core.values.slots import Slots, format_bytes, format_slots
+from muster.core.values.slots import Slots, format_slots
+from muster.core.values.units import format_bytes
 from muster.service.images.views import CommittedImageView, ImageView, MinimumView
 from muster.web.viewer import CurrentViewer
 
@@ -48,8 +49,7 @@ class CatalogImage:
 @router.get("/images")
 def images(viewer: CurrentViewer) -> Response:
     listed = viewer.backend.images()
-    agents = len(viewer.backend.agents({}))
-    return viewer.page("images.html", images=catalog_images(listed), agents=agents)
+    return viewer.page("images.html", images=catalog_images(listed.items), agents=listed.agent_count)
 
 
 def catalog_images(listed: Sequence[ImageView]) -> list[CatalogImage]:
@@ -89,5 +89,4 @@ def _version_row(image: ImageView) -> VersionRow:
 
 
 def _needs(minimum: MinimumView) -> str:
-    slots = Slots(minimum.cpu_milli, minimum.mem_bytes, minimum.fgpu_milli, minimum.gpu)
-    return format_slots(slots) if slots != Slots() else "-"
+    return format_slots(minimum.slots) if minimum.slots != Slots() else "-"

@@ -1,14 +1,14 @@
 """`/queue`: when waiting sessions start and why not yet; hold, release and cancel several at once."""
 
 import time
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
+from muster.core.values.units import format_minute
 from muster.service.local_backend import LocalBackend
+from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
 from muster.web.pages.queue_rows import MAX_ROWS, groups_of
 from muster.web.viewer import CurrentViewer
@@ -21,8 +21,14 @@ _DONE = {"hold": "held", "release": "released", "cancel": "cancelled"}
 @router.get("/queue")
 def queue(viewer: CurrentViewer, selected: Selected = []) -> Response:  # noqa: B006 - FastAPI copies it
     """Show the queue. The live part sends the selected sessions, so that they stay selected."""
-    groups = groups_of(viewer.backend.visible_queue(), time.time(), _clock_text, frozenset(selected))
+    groups = groups_of(viewer.backend.visible_queue(), time.time(), format_minute, frozenset(selected))
     return viewer.page("queue.html", groups=groups, max_rows=MAX_ROWS)
+
+
+@router.get("/queue/heartbeat")
+def heartbeat(viewer: CurrentViewer) -> Response:
+    """Show the banner of all pages: nothing while the queue is worked."""
+    return viewer.fragment("unworked.html", "unworked")
 
 
 @router.post("/queue/change")
@@ -43,7 +49,7 @@ def change(
     return viewer.announce(_announcement(changed, _DONE[action]))
 
 
-def _change(backend: LocalBackend, action: str, selected: list[str]) -> list[Session]:
+def _change(backend: LocalBackend, action: str, selected: list[str]) -> list[SessionView]:
     match action:
         case "hold":
             return backend.hold(selected)
@@ -53,11 +59,7 @@ def _change(backend: LocalBackend, action: str, selected: list[str]) -> list[Ses
             return backend.terminate(selected, only_pending=True)
 
 
-def _announcement(sessions: list[Session], done: str) -> str:
+def _announcement(sessions: list[SessionView], done: str) -> str:
     if len(sessions) == 1:
         return f"{sessions[0].name} is {done}"
     return f"{len(sessions)} sessions are {done}"
-
-
-def _clock_text(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

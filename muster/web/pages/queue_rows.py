@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from muster.core.model.session import Session
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.whatif.explain import HOPELESS, Surroundings, code_text, explain
 from muster.core.whatif.start_estimate import start_estimate
 from muster.service.questions.queue import VisibleQueue
+from muster.service.questions.views import QueuedView
 from muster.service.questions.what_if import Queued
 
 MAX_ROWS = 200
@@ -22,7 +22,7 @@ _STARTS, _HELD, _NEVER = "about to start", "held", "that can never start"
 class Row:
     """A waiting session. `position` is 0 if it is about to start; `more` are further lines on why it waits."""
 
-    session: Session
+    session: QueuedView
     position: int
     code: str
     why: str
@@ -51,7 +51,7 @@ def groups_of(
     visible: VisibleQueue, now: float, clock_text: Callable[[float], str], selected: frozenset[str]
 ) -> list[Group]:
     """Return the resource groups with waiting sessions, by name; `selected` are ids of sessions."""
-    around = Surroundings(now, clock_text, visible.names)
+    around = Surroundings(now, clock_text, visible.names, visible.unworked is None)
     found: dict[str, list[Queued]] = {name: [] for name in sorted(visible.lengths)}
     for queued in visible.queued:
         found[queued.session.spec.resource_group].append(queued)
@@ -64,7 +64,7 @@ def _group(name: str, length: int, queued: Sequence[Queued], around: Surrounding
 
 
 def _row(queued: Queued, around: Surroundings, selected: frozenset[str]) -> Row:
-    session, wait = queued.session, queued.wait
+    session, wait = QueuedView.of(queued), queued.wait
     return Row(
         session=session,
         position=wait.position if wait else 0,

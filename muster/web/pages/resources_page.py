@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Path, Query, Response
 
 from muster.core.model.agent import AgentState
-from muster.core.values.errors import NotFoundError
+from muster.core.values.errors import NotFoundError, SettingsError
 from muster.core.values.slots import Slots, total
 from muster.service.agents.resources import AgentResources
 from muster.web.drawing.gpu_picture import GpuCard, gpu_cards
 from muster.web.pages.usage.plots import SPAN_NAMES, UsePlots, use_plots
-from muster.web.viewer import CurrentViewer
+from muster.web.viewer import CurrentViewer, Viewer
 
 router = APIRouter(include_in_schema=False)
 _FIRST_AGENTS = 20
@@ -76,12 +76,11 @@ def resources_page(
 @router.get("/resources/{agent}")
 def agent_page(viewer: CurrentViewer, agent: AgentId, span: Span = "hour") -> Response:
     resources = viewer.backend.resources.agent(agent)
-    images = viewer.backend.known_images().images
     return viewer.page(
         "resource.html",
         row=_row(resources),
         plots=use_plots(viewer.backend.resources.use(span, agent=agent), f"agent {agent}"),
-        images=[image.version.reference for image in images if agent in image.held_by],
+        images=_catalog_images(viewer, agent),
         span=span,
         spans=SPAN_NAMES,
     )
@@ -98,7 +97,16 @@ def drain(viewer: CurrentViewer, agent: AgentId, reason: Annotated[str, Form(max
 @router.post("/resources/{agent}/resume")
 def resume(viewer: CurrentViewer, agent: AgentId) -> Response:
     changed = viewer.backend.resume(agent)
-    return viewer.announce(f"{agent} takes sessions again" if changed else f"{agent} was not drained")
+    return viewer.announce(f"{agent} takes sessions again" if changed else f"{agent} was neither drained nor suspect")
+
+
+def _catalog_images(viewer: Viewer, agent: str) -> Sequence[str] | None:
+    """Return the catalog's images that the agent has; None if the site's catalog cannot be read."""
+    try:
+        images = viewer.backend.images().items
+    except SettingsError:
+        return None
+    return [image.reference for image in images if agent in image.agents]
 
 
 def _group(name: str, agents: Sequence[AgentResources], plots: UsePlots, begin: int, size: int) -> GroupPart:
@@ -121,7 +129,9 @@ def _states(agents: Iterable[AgentResources]) -> str:
     counts = {state: sum(one.agent.state is state for one in agents) for state in AgentState}
     text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     drained = sum(bool(one.drain) for one in agents)
-    return f"{text}; {drained} drained" if drained else text
+    suspect = sum(one.agent.is_suspect for one in agents)
+    out = [f"{count} {word}" for count, word in ((drained, "drained"), (suspect, "suspect")) if count]
+    return "; ".join([text, ", ".join(out)]) if out else text
 
 
 def _row(resources: AgentResources) -> AgentRow:

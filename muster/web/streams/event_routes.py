@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 
 from muster.core.model.session import Session
-from muster.core.values.moment import timestamp
+from muster.core.values.units import timestamp
 from muster.service.sessions.live import LiveChange
 from muster.service.sessions.views import SessionView
 from muster.web.caller import Backend

@@ -7,6 +7,7 @@ import pytest
 
 from muster.core.lifecycle import transitions
 from muster.core.model.agent import AgentState
+from muster.core.model.launch_record import FailedLaunch, LaunchRecord
 from muster.core.model.session import SessionState
 from tests.command_line import muster
 from tests.strategies import NOW, make_agent, reporting
@@ -112,6 +113,31 @@ def test_a_drained_agent_is_drained_once_and_resumed_once(cluster):
     assert resumed == {"id": "a2", "changed": True, "drain_reason": None, "sessions": []}
     assert muster("agent", "resume", "a2", "--json").json[0]["changed"] is False
     assert states()["a2"] == "ALIVE"
+
+
+def test_a_suspect_agent_says_why_and_until_when_and_is_resumed(cluster):
+    failures = tuple(FailedLaunch(f"0000000{number}-0000", "ada") for number in (1, 2, 3))
+    cluster.save_launch_records({"a1": LaunchRecord(failures, NOW, "launches of 3 sessions failed there in a row")})
+    assert states() == {"a1": "ALIVE,SUSPECT", "a2": "ALIVE"}
+    assert muster("agents").out.splitlines()[1].endswith("launches of 3 sessions failed there in a row")
+    listed = {agent["id"]: agent for agent in muster("agents", "--json").json}
+    assert (listed["a1"]["suspect"], listed["a2"]["suspect"]) == ("launches of 3 sessions failed there in a row", None)
+    assert listed["a1"]["suspect_until"].startswith("2025-11-21T")
+    assert "in a row (00000001, 00000002, 00000003); until 2025-11-21" in muster("agent", "show", "a1").out
+    assert muster("agent", "resume", "a1", "--json").json[0]["changed"] is True
+    assert states()["a1"] == "ALIVE"
+
+
+def test_an_agent_that_is_not_given_up_says_why(cluster):
+    silent = [
+        make_agent(agent_id, connection="ssh").unanswered("no route to host", NOW, reached=False)
+        for agent_id in ("a1", "a2")
+    ]
+    cluster.save_agents(silent)
+    listed = muster("agents", "--json").json
+    problem = "no route to host; 2 of 2 agents do not answer: the network of the control node seems to be down"
+    assert all(agent["problem"].startswith(problem) for agent in listed)
+    assert "the network of the control node" in muster("agent", "show", "a1").out
 
 
 @pytest.mark.usefixtures("cluster")

@@ -1,5 +1,8 @@
 """Bad input gets one clear line each and exit code 2, and nothing is half done."""
 
+import errno
+import os
+
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -199,3 +202,26 @@ def test_whatever_is_typed_gets_an_answer_and_never_a_traceback(command, words):
     assert answer.code in {0, 1, 2}
     assert answer.code == 0 or answer.err
     assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOSPC, "free space there"), (errno.EROFS, "mount it for writing")]
+)
+def test_a_disk_that_takes_no_file_is_one_line_and_no_traceback(monkeypatch, number, remedy):
+    def full(*_arguments):
+        raise OSError(number, os.strerror(number), "/var/lib/muster/control/ssh")
+
+    monkeypatch.setattr("muster.cli.context.load_settings", full)
+    answer = muster("ls")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == f"muster: /var/lib/muster/control/ssh cannot be written: {os.strerror(number)}; {remedy}\n"
+
+
+@pytest.mark.parametrize("arguments", [("submit",), ("images",)])
+def test_a_catalog_that_cannot_be_read_is_one_line_and_what_needs_it_not_goes_on(tmp_path, arguments):
+    (tmp_path / "images.yml").write_text("images: [")
+    answer = muster(*arguments)
+    assert (answer.code, len(answer.errors)) == (2, 1)
+    assert f"catalog {tmp_path / 'images.yml'} cannot be read" in answer.err
+    for others in (("ls",), ("agents",), ("queue",)):
+        assert muster(*others).code == 0

@@ -47,7 +47,13 @@ def test_an_agent_that_is_away_keeps_its_part_and_that_is_said(store):
     assert muster("folder", "ls", "--no-size", "--json").json[0]["state"] == "removing"
     assert muster("submit", "-v", "ada/data").code == 0  # a plain directory again, which the agents may lack
     store.forget_agent("far")
-    assert muster("folder", "rm", "data", "--yes", "--json").json == {"name": "data", "removed": True, "left_on": []}
+    assert muster("folder", "rm", "data", "--yes", "--json").json == {
+        "name": "data",
+        "removed": True,
+        "removed_from": [],
+        "left_on": [],
+        "problems": {},
+    }
 
 
 def test_everybodys_folders_are_listed_only_when_asked_for():

@@ -76,6 +76,7 @@ def test_the_map_as_json_has_every_share(cluster):
         "mem_bytes": 2 * GIB,
         "compute": 250,
         "used_bytes": 5 * GIB // 2,
+        "is_device": False,
     }
     assert [share["used_bytes"] for share in first["shares"][1:]] == [None]
     assert [(share["whole"], share["mem_bytes"]) for share in second["shares"]] == [(True, None)]
@@ -97,6 +98,9 @@ def test_show_tells_each_kernels_share_with_memory_and_compute():
             "mem_bytes": 2 * GIB,
             "compute": 250,
             "used_bytes": 5 * GIB // 2,
+            "index": 0,
+            "is_device": False,
+            "gpu_mem_bytes": 8 * GIB,
         }
     ]
     assert kernel["gpu_problem"] == problem

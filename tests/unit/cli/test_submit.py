@@ -277,3 +277,16 @@ def test_waiting_ends_when_the_time_to_wait_is_over():
     answer = muster("submit", "--name", "a", "--wait", "--wait-timeout", "0.01")
     assert answer.code == 1
     assert "still waiting for a (PENDING)" in answer.err
+
+
+def test_local_rank_is_chosen_by_a_flag(store):
+    store.save_agents([make_agent("a1")])
+    gang = ("-N", "2", "--cpu", "0.1", "--mem", "64M", "--shm", "16M")
+    assert muster("submit", *gang, "--local-rank", "kernel", "--dry-run").code == 0
+    assert muster("submit", *gang, "--local-rank", "kernel", "--name", "own").code == 0
+    assert muster("submit", *gang, "--name", "counted").code == 0
+    specs = {one["name"]: one["spec"]["local_rank"] for one in muster("ls", "--json").json}
+    assert specs == {"own": "kernel", "counted": "agent"}
+    refused = muster("submit", *gang, "--local-rank", "session")
+    assert (refused.code, len(refused.errors)) == (2, 1)
+    assert refused.errors == ["muster: local_rank: 'session' is none of the choices; write 'agent' or 'kernel'"]

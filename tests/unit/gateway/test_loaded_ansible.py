@@ -105,6 +105,12 @@ def test_another_server_follows_one_that_was_killed(playbook, tmp_path):
     assert run(ansible.command(), playbook, "-e", "verdict=true", cwd=tmp_path).returncode == 0
 
 
+def test_another_server_follows_one_whose_socket_is_gone(playbook, tmp_path):
+    ansible = LoadedAnsible()
+    Path(ansible.command()[-1]).unlink()
+    assert run(ansible.command(), playbook, "-e", "verdict=true", cwd=tmp_path).returncode == 0
+
+
 def test_the_server_ends_with_its_process_and_the_playbook_that_has_begun_is_finished(tmp_path):
     playbook = tmp_path / "waiting.yml"
     playbook.write_text(WAITING, encoding="utf-8")

@@ -14,8 +14,8 @@ from muster.core.gpus.access import GpuAccess, gpu_access, kernel_gpus
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.agent import Agent
 from muster.core.model.agent_attributes import FgpuChoice
+from muster.core.model.free_capacity import FreeCapacity
 from muster.core.model.gpu_providers import quantise
-from muster.core.model.room import Room
 from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
@@ -229,9 +229,9 @@ def test_a_mig_instance_counts_as_its_fraction_and_goes_whole():
     assert [first.capacity, second.capacity] == [250, 500]
     assert (physical.exclusive, physical.parent_uuid) == (False, None)
     assert agent.fgpu_choice is FgpuChoice.FILL
-    room = Room.of(agent)
-    assert room.free == Slots(cpu=8000, mem=16 * GIB, gpu=1, fgpu=750)
-    taken = room.without([holding(GpuShare("MIG-2", 300, whole=False))])
+    remaining = FreeCapacity.of(agent)
+    assert remaining.free == Slots(cpu=8000, mem=16 * GIB, gpu=1, fgpu=750)
+    taken = remaining.without([holding(GpuShare("MIG-2", 300, whole=False))])
     assert (taken.free.gpu, taken.free.fgpu) == (1, 250)
 
 

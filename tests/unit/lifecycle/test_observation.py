@@ -164,6 +164,96 @@ def test_a_launch_that_is_not_whole_is_not_adopted(facts):
     assert adopted("a1", "a2", sub1=facts) is None
 
 
+def cut_short_on_one_agent(boot_id: str = "boot-1", **differing: dict[str, object] | None) -> Event | None:
+    session = placed_on(make_session(cluster_size=2), "a1", state=S.PREPARING)
+    kernels = tuple(replace(kernel, boot_id=boot_id) for kernel in session.kernels)
+    session = replace(session, step=LaunchStep.STARTING, placed_mode="single-node", kernels=kernels)
+    return observation.adopt(session, reports_of(session, **differing), NOW + 1)
+
+
+def test_a_launch_that_released_a_kernel_and_is_not_whole_any_more_has_begun():
+    event = cut_short_on_one_agent(sub1=None)
+    assert event.to_state is S.TERMINATING
+    assert event.reason == "the container of sub1 has vanished from its agent during the launch"
+
+
+def test_a_launch_whose_host_was_rebooted_may_have_begun():
+    gone = {"state": "exited", "exit_code": 255, "released": False}
+    event = cut_short_on_one_agent("boot-0", main1=gone, sub1=gone)
+    assert (event.to_state, event.reason) == (S.TERMINATING, "agent a1 was rebooted during the launch")
+
+
+@pytest.mark.parametrize("main1", [None, {"released": False, "state": "exited", "exit_code": 1}])
+def test_a_launch_that_released_nothing_is_made_anew(main1):
+    assert cut_short_on_one_agent(main1=main1, sub1={"released": False}) is None
+
+
+# A host that was rebooted
+
+
+REBOOTED = {"state": "exited", "exit_code": 255, "released": False, "address": None}
+
+
+def in_boot(boot_id: str, session: Session) -> Session:
+    return replace(session, kernels=tuple(replace(kernel, boot_id=boot_id) for kernel in session.kernels))
+
+
+@pytest.mark.parametrize("main1", [REBOOTED, {**REBOOTED, "exit_code": 143}, None])
+def test_what_a_reboot_ends_is_not_blamed_on_the_command(main1):
+    event = observed(in_boot("boot-0", batch()), main1=main1)
+    assert (event.to_state, event.reason) == (S.TERMINATING, "agent a1 was rebooted")
+    assert (event.session["result"], event.session["exit_code"]) == (Result.FAILURE, None)
+
+
+def test_a_session_that_a_reboot_ended_is_queued_again_where_it_may_be():
+    event = observed(in_boot("boot-0", batch(requeue=True)), main1=REBOOTED)
+    assert (event.to_state, event.session["requeue_after_end"]) == (S.TERMINATING, True)
+
+
+def test_a_command_that_had_ended_well_before_the_reboot_has():
+    event = observed(in_boot("boot-0", batch(cluster_size=2)), main1={**REBOOTED, "exit_code": 0}, sub1=REBOOTED)
+    assert event.session["result"] is Result.SUCCESS
+
+
+def test_a_command_that_failed_in_the_boot_in_which_it_began_has_failed():
+    event = observed(in_boot("boot-1", batch()), main1={**REBOOTED, "released": True})
+    assert event.session["exit_code"] == 255
+
+
+def test_what_runs_is_known_to_live_in_the_present_boot():
+    event = observed(in_boot("boot-0", batch()))
+    assert event.to_state is S.RUNNING
+    assert {facts["boot_id"] for facts in event.kernels.values()} == {"boot-1"}
+
+
+def test_a_report_that_is_older_than_the_launch_says_nothing_of_it():
+    """A control node that was asleep records what it was told before another one launched the session."""
+    for session in (batch(), in_boot("boot-0", batch())):
+        reports = {
+            agent_id: report.model_copy(update={"generation": session.generation - 1})
+            for agent_id, report in reports_of(session, main1=None).items()
+        }
+        assert observation.observe(Snapshot((), (session,), NOW), reports) == []
+
+
+# Memory
+
+
+def test_a_command_that_survived_a_lack_of_memory_is_judged_by_its_exit_code():
+    event = observed(batch(), main1={**exited(0), "oom_killed": True})
+    assert (event.session["result"], event.session["exit_code"]) == (Result.SUCCESS, 0)
+    assert event.reason.startswith("the command ended with exit code 0; main1 ran out of memory")
+
+
+def test_a_command_that_goes_on_after_a_lack_of_memory_tells_it_once():
+    session = batch()
+    event = observed(session, main1={"oom_killed": True})
+    assert (event.to_state, event.in_story) == (S.RUNNING, True)
+    assert event.reason.startswith("main1 ran out of memory")
+    known = replace(session, kernels=(replace(session.main, **event.kernels[session.main.id]), *session.kernels[1:]))
+    assert observed(known, main1={"oom_killed": True}) is None
+
+
 @examples(60)
 @given(sessions_in_any_state())
 def test_whatever_agents_report_the_next_state_is_legal(session):

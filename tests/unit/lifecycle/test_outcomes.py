@@ -38,11 +38,39 @@ def test_a_gang_over_agents_is_released_when_all_have_started_and_runs_when_all_
     assert event.to_state is S.RUNNING
 
 
-@pytest.mark.parametrize("step", [LaunchStep.STARTING, LaunchStep.RELEASING])
-@pytest.mark.parametrize("other", ["started", "released"])
-def test_a_gang_of_which_one_agent_failed_has_failed(step, other):
-    event = recorded(preparing(step, "a1", "a2"), a1=Outcome(other), a2=FAILED)
+def test_a_gang_of_which_one_agent_failed_to_start_is_tried_again_elsewhere():
+    event = recorded(preparing(LaunchStep.STARTING, "a1", "a2"), a1=Outcome("started"), a2=FAILED)
     assert (event.to_state, event.reason, event.session["attempts"]) == (S.PENDING, "no room on the disk", 1)
+    assert event.session["failed_on"] == ("a2",)
+
+
+@pytest.mark.parametrize("first", [Outcome("released"), FAILED])
+def test_a_gang_of_which_one_agent_failed_to_release_has_begun_and_does_not_begin_again(first):
+    event = recorded(preparing(LaunchStep.RELEASING, "a1", "a2"), a1=first, a2=FAILED)
+    assert (event.to_state, event.reason) == (S.TERMINATING, "no room on the disk")
+    assert (event.session["result"], event.session["requeue_after_end"]) == (Result.FAILURE, False)
+
+
+def test_a_gang_that_failed_to_be_released_is_queued_again_after_a_while_where_it_may_be():
+    session = preparing(LaunchStep.RELEASING, "a1", "a2")
+    session = replace(session, spec=make_session(cluster_size=2, requeue=True).spec)
+    event = recorded(session, a1=Outcome("released"), a2=FAILED)
+    assert (event.to_state, event.session["requeue_after_end"]) == (S.TERMINATING, True)
+    assert event.session["retry_at"] > NOW
+
+
+def test_a_gang_whose_host_was_rebooted_before_the_release_says_so():
+    session = preparing(LaunchStep.RELEASING, "a1", "a2")
+    session = replace(session, kernels=tuple(replace(kernel, boot_id="boot-0") for kernel in session.kernels))
+    reports = reports_of(session, sub1={"state": "exited", "exit_code": 255, "released": False})
+    event = record(session, {"a1": Outcome("released"), "a2": FAILED}, reports, NOW)
+    assert (event.to_state, event.reason) == (S.TERMINATING, "agent a2 was rebooted")
+
+
+def test_a_launch_that_never_came_to_its_agent_goes_back_to_the_queue_and_counts_as_no_attempt():
+    event = recorded(preparing(LaunchStep.STARTING, "a1"), a1=replace(FAILED, reached=False))
+    assert (event.to_state, event.session.get("attempts")) == (S.PENDING, None)
+    assert event.reason == "agent a1 stopped answering before the launch"
 
 
 def test_a_failure_that_is_for_good_anywhere_is_an_error():

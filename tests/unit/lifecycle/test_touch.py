@@ -34,7 +34,7 @@ def touched(
     free = {agent.id for agent in agents} - set(away)
     launchable = {session.id for session in sessions if session.state is S.SCHEDULED}
     snapshot = Snapshot(agents, sessions, NOW)
-    return touches(snapshot, free=free, launchable=launchable, heard=heard or {}, resisting=resisting)
+    return touches(snapshot, free=free, launchable=launchable, heard=heard or {}, unclear={}, resisting=resisting)
 
 
 def names(found: Touched) -> list[str]:

@@ -11,11 +11,11 @@ from muster.core.lifecycle.hearing import Heard, hear
 from muster.core.lifecycle.open_visits import step_of
 from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.lifecycle.turn import Convergence, Observation
-from muster.core.model.session import LaunchStep
+from muster.core.model.session import LaunchStep, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.properties import examples
 from tests.strategies import NOW, make_agent, make_session
-from tests.turn_strategies import RULES, World, agents_in, answers, facts, worlds
+from tests.turn_strategies import RULES, World, agents_in, answers, facts, launching_worlds, worlds
 
 tried = examples(50)
 
@@ -92,6 +92,30 @@ def test_commands_are_released_when_all_agents_have_answered_that_the_kernels_ar
         said = {agent_id for agent_id, outcome in outcomes.items() if outcome.outcome in {"started", "released"}}
         shown = {k.kernel_id for a in session.agents for k in reports[a].kernels if k.session_id == session.id}
         assert said >= set(session.agents) or shown >= {kernel.id for kernel in session.kernels}
+
+
+@examples(300)
+@given(launching_worlds())
+def test_a_launch_whose_commands_may_have_begun_does_not_begin_again_unless_no_command_has(world):
+    """It goes back to the queue by the word of its agent alone, and anew to its agent when that shows nothing of it."""
+    for snapshot, ledger, decided in world.past:
+        sessions = {session.id: session for session in snapshot.placed}
+        reports = {agent.id: agent.report for agent in snapshot.agents}
+        for event in decided.events:
+            session = sessions.get(event.session_id)
+            if session is None or not session.may_have_begun or session.spec.requeue:
+                continue
+            outcomes = ledger.outcomes.get((session.id, step_of(session)), {})
+            failed = {agent_id for agent_id, outcome in outcomes.items() if outcome.outcome == "failed"}
+            unbegun = session.step is LaunchStep.STARTING and failed == set(session.agents)
+            assert unbegun or event.to_state not in {SessionState.PENDING, SessionState.ERROR}
+            assert unbegun or not event.session.get("requeue_after_end")
+        for visit in decided.visits:
+            for session in visit.launches if isinstance(visit, Convergence) else ():
+                if session.may_have_begun:
+                    shown = [k for a in session.agents for k in reports[a].kernels if k.session_id == session.id]
+                    assert not any(k.released for k in shown if k.generation == session.generation)
+                    assert ledger.unclear[session.id] == frozenset()
 
 
 @tried

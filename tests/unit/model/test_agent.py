@@ -124,12 +124,15 @@ def test_a_kernel_is_bound_to_the_cores_near_to_its_gpus(chosen, cpus):
 
 def test_an_agent_is_unreachable_at_once_and_lost_after_a_time():
     agent = make_agent()
-    first = agent.unanswered("it does not answer", NOW, lost_after_s=300)
+    assert agent.lost_at(300) is None
+    first = agent.unanswered("it does not answer", NOW, reached=False)
     assert (first.state, first.problem, first.unreachable_since) == (AgentState.UNREACHABLE, "it does not answer", NOW)
-    later = first.unanswered("no route to host", NOW + 299, lost_after_s=300)
+    later = first.unanswered("no route to host", NOW + 299, reached=False)
     assert (later.state, later.problem, later.unreachable_since) == (AgentState.UNREACHABLE, "no route to host", NOW)
-    assert later.unanswered("no route to host", NOW + 300, lost_after_s=300).state is AgentState.LOST
-    assert agent.unanswered("x", NOW, lost_after_s=0).state is AgentState.LOST
+    assert later.lost_at(300) == NOW + 300
+    assert replace(later, silence_counts_from=NOW + 50).lost_at(300) == NOW + 350
+    lost = replace(later, state=AgentState.LOST)
+    assert (lost.lost_at(300), lost.unanswered("x", NOW).state) == (None, AgentState.LOST)
 
 
 @pytest.mark.parametrize(

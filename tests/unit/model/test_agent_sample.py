@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.model.agent_sample import MEASURES, Amount, counted, is_due, sample
-from muster.core.model.room import Room
+from muster.core.model.free_capacity import FreeCapacity
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.usage.over_time import SPANS, span_named, usage_over_time
 from muster.core.values.errors import BadInputError
@@ -99,7 +99,7 @@ def test_gpus_are_as_busy_as_their_kernels_say():
 @examples(60)
 @given(snapshots())
 def test_what_is_allocated_is_what_is_not_free(snapshot):
-    for agent, room in zip(snapshot.agents, snapshot.rooms, strict=True):
+    for agent, remaining in zip(snapshot.agents, snapshot.free_capacities, strict=True):
         on_it = [
             kernel
             for session in snapshot.placed
@@ -108,8 +108,8 @@ def test_what_is_allocated_is_what_is_not_free(snapshot):
         ]
         taken = sample(agent, on_it, None)
         assert taken.amounts.keys() == set(MEASURES)
-        assert taken.amounts["cpu"].allocated == Room.of(agent).free.cpu - room.free.cpu
-        assert taken.amounts["mem"].allocated == Room.of(agent).free.mem - room.free.mem
+        assert taken.amounts["cpu"].allocated == FreeCapacity.of(agent).free.cpu - remaining.free.cpu
+        assert taken.amounts["mem"].allocated == FreeCapacity.of(agent).free.mem - remaining.free.mem
         for amount in taken.amounts.values():
             assert 0 <= amount.allocated <= amount.capacity * (1 + 1e-9)
 

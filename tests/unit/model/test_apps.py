@@ -12,7 +12,7 @@ from muster.contract.manifest import AppEntry, LaunchedSession
 from muster.contract.report import AppReport
 from muster.core.launch.app_files import app_files, manifest_apps
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, manifest
-from muster.core.model.apps import KINDS, START_PATIENCE_S, App, AppState, app_token, app_views, apps_of, with_kinds
+from muster.core.model.apps import KINDS, START_PATIENCE_S, App, AppState, app_statuses, app_token, apps_of, with_kinds
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
@@ -163,19 +163,19 @@ def test_a_published_port_needs_no_file():
         (AppReport(healthy=False, exit_code=3, problem=""), 1, AppState.UNHEALTHY, "it ended with exit code 3"),
         (AppReport(healthy=False, exit_code=3, problem="x"), 1, AppState.UNHEALTHY, "it ended with exit code 3: x"),
         (None, 1, AppState.STARTING, ""),
-        (None, START_PATIENCE_S, AppState.UNHEALTHY, "its agent has not told of it yet"),
+        (None, START_PATIENCE_S, AppState.UNHEALTHY, "its agent has not reported it yet"),
     ],
 )
 def test_how_an_app_fares(facts, age_s, state, reason):
     session = with_apps(apps=["ttyd"])
     assert session.started_at is not None
-    (view,) = app_views(session, {} if facts is None else {"ttyd": facts}, session.started_at + age_s)
+    (view,) = app_statuses(session, {} if facts is None else {"ttyd": facts}, session.started_at + age_s)
     assert (view.state, view.reason) == (state, reason)
 
 
 def test_apps_of_a_session_that_does_not_run_have_no_state():
     session = replace(with_apps(apps=["ttyd"]), state=SessionState.TERMINATED)
-    (view,) = app_views(session, {"ttyd": AppReport(healthy=True)}, 0.0)
+    (view,) = app_statuses(session, {"ttyd": AppReport(healthy=True)}, 0.0)
     assert view.state is None
 
 

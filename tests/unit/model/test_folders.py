@@ -11,8 +11,8 @@ from muster.contract.manifest import FolderEntry, MountEntry
 from muster.core.launch.folders import folders_to_make, groups, mounts
 from muster.core.model.folders import (
     Folder,
-    FolderUser,
-    Share,
+    FolderMounter,
+    FolderShare,
     check_grantee,
     check_name,
     check_owner,
@@ -30,7 +30,7 @@ NAMES = st.from_regex(r"\A\.?[A-Za-z0-9][A-Za-z0-9_.-]{0,61}\Z")
 GRANTEES = st.sampled_from([*USERS, "@vision", "@default"])
 
 
-def made(name: str = "data", owner: str = "ada", *shares: Share, **values: Any) -> Folder:
+def made(name: str = "data", owner: str = "ada", *shares: FolderShare, **values: Any) -> Folder:
     key = f"{zlib.crc32(f'{owner}/{name}'.encode()):08x}"
     return Folder(f"{key}-0000-4000-8000-000000000000", owner, name, NOW, shares=shares, **values)
 
@@ -42,7 +42,9 @@ def mounting(*folders: str, **values: Any) -> SessionSpec:
 @st.composite
 def known_folders(draw) -> list[Folder]:
     keys = draw(st.lists(st.tuples(st.sampled_from(USERS), st.sampled_from(["data", "x", ".local"])), unique=True))
-    shares = st.lists(st.builds(Share, GRANTEES, st.booleans()), max_size=3, unique_by=lambda share: share.grantee)
+    shares = st.lists(
+        st.builds(FolderShare, GRANTEES, st.booleans()), max_size=3, unique_by=lambda share: share.grantee
+    )
     return [made(name, owner, *draw(shares)) for owner, name in keys]
 
 
@@ -72,7 +74,10 @@ def test_nobody_mounts_what_is_not_his_or_shared_and_nobody_writes_to_what_is_re
 
 
 def test_without_a_mode_the_share_decides():
-    known = [made("data", "ada", Share("bob", read_only=True)), made("x", "ada", Share("bob", read_only=False))]
+    known = [
+        made("data", "ada", FolderShare("bob", read_only=True)),
+        made("x", "ada", FolderShare("bob", read_only=False)),
+    ]
     found = mounted_folders(mounting("data", "ada/x:/x"), "bob", known)
     assert [(m.name, m.target, m.read_only) for m in found] == [("data", f"{HOME}/data", True), ("x", "/x", False)]
     with pytest.raises(SpecError, match=r"mounts\[0\].folder: folder ada/data is shared with bob read-only; .*:ro"):
@@ -80,14 +85,14 @@ def test_without_a_mode_the_share_decides():
 
 
 def test_of_a_users_and_a_projects_share_the_wider_one_holds():
-    folder = made("data", "ada", Share("bob", read_only=True), Share("@vision", read_only=False))
+    folder = made("data", "ada", FolderShare("bob", read_only=True), FolderShare("@vision", read_only=False))
     assert folder.read_only_for("bob", "default") is True
     assert folder.read_only_for("bob", "vision") is False
     assert folder.read_only_for("eve", "default") is None
 
 
 def test_ones_own_folder_goes_before_a_shared_one_and_two_shared_ones_are_asked_about():
-    everybody = Share("@default", read_only=True)
+    everybody = FolderShare("@default", read_only=True)
     hers, his = made("data", "ada", everybody), made("data", "bob", everybody)
     assert [m.owner for m in mounted_folders(mounting("data"), "bob", [hers, his])] == ["bob"]
     with pytest.raises(SpecError, match="several folders 'data' are shared with eve; name one of ada/data, bob/data"):
@@ -105,7 +110,7 @@ def test_nobody_spells_the_path_of_a_folder(reference):
 
 
 def test_a_folder_with_a_dot_is_in_its_owners_sessions_but_where_the_spec_has_something_else():
-    known = [made(".local"), made(".cache", "ada", Share("bob", read_only=False))]
+    known = [made(".local"), made(".cache", "ada", FolderShare("bob", read_only=False))]
     assert [m.target for m in mounted_folders(mounting(), "ada", known)] == [f"{HOME}/.cache", f"{HOME}/.local"]
     assert mounted_folders(mounting(), "bob", known) == ()
     assert mounted_folders(mounting(dot_folders=False), "ada", known) == ()
@@ -139,13 +144,13 @@ def test_whom_a_folder_can_be_shared_with():
 
 
 def test_sessions_that_mount_a_folder_are_named_but_not_all_of_many():
-    users = [FolderUser(f"s{number}", "ada") for number in range(8)]
+    users = [FolderMounter(f"s{number}", "ada") for number in range(8)]
     assert in_use(made(), []) == ""
     assert in_use(made(), users) == "folder data is in use by s0, s1, s2, s3, s4 and 3 others; end them first"
 
 
 def test_a_manifest_has_folders_at_their_places_made_for_their_owners():
-    known = [made("data", "bob", Share("ada", read_only=True), quota_bytes=1 << 30), made(".local")]
+    known = [made("data", "bob", FolderShare("ada", read_only=True), quota_bytes=1 << 30), made(".local")]
     asked = ["data", "sets/mnist:/sets:ro"]
     session = make_session(1, mounts=asked, folders=mounted_folders(mounting(*asked), "ada", known))
     uid_of = {"ada": 4711, "bob": 4712}.__getitem__

@@ -1,5 +1,7 @@
 """The loop around the queue's worker: what wakes it, what it promises to those who wait, and how it stops."""
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,12 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.session import SessionState
+from muster.core.model.heartbeat import Heartbeat, Worker
+from muster.core.model.session import Result, SessionState
 from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.settings import Settings
 from tests.simulated_control_node import ControlNode
-from tests.strategies import make_session
+from tests.strategies import NOW, make_session
 
 S = SessionState
 
@@ -79,6 +82,26 @@ def daemon(
         loop.send(Nudge.STOP)
         thread.join(30)
         assert not thread.is_alive()
+
+
+# The heartbeat
+
+
+def test_a_pass_and_a_daemon_say_that_they_work_the_queue(node, lock):
+    node.shell = replace(node.shell, clock=lambda: NOW + 5)
+    QueueLoop(Settings(), replace(node.shell, start=start_thread), lock).run_until_idle()
+    assert node.store.heartbeats.last() == Heartbeat(NOW + 5, Worker.ONCE, socket.gethostname(), os.getpid())
+    loop = QueueLoop(Settings(), replace(node.shell, start=start_thread), lock, worker=Worker.DAEMON)
+    loop.send(Nudge.STOP)
+    loop.run()
+    assert node.store.heartbeats.last().worker == Worker.DAEMON
+
+
+def test_a_loop_that_cannot_decide_has_no_heartbeat(node, lock):
+    lock.lost = True
+    with pytest.raises(QueueLockLostError):
+        QueueLoop(Settings(), node.shell, lock).run()
+    assert node.store.heartbeats.last() is None
 
 
 # One pass
@@ -147,6 +170,25 @@ def test_a_kernel_that_died_has_its_agent_observed_and_no_other(node, lock, agen
         loop.send(KernelDied("a1"))
         eventually(lambda: node.state(session) is S.TERMINATED)
         assert node.gateway.observations[-1] == ["a1"]
+
+
+def test_a_kernel_that_dies_while_its_launch_is_answered_ends_its_session_at_once(node, lock, agents):
+    """The report in the answer is older than the death, and the next observation of all agents is far off."""
+    died = []
+
+    def dies_after_the_report(said):
+        if said.get("sessions") and not died:
+            died.append(True)
+            agents[0].containers[session.id].end(0)
+            loop.send(KernelDied("a1"))
+        return said
+
+    with daemon(node, lock) as loop:
+        session = node.submit(command="true", cluster_size=2)
+        agents[0].says = dies_after_the_report
+        loop.send(Nudge.QUEUE)
+        eventually(lambda: node.state(session) is S.TERMINATED)
+    assert node.session(session).result is Result.SUCCESS
 
 
 def test_the_clock_brings_a_retry(node, lock):

@@ -1,11 +1,15 @@
 """Agents that do not answer: UNREACHABLE at once, LOST after a time; and agents that come back."""
 
+from dataclasses import replace
+
 import pytest
 
+from muster.core.launch.manifest import manifest
 from muster.core.model.agent import AgentState
 from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import LOST_AFTER_S, an_agent
+from tests.simulated_control_node import LOST_AFTER_S, Crash, an_agent
+from tests.strategies import fake_key_pair
 
 S = SessionState
 
@@ -95,7 +99,7 @@ def test_a_gang_whose_agent_goes_away_during_the_launch_starts_elsewhere(node, a
     node.run()
     running = node.session(session)
     assert (running.state, running.agents, running.attempts) == (S.RUNNING, ("a1", "a3"), 0)
-    assert "agent a2 stopped answering during the launch" in [line.reason for line in node.store.story(session.id)]
+    assert "agent a2 stopped answering before the launch" in [line.reason for line in node.store.story(session.id)]
 
 
 @pytest.mark.parametrize("acted", [False, True])
@@ -142,18 +146,119 @@ def test_a_gang_whose_agent_goes_away_between_the_two_words_begins_when_it_is_ba
     assert [agent.made for agent in agents] == [2, 2, 0]
 
 
-def test_a_launch_on_an_agent_that_is_lost_goes_back_to_the_queue(node, agents):
+@pytest.mark.parametrize("requeue", [False, True])
+def test_a_launch_whose_host_is_lost_right_after_the_go_begins_again_only_with_requeue(node, agents, requeue):
     node.run()
-    session = node.submit(cpu=2)
+    session = node.submit(cpu=2, command="true", requeue=requeue)
     agents[0].answer_gets_lost = True
     node.run()
     agents[0].reachable = agents[0].answer_gets_lost = False
+    node.restart()
     is_lost(node)
     node.run()
-    assert (node.state(session), node.session(session).agents) == (S.RUNNING, ("a2",))
+    known = node.session(session)
+    if requeue:
+        assert (known.state, known.agents) == (S.RUNNING, ("a2",))
+    else:
+        assert (known.state, known.result) == (S.TERMINATED, Result.FAILURE)
+        assert known.reason == "agent a1 was lost during the launch, when commands may have begun"
+        assert not agents[1].containers
     agents[0].reachable = True
     node.run()
     assert agents[0].containers == {}
+
+
+def test_a_launch_that_never_came_to_its_host_starts_elsewhere_at_once(node, agents):
+    node.run()
+    session = node.submit(cpu=2)
+    agents[0].reachable = False
+    node.run(observe=False)
+    assert (node.state(session), node.session(session).agents) == (S.RUNNING, ("a2",))
+    assert node.session(session).attempts == 0
+
+
+def test_a_visit_that_breaks_off_after_the_go_is_no_failed_launch(node, agents):
+    """The agent's engine dies once the command has begun: what the session is, its next answer says."""
+    node.run()
+    session = node.submit(cpu=2)
+    agents[0].module_breaks_off = "the engine does not answer"
+    node.run()
+    assert (node.state(session), agents[1].made) == (S.PREPARING, 0)
+    agents[0].module_breaks_off = ""
+    node.run()
+    assert (node.state(session), agents[0].made) == (S.RUNNING, 1)
+
+
+def test_one_agent_that_fails_to_release_does_not_let_the_gang_begin_twice(node, agents):
+    node.run()
+    session = gang(node)
+    agents[1].releases_fail = True
+    began = []
+    for agent in agents:
+        agent.was_released = began.append
+    node.run()
+    node.now += 60
+    node.run()
+    assert (node.state(session), node.session(session).reason) == (S.TERMINATED, "the engine does not answer")
+    assert len({container.generation for container in began}) == 1
+    assert nothing_is_left_of(session, node, agents)
+
+
+def test_a_launch_of_a_dead_worker_that_the_agent_takes_late_begins_once(node, agents):
+    """The next worker must not believe a report that is older than what the agent still does."""
+    node.run()
+    session = node.submit(cpu=2, command="true")
+    node.gateway.crash_before = Crash()
+    with pytest.raises(Crash):
+        node.run()
+    node.restart()
+    late = node.gateway.overlays
+    sent = node.session(session)
+    began = []
+    agents[0].was_released = began.append
+
+    def the_old_manifest_arrives():
+        node.gateway.meanwhile = lambda: None
+        manifest = launching_manifest(node, sent)
+        agents[0].converge(manifest.model_dump(mode="json"), late)
+
+    node.gateway.meanwhile = the_old_manifest_arrives
+    node.run()
+    node.run()
+    assert node.state(session) is S.RUNNING
+    assert [container.generation for container in began] == [sent.generation]
+
+
+def launching_manifest(node, session):
+    """What the dead worker had sent."""
+    keys = {session.id: fake_key_pair("late")}
+    agent = known(node, "a1")
+    render = node.shell.render
+    return manifest(agent, [session], keys, session.generation, node.shell.launch_policy, render)
+
+
+def test_a_reboot_ends_what_ran_and_says_so(node, agents):
+    ends, again = node.submit(command="true"), node.submit(command="true", requeue=True)
+    node.run()
+    agents[0].reboot()
+    node.run()
+    assert (node.state(ends), node.session(ends).reason) == (S.TERMINATED, "agent a1 was rebooted")
+    assert node.session(ends).exit_code is None
+    assert (node.state(again), node.session(again).requeues) == (S.RUNNING, 1)
+
+
+def test_a_reboot_that_a_dead_worker_had_seen_is_still_known(node, agents):
+    """The report is stored before what follows from it."""
+    session = node.submit(command="true")
+    node.run()
+    agents[0].reboot()
+    node.store.crash_in = 1
+    node.store.after_commit = True
+    with pytest.raises(Crash):
+        node.run()
+    node.restart()
+    node.run()
+    assert (node.state(session), node.session(session).reason) == (S.TERMINATED, "agent a1 was rebooted")
 
 
 @pytest.mark.parametrize("size", [1, 4])
@@ -276,3 +381,54 @@ def test_an_inventory_that_for_a_moment_names_nobody_ends_no_session(node):
     node.run()
     assert node.state(session) is S.RUNNING
     assert known(node, "a1").state is AgentState.ALIVE
+
+
+def test_a_running_session_that_its_agent_cannot_keep_ends_with_the_agents_word(node, agents):
+    session = node.submit(cpu=2)
+    node.run()
+
+    def cannot_keep(said):
+        kept = [{**entry, "outcome": "failed", "error": "the network of main1 is gone"} for entry in said["sessions"]]
+        return {**said, "sessions": kept}
+
+    def session_is_kept(said):
+        return any(entry["outcome"] == "kept" for entry in said.get("sessions", ()))
+
+    agents[0].says = lambda said: cannot_keep(said) if session_is_kept(said) else said
+    agents[0].networks["stray"] = replace(agents[0].networks[session.id], name="stray", session_id="stray")
+    node.run()
+    ended = node.session(session)
+    assert (ended.state, ended.result, ended.reason) == (S.TERMINATED, Result.FAILURE, "the network of main1 is gone")
+
+
+# Last words
+
+
+def test_the_last_words_on_an_idle_agent_are_removed_once_they_are_kept(node, agents):
+    session = node.submit()
+    node.run()
+    node.end(session)
+    node.run()
+    assert (node.state(session), list(agents[0].spool)) == (S.TERMINATED, [session.id])
+    node.run()
+    assert agents[0].spool == {}
+    assert node.store.log(session.id, "main1") == b"main1\n"
+
+
+def test_last_words_that_the_control_node_never_got_are_fetched_when_their_agent_is_back(node, agents):
+    session = gang(node)
+    node.run()
+    node.end(session)
+    agents[0].answer_gets_lost = True
+    node.run()
+    agents[0].reachable = agents[0].answer_gets_lost = False
+    is_lost(node)
+    assert (node.state(session), node.store.log(session.id, "main1")) == (S.TERMINATED, None)
+    agents[0].reachable = True
+    node.run()
+    assert node.store.log(session.id, "main1") == b"main1\n"
+    node.run()
+    assert agents[0].spool == {}
+    visits = agents[0].visits
+    node.run()
+    assert agents[0].visits == visits + 1

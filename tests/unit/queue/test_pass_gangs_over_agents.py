@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.model.session import SessionState
+from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import Failing, Network, SimulatedAgent
 from tests.simulated_control_node import an_agent
 
@@ -80,6 +80,14 @@ def test_kernels_count_their_local_rank_on_their_agent(node, agents):
         assert ranks in ([], [("0", "4"), ("1", "4")])
     world = [c.env["WORLD_RANK"] for agent in agents for c in agent.of_session(session.id)]
     assert sorted(world) == ["0", "1", "2", "3"]
+
+
+def test_local_rank_is_0_in_each_kernel_where_the_spec_says_so(node, agents):
+    session = gang(node, 4, local_rank="kernel")
+    node.run()
+    env = [c.env for agent in agents for c in agent.of_session(session.id)]
+    assert [one["LOCAL_RANK"] for one in env] == ["0"] * 4
+    assert sorted(one["RANK"] for one in env) == ["0", "1", "2", "3"]
 
 
 def test_only_the_keeper_makes_and_removes_overlays(node):
@@ -161,7 +169,8 @@ def test_an_overlay_whose_gang_goes_to_one_agent_next_time_is_removed(node, agen
     assert node.gateway.overlays == {}
 
 
-def test_a_kernel_that_dies_before_the_second_word_has_failed_the_launch(node, agents):
+def test_a_kernel_that_dies_before_the_second_word_has_failed_a_session_that_began(node, agents):
+    """The other agent has released its kernels: the commands do not begin again."""
     node.run()
     session = gang(node)
 
@@ -173,13 +182,9 @@ def test_a_kernel_that_dies_before_the_second_word_has_failed_the_launch(node, a
     node.gateway.meanwhile = kill_one_when_all_answer
     node.run()
     failed = node.session(session)
-    assert (failed.state, failed.attempts) == (S.PENDING, 1)
+    assert (failed.state, failed.result) == (S.TERMINATED, Result.FAILURE)
     assert failed.reason == "main1 ended before it was released"
-    node.gateway.meanwhile = lambda: None
-    node.now += 60
-    node.run()
-    assert node.state(session) is S.RUNNING
-    assert all(c.generation == node.session(session).generation for a in agents for c in a.of_session(session.id))
+    assert not any(agent.of_session(session.id) for agent in agents)
 
 
 def test_a_gang_that_a_user_ends_between_the_two_words_never_begins(node, agents):

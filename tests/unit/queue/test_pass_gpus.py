@@ -49,7 +49,7 @@ def test_a_container_above_its_share_is_told_of_when_that_begins_and_when_it_end
     assert told(node, session) == []
     use(agent, session, CAP + TOLERANCE_BYTES + 1)
     node.run()
-    problem = "main1 uses 0.3125 GiB of GPU memory, its share is 0.25 GiB"
+    problem = "main1 uses 320 MiB of GPU memory, its share is 256 MiB"
     assert told(node, session) == [problem]
     assert (node.session(session).main.gpu_problem, node.session(session).reason) == (problem, problem)
     use(agent, session, 2 * CAP)
@@ -78,7 +78,7 @@ def test_a_site_may_have_such_a_session_ended(control_node, before):
     node.run()
     ended = node.session(session)
     assert (ended.state, ended.result) == (S.TERMINATED, Result.FAILURE)
-    assert ended.reason == "main1 uses 0.5 GiB of GPU memory, its share is 0.25 GiB"
+    assert ended.reason == "main1 uses 512 MiB of GPU memory, its share is 256 MiB"
     assert node.state(other) == S.RUNNING
 
 

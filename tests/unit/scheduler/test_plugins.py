@@ -1,10 +1,13 @@
 """Queue orders and placement policies by name, ours and the site's, and the settings that name them."""
 
+import ast
 import os
 from pathlib import Path
 
 import pytest
 
+from muster import scheduler_plugin
+from muster.ansible_gateway.layout import ansible_root
 from muster.core.model.policy import Limit, PlacementPolicy, QueueView, by_arrival
 from muster.core.values.errors import SettingsError
 from muster.core.values.slots import Slots
@@ -12,6 +15,8 @@ from muster.service.scheduler.plugins import load_order, load_placement, needs_u
 from muster.settings import Settings, load_settings
 from tests.command_line import write_settings
 from tests.strategies import NOW, make_session
+
+PLUGINS = ansible_root() / "plugins/scheduler"
 
 VIEW = QueueView(NOW, Slots(), {})
 SESSIONS = [make_session(number) for number in (1, 2, 3)]
@@ -39,7 +44,7 @@ def test_a_file_in_the_sites_directory_is_a_plugin_and_wins_over_ours(site):
         "def order(sessions, view):\n    return sorted(sessions, key=lambda s: -s.submitted_at)\n"
     )
     (site / "tight.py").write_text(
-        "from muster.core.model.policy import PlacementPolicy\nPOLICY = PlacementPolicy('tight', left_over=2.0)\n"
+        "from muster.scheduler_plugin import PlacementPolicy\nPOLICY = PlacementPolicy('tight', left_over=2.0)\n"
     )
     assert names(load_order("fifo", site)) == ["s3", "s2", "s1"]
     assert load_placement("tight", site).left_over == 2.0
@@ -148,3 +153,15 @@ def test_wrong_settings_are_refused_by_field(tmp_path, values, problem):
     with pytest.raises(SettingsError) as raised:
         load_settings(write_settings(tmp_path, values))
     assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize("path", sorted(PLUGINS.glob("*.py")), ids=lambda path: path.stem)
+def test_plugins_import_of_muster_only_the_module_that_does_not_move(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    assert {module for module in imported if module.startswith("muster")} == {"muster.scheduler_plugin"}
+
+
+def test_no_name_is_taken_away_from_what_plugins_import():
+    names = {"Order", "PlacementPolicy", "QueueView", "Session", "by_arrival", "least_first"}
+    assert names <= set(scheduler_plugin.__all__)

@@ -21,7 +21,7 @@ FAIR = {"scheduling": {"order": "fair_share", "placement": "best"}, "usage_half_
 @pytest.fixture
 def settings(tmp_path) -> Settings:
     (tmp_path / "best.py").write_text(
-        "from muster.core.model.policy import PlacementPolicy\nPOLICY = PlacementPolicy('best', left_over=1.0)\n"
+        "from muster.scheduler_plugin import PlacementPolicy\nPOLICY = PlacementPolicy('best', left_over=1.0)\n"
     )
     return Settings.model_validate({**FAIR, "scheduler_plugins": tmp_path, "shares": {"bob": 2}})
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.model.agent import Agent, Gpu
 from muster.core.model.policy import PACK
 from muster.core.model.session import GpuShare
-from muster.core.scheduling.placement import Gang, Rooms, Typical
+from muster.core.scheduling.placement import Gang, PlacementState, Typical
 from muster.core.values.slots import Slots
 from tests.strategies import M, make_agent
 
@@ -35,8 +35,8 @@ def asking(*fgpu: int, gpu: int = 0) -> Gang:
 
 
 def one_after_the_other(agent: Agent, *amounts: int, mix: tuple[Typical, ...] = ()) -> list[str]:
-    rooms = Rooms.of([agent], {}, PACK, mix)
-    return [rooms.place(asking(amount))[0].gpus[0].uuid for amount in amounts]
+    state = PlacementState.of([agent], {}, PACK, mix)
+    return [state.place(asking(amount))[0].gpus[0].uuid for amount in amounts]
 
 
 def test_fill_takes_the_fullest_gpu_that_can():
@@ -48,14 +48,14 @@ def test_spread_takes_the_emptiest():
 
 
 def test_a_gang_that_is_spread_lies_on_a_gpu_each():
-    rooms = Rooms.of([shared(choice="spread")], {}, PACK)
-    assert [a.gpus[0].uuid for a in rooms.place(asking(500, 500, 500))] == ["GPU-0", "GPU-1", "GPU-2"]
+    state = PlacementState.of([shared(choice="spread")], {}, PACK)
+    assert [a.gpus[0].uuid for a in state.place(asking(500, 500, 500))] == ["GPU-0", "GPU-1", "GPU-2"]
 
 
 def test_a_gang_that_fits_is_placed_whatever_the_choice():
     for choice in ("policy", "fill", "spread", "fragmentation"):
-        rooms = Rooms.of([shared(gpus=2, choice=choice)], {}, PACK)
-        assert rooms.place(asking(1000, 1000, 2000)), choice
+        state = PlacementState.of([shared(gpus=2, choice=choice)], {}, PACK)
+        assert state.place(asking(1000, 1000, 2000)), choice
 
 
 def test_the_least_fragmenting_gpu_leaves_what_typical_requests_can_use():
@@ -65,21 +65,21 @@ def test_the_least_fragmenting_gpu_leaves_what_typical_requests_can_use():
 
 
 def test_an_instance_serves_one_kernel_and_the_smallest_that_fits_is_taken():
-    rooms = Rooms.of([sliced(857, 250, 500)], {}, PACK)
-    shares = [rooms.place(asking(amount))[0].gpus for amount in (200, 200, 200)]
+    state = PlacementState.of([sliced(857, 250, 500)], {}, PACK)
+    shares = [state.place(asking(amount))[0].gpus for amount in (200, 200, 200)]
     assert shares == [
         (GpuShare("MIG-1", 250, False),),
         (GpuShare("MIG-2", 500, False),),
         (GpuShare("MIG-0", 857, False),),
     ]
-    assert rooms.place(asking(1)) is None
+    assert state.place(asking(1)) is None
 
 
 def test_no_kernel_gets_two_instances_nor_one_as_a_whole_gpu():
-    rooms = Rooms.of([sliced(857, 857)], {}, PACK)
-    assert rooms.place(asking(900)) is None
-    assert rooms.place(asking(0, gpu=1)) is None
-    assert rooms.free["mig"].gpu == 0
+    state = PlacementState.of([sliced(857, 857)], {}, PACK)
+    assert state.place(asking(900)) is None
+    assert state.place(asking(0, gpu=1)) is None
+    assert state.free["mig"].gpu == 0
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=7), st.lists(st.integers(1, 1000), min_size=1, max_size=7))
@@ -87,7 +87,7 @@ def test_a_gang_gets_instances_exactly_when_each_kernel_can_have_one_that_is_lar
     largest = sorted(sizes, reverse=True)
     demanding = sorted(amounts, reverse=True)
     can = len(amounts) <= len(sizes) and all(size >= amount for size, amount in zip(largest, demanding, strict=False))
-    placed = Rooms.of([sliced(*sizes)], {}, PACK).place(asking(*amounts))
+    placed = PlacementState.of([sliced(*sizes)], {}, PACK).place(asking(*amounts))
     assert (placed is not None) == can
     if placed:
         assert len({allocation.gpus[0].uuid for allocation in placed}) == len(amounts)
@@ -96,10 +96,10 @@ def test_a_gang_gets_instances_exactly_when_each_kernel_can_have_one_that_is_lar
 
 @pytest.mark.parametrize("amount", [250, 500])
 def test_an_instance_is_free_again_when_its_kernel_has_gone(amount):
-    rooms = Rooms.of([sliced(500)], {}, PACK)
-    before = rooms.free
-    (allocation,) = rooms.place(asking(amount))
+    state = PlacementState.of([sliced(500)], {}, PACK)
+    before = state.free
+    (allocation,) = state.place(asking(amount))
     holder = type("Holder", (), {"slots": asking(amount).slots[0], "allocation": allocation})
-    assert rooms.place(asking(amount)) is None
-    rooms.release([holder])
-    assert rooms.free == before
+    assert state.place(asking(amount)) is None
+    state.release([holder])
+    assert state.free == before

@@ -16,10 +16,8 @@ from muster.cli.sessions import submit as submit_module
 from muster.core.spec.command_line import FILE, submit_command
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.spec.values import written_amount, written_bytes, written_span
 from muster.core.spec.written import written
-from muster.core.values.duration import parse_duration
-from muster.core.values.slots import parse_bytes, parse_milli
+from muster.core.values.units import exact_bytes, exact_duration, exact_milli, parse_bytes, parse_duration, parse_milli
 from tests.command_line import muster
 from tests.properties import cheap, examples
 from tests.strategies import NOW, specs, texts
@@ -83,8 +81,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Asked:
         del told, as_json
         return 0
 
-    monkeypatch.setattr(submit_module, "backend", backend)
-    monkeypatch.setattr(submit_module, "dry_run", answered)
+    monkeypatch.setattr(submit_module, "opened_backend", backend)
+    monkeypatch.setattr(submit_module, "print_dry_run", answered)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     return heard
@@ -143,6 +141,6 @@ def test_a_command_line_reads_as_a_person_would_write_it():
 @cheap
 @given(st.integers(0, 10**12), st.integers(0, 1 << 60), st.integers(1, 86400 * 10**8))
 def test_amounts_are_exact(milli, amount, seconds):
-    assert parse_milli(written_amount(milli)) == milli
-    assert parse_bytes(written_bytes(amount)) == amount
-    assert parse_duration(written_span(seconds)) == seconds
+    assert parse_milli(exact_milli(milli)) == milli
+    assert parse_bytes(exact_bytes(amount)) == amount
+    assert parse_duration(exact_duration(seconds)) == seconds

@@ -13,9 +13,8 @@ from muster.cli.sessions.submit import submit
 from muster.core.model.session import kernel_count, kernels_of
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import HOME, MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
-from muster.core.values.duration import format_duration, parse_duration
 from muster.core.values.errors import SpecError
-from muster.core.values.slots import format_bytes, parse_bytes, parse_milli
+from muster.core.values.units import format_bytes, format_duration, parse_bytes, parse_duration, parse_milli
 from tests.properties import cheap, examples
 from tests.strategies import new_id, specs
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from muster.core.model.session import SessionState
-from muster.engine.container_usage import LiveUse
+from muster.engine.container_usage import ContainerUsage
 from muster.service.usage import live as live_use
-from muster.service.usage.live import KernelNow, LiveUses
-from muster.service.usage.watched import LINGER_S, MOST_OF_ONE_OWNER, MOST_SESSIONS, WatchedUses
+from muster.service.usage.live import CurrentUsage, UsagePoller
+from muster.service.usage.watched import LINGER_S, MOST_OF_ONE_OWNER, MOST_SESSIONS, UsageCache
 from tests.reports import kernel_entry, use_of
 from tests.strategies import make_agent, make_session, new_id, placed_on, reporting
 
@@ -43,15 +43,15 @@ class FakeUses:
         self.stopped.set()
         self.answers.release()
 
-    def know(self, agents):
+    def update_agents(self, agents):
         pass
 
     def all(self, timeout_s, *, rounds):
         del timeout_s
         self.asked.release()
         assert self.answers.acquire(timeout=WAIT_S)
-        use = LiveUse(rounds / 10, rounds * 1000, None, 0, 0, 1)
-        return [KernelNow(self.session, kernel, use) for kernel in self.session.kernels]
+        use = ContainerUsage(rounds / 10, rounds * 1000, None, 0, 0, 1)
+        return [CurrentUsage(self.session, kernel, use) for kernel in self.session.kernels]
 
     def answer(self):
         assert self.asked.acquire(timeout=WAIT_S)
@@ -72,7 +72,7 @@ def clock():
 def hub(clock, monkeypatch):
     monkeypatch.setattr("muster.service.usage.watched.INTERVAL_S", 0.001)
     FakeUses.made = ()
-    made = WatchedUses(EmptyStore(), FakeUses, clock)
+    made = UsageCache(EmptyStore(), FakeUses, clock)
     yield made
     made.close()
 
@@ -144,8 +144,8 @@ def test_who_looks_for_longer_hears_of_newer_reports(monkeypatch):
     session = running()
     agent = make_agent("a1")
     entry = kernel_entry(session, "main1", use=use_of(gpu_percent=40))
-    uses = LiveUses([session], {"a1": agent}, 1.0)
-    uses.know({"a1": reporting(agent, kernels=[entry])})
+    uses = UsagePoller([session], {"a1": agent}, 1.0)
+    uses.update_agents({"a1": reporting(agent, kernels=[entry])})
     asked = threading.Event()
 
     class Engine:
@@ -157,7 +157,7 @@ def test_who_looks_for_longer_hears_of_newer_reports(monkeypatch):
             return None
 
     monkeypatch.setattr(live_use, "engine_of", lambda *_args, **_kwargs: Engine())
-    monkeypatch.setattr(live_use, "live_uses", lambda *_args: {})
+    monkeypatch.setattr(live_use, "container_usages", lambda *_args: {})
     uses.start()
     try:
         told = uses.all(WAIT_S)

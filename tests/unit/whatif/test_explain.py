@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from muster.core.model.session import Allocation, GpuShare
+from muster.core.model.session import GpuShare
 from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitCode
 from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where, start_text
+from muster.service.questions.views import PlacedKernelView
+from muster.service.sessions.views import SessionView, WaitView
 from tests.strategies import NOW, make_session
 
 C = WaitCode
@@ -56,8 +58,10 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("wait", "expected"), EXAMPLES, ids=[wait.code for wait, _ in EXAMPLES])
 def test_every_reason_is_explained(wait: Wait, expected: Sequence[str]):
-    session = make_session(name="train", gpu=4, priority=60)
+    session = SessionView.of(make_session(name="train", gpu=4, priority=60))
     lines = explain(session, wait, 3, AROUND)
+    seen = explain(session, WaitView.of(wait), 3, AROUND)
+    assert seen == lines
     assert lines[:2] == [
         "place in the queue of group default: 3", "it asks for cpu 1, mem 1G, gpu 4 in 1 kernel, priority 60"
     ]  # fmt: skip
@@ -69,7 +73,7 @@ def test_there_is_an_example_of_every_code():
 
 
 def test_no_place_is_told_of_a_session_that_is_about_to_start():
-    lines = explain(make_session(), Wait(C.BUSY, "busy"), 0, AROUND)
+    lines = explain(SessionView.of(make_session()), Wait(C.BUSY, "busy"), 0, AROUND)
     assert not any("place in the queue" in line for line in lines)
 
 
@@ -81,14 +85,12 @@ def test_times_are_told_as_such_and_as_spans():
 
 
 def test_a_placement_is_told_by_agent_and_gpu():
-    session = make_session(cluster_size=3)
-    main, first, second = session.kernels
-    allocations = {
-        main.id: Allocation("a1", (GpuShare("u0", 1000, whole=True),)),
-        first.id: Allocation("a2", (GpuShare("u7", 500, whole=False),)),
-        second.id: Allocation("a1"),
-    }
-    assert placed_where(session, allocations, {"u0": 0, "u7": 7}) == [
+    kernels = [
+        PlacedKernelView(name="main1", agent="a1", gpus=[GpuShare("u0", 1000, whole=True)]),
+        PlacedKernelView(name="sub1", agent="a2", gpus=[GpuShare("u7", 500, whole=False)]),
+        PlacedKernelView(name="sub2", agent="a1", gpus=[]),
+    ]
+    assert placed_where(kernels, {"u0": 0, "u7": 7}) == [
         "agent a1: main1 on GPU 0; sub2",
         "agent a2: sub1 on GPU 7 (0.5 fGPU)",
     ]

@@ -10,13 +10,13 @@ from muster.core.scheduling.placement.gang import (
     typical_requests,
 )
 from muster.core.scheduling.placement.misses import Misses
-from muster.core.scheduling.placement.rooms import Rooms
+from muster.core.scheduling.placement.state import PlacementState
 
 __all__ = [
     "Constraint",
     "Gang",
     "Misses",
-    "Rooms",
+    "PlacementState",
     "Topology",
     "Typical",
     "gang_of",

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from muster.core.spec.command_line import submit_command
@@ -13,10 +13,9 @@ from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.errors import FieldError, MusterError, SpecError
-from muster.core.whatif.counterfactual import Answer
+from muster.core.values.units import format_minute
 from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where
-from muster.core.whatif.hypothesis import SpecChange, Suggestion
-from muster.service.questions.dry_run import DryRun
+from muster.service.questions.views import DryRunItemView, DryRunView, SuggestionView
 from muster.service.sessions.launch_choices import LaunchChoices
 from muster.web.pages.launch.fields import FIELDS, OTHERS, Kind
 from muster.web.pages.launch.form import LaunchForm, field_text, values_of
@@ -27,7 +26,7 @@ MAX_TRIED = 50
 _MAX_NAMES = 6
 _MAX_SHOWN = 10
 _FIELD_OF_LINE = re.compile(r"([a-z_]+): (.*)", re.DOTALL)
-RunDry = Callable[[Mapping[str, Any], int], DryRun]
+RunDry = Callable[[Mapping[str, Any], int], DryRunView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def preview_of(form: LaunchForm, choices: LaunchChoices, dry_run: RunDry) -> Pre
         picture = picture_of(spec, choices.groups.get(spec.resource_group))
         text = _as_text(spec, form, count)
         tried = min(count, MAX_TRIED)
-        return Preview(_verdict(dry_run(values, tried), spec, tried, count), {}, picture, text)
+        return Preview(_verdict(dry_run(values, tried), tried, count), {}, picture, text)
     except MusterError as error:
         return Preview(refusal(error), problems_of(error), picture, text)
 
@@ -116,38 +115,39 @@ def _as_text(spec: SessionSpec, form: LaunchForm, count: int) -> AsText:
     return AsText(command.text, ", ".join(command.unflagged), text_of(values) or "{}\n")
 
 
-def _verdict(dry_run: DryRun, spec: SessionSpec, tried: int, count: int) -> Verdict:
-    answers = dry_run.answers
-    waiting = next((answer for answer in answers if answer.placement is None), None)
-    starting = [answer for answer in answers if answer.placement is not None]
-    details = (
-        [f"{one.session.name} starts now on {_where(one)}" for one in starting[:_MAX_SHOWN]] if len(answers) > 1 else []
-    )
+def _verdict(dry_run: DryRunView, tried: int, count: int) -> Verdict:
+    items = dry_run.items
+    waiting = next((item for item in items if item.wait is not None), None)
+    starting = [item for item in items if item.wait is None]
+    details = [f"{one.name} starts now on {_where(one)}" for one in starting[:_MAX_SHOWN]] if len(items) > 1 else []
     if len(starting) > _MAX_SHOWN:
         details.append(f"and {len(starting) - _MAX_SHOWN} more that start now")
     if tried < count:
         details.append(f"of the {count} sessions, the first {tried} were tried")
+    if dry_run.unworked is not None:
+        details, starting = [dry_run.unworked], []
+        if waiting is None:
+            return Verdict("waits", f"Waits: {dry_run.unworked}")
     if waiting is None or waiting.wait is None:
-        lines = _placed_details(answers[0], dry_run) if len(answers) == 1 else []
-        first = f"Starts now on {_where(answers[0])}" if len(answers) == 1 else f"All {len(answers)} start now"
+        lines = _placed_details(items[0], dry_run) if len(items) == 1 else []
+        first = f"Starts now on {_where(items[0])}" if len(items) == 1 else f"All {len(items)} start now"
         return Verdict("starts", first, (*lines, *details))
     wait = waiting.wait
-    around = Surroundings(time.time(), _clock_text, dry_run.names)
-    lines = explain(waiting.session, wait, wait.position, around, advice=False)
+    around = Surroundings(time.time(), format_minute, dry_run.names, dry_run.unworked is None)
+    lines = explain(waiting, wait, wait.position or 0, around, advice=False)
     when = f"; estimated start {moment_text(wait.estimated_start, around)}" if wait.estimated_start else ""
-    verb = "Can never start" if waiting.hopeless else "Waits"
-    counted = f"{len(starting)} of {len(answers)} start now. {waiting.session.name}: " if len(answers) > 1 else ""
-    advice = tuple(_advice(suggestion, spec, around) for suggestion in waiting.suggestions)
-    kind = "never" if waiting.hopeless else "waits"
+    verb = "Can never start" if waiting.never_starts else "Waits"
+    counted = f"{len(starting)} of {len(items)} start now. {waiting.name}: " if len(items) > 1 else ""
+    advice = tuple(_advice(suggestion, around) for suggestion in waiting.suggestions)
+    kind = "never" if waiting.never_starts else "waits"
     return Verdict(kind, f"{counted}{verb}: {wait.message}{when}", (*details, *lines), advice)
 
 
-def _where(answer: Answer) -> str:
+def _where(item: DryRunItemView) -> str:
     """Return a text such as `agent-2 (main1, sub1) and agent-1 (sub2)`."""
     by_agent: dict[str, list[str]] = {}
-    for kernel in answer.session.kernels:
-        allocations = answer.placement.allocations if answer.placement else {}
-        by_agent.setdefault(allocations[kernel.id].agent_id, []).append(kernel.name)
+    for kernel in item.kernels:
+        by_agent.setdefault(kernel.agent, []).append(kernel.name)
     parts = [f"{agent} ({_names(names)})" for agent, names in by_agent.items()]
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
@@ -158,39 +158,26 @@ def _names(names: Sequence[str]) -> str:
     return f"{names[0]}, {names[1]}, …, {names[-1]}: {len(names)} containers"
 
 
-def _placed_details(answer: Answer, dry_run: DryRun) -> list[str]:
+def _placed_details(item: DryRunItemView, dry_run: DryRunView) -> list[str]:
     """Return the GPUs of each kernel; nothing for a placement without GPUs."""
-    placed = answer.placement
-    if placed is None or not any(allocation.gpus for allocation in placed.allocations.values()):
-        return []
-    return list(placed_where(answer.session, placed.allocations, dry_run.gpu_indexes))
+    return list(placed_where(item.kernels, dry_run.gpu_indexes)) if any(kernel.gpus for kernel in item.kernels) else []
 
 
-def _advice(suggestion: Suggestion, spec: SessionSpec, around: Surroundings) -> Advice:
+def _advice(suggestion: SuggestionView, around: Surroundings) -> Advice:
     when = "" if suggestion.starts_at is None else f", at {moment_text(suggestion.starts_at, around)}"
-    fields = _changed_fields(suggestion, spec)
+    fields = _changed_fields(suggestion.spec_changes)
     return Advice(suggestion.text + when, json.dumps(fields) if fields else "")
 
 
-def _changed_fields(suggestion: Suggestion, spec: SessionSpec) -> dict[str, str | bool] | None:
-    """Return the form's fields as the suggestion changes them; None where the form cannot follow it."""
-    changes: dict[str, Any] = {}
-    for change in suggestion.changes:
-        if not isinstance(change, SpecChange):
-            return None
-        changes |= change.fields
-    values = written(spec.model_copy(update=changes))
+def _changed_fields(changes: Mapping[str, Any] | None) -> dict[str, str | bool] | None:
+    """Return the form's fields as a suggestion changes them; None where the form cannot follow it."""
     fields: dict[str, str | bool] = {}
-    for name in changes:
+    for name, value in (changes or {}).items():
         if name in FIELDS and FIELDS[name].kind is Kind.CHECK:
-            fields[name] = bool(changes[name])
+            fields[name] = bool(SessionSpec.model_fields[name].default if value is None else value)
             continue
-        text = field_text(name, values.get(name))
+        text = field_text(name, value)
         if text is None:
             return None
         fields[name] = text
     return fields
-
-
-def _clock_text(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

@@ -83,6 +83,7 @@ ADVANCED = (
     FormField("labels", "Agent labels", Kind.LINES, hint="NAME=VALUE that its agents must have, one per line"),
     FormField("topology", "Topology", Kind.CHOICE),
     FormField("roles", "Roles", Kind.LINES, hint="one per line, besides main: NAME:REPLICAS[,cpu=…,mem=…,image=…]"),
+    FormField("local_rank", "Local rank", Kind.CHOICE),
     FormField("requeue", "Requeue", Kind.CHECK),
     FormField("preemptible", "Preemptible", Kind.CHECK),
     FormField("idle_timeout", "Idle timeout"),

@@ -12,7 +12,7 @@ from starlette.datastructures import UploadFile
 
 from muster.core.spec.session_spec import MAX_IMAGE
 from muster.core.values.errors import BadInputError, FieldError, SpecError
-from muster.service.questions.dry_run import DryRun
+from muster.service.questions.views import DryRunView
 from muster.web.api.requests import note_sessions
 from muster.web.pages.launch import fields as launch_fields
 from muster.web.pages.launch.answer import Preview, preview_of, problems_of, refusal
@@ -93,7 +93,7 @@ def launch(request: Request, viewer: CurrentViewer, posted: PostedForm) -> Respo
     except BadInputError as error:
         refused = replace(_preview(viewer, form), verdict=refusal(error), problems=problems_of(error))
         return _page(viewer, form, refused)
-    sessions = list(submitted.sessions)
+    sessions = submitted.items
     note_sessions(request, sessions)
     return viewer.go(f"/sessions/{sessions[0].id}" if len(sessions) == 1 else "/sessions")
 
@@ -114,7 +114,7 @@ def _page(viewer: Viewer, form: LaunchForm, refused: Preview | None = None) -> R
 
 
 def _preview(viewer: Viewer, form: LaunchForm) -> Preview:
-    def dry_run(values: Mapping[str, object], count: int) -> DryRun:
+    def dry_run(values: Mapping[str, object], count: int) -> DryRunView:
         return viewer.backend.dry_run(values, None, count)
 
     return preview_of(form, viewer.backend.launch_choices(), dry_run)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from muster.core.model.session import kernel_count
 from muster.core.spec.session_spec import KernelRole, SessionSpec
-from muster.core.values.slots import SLOT_NAMES, Slots, format_bytes, format_slot, total
+from muster.core.values.slots import SLOT_NAMES, Slots, format_slot, total
+from muster.core.values.units import spell_bytes
 from muster.service.sessions.launch_choices import GroupRoom
 
 WIDTH = 360
@@ -134,8 +135,7 @@ def _times(slots: Slots, count: int) -> Slots:
 def _bare(name: str, amount: int) -> str:
     if name != "mem":
         return format_slot(name, amount)
-    text = format_bytes(amount)
-    return f"{text[:-1]} {text[-1]}iB" if text[-1:].isalpha() else f"{text} bytes"
+    return spell_bytes(amount)
 
 
 def _amount(name: str, amount: int) -> str:

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import Response
 
-from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, MusterError, NotPossibleInStateError
 from muster.service.local_backend import LocalBackend
+from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
 from muster.web.pages.sessions.page import Reference
 from muster.web.pages.sessions.view import Action, offered
@@ -35,7 +35,7 @@ def rename_dialog(viewer: CurrentViewer, reference: Reference) -> Response:
 
 @router.post("/{reference}/rename")
 def rename(request: Request, viewer: CurrentViewer, reference: Reference, name: Text = "") -> Response:
-    session = viewer.backend.find(reference)
+    session = viewer.backend.session(reference)
     try:
         renamed = viewer.backend.rename(session.id, name.strip())
     except (BadInputError, NotPossibleInStateError) as error:
@@ -53,7 +53,7 @@ def commit_dialog(
         _DIALOGS,
         "commit",
         session=session,
-        kernel=kernel or session.main.name,
+        kernel=kernel or session.kernels[0].name,
         name="",
         message="",
         public=False,
@@ -73,7 +73,7 @@ def commit(
     public: Annotated[bool, Form()] = False,
 ) -> Response:
     """Begin a commit; the dialog then requests its progress."""
-    session = viewer.backend.find(reference)
+    session = viewer.backend.session(reference)
     try:
         state = viewer.backend.begin_commit(
             session.id, kernel or None, name.strip(), message=message.strip(), public=public
@@ -89,19 +89,19 @@ def commit(
 
 @router.get("/{reference}/commit/state")
 def commit_state(viewer: CurrentViewer, reference: Reference, name: Annotated[str, Query(max_length=1000)]) -> Response:
-    session = viewer.backend.find(reference)
+    session = viewer.backend.session(reference)
     return viewer.fragment(_DIALOGS, "commit_state", session=session, state=viewer.backend.commit_state(name))
 
 
 @router.post("/{reference}/{action}")
 def change(request: Request, viewer: CurrentViewer, reference: Reference, action: Simple) -> Response:
     """Change the session by its id, since its name may be an array's as well."""
-    changed = _actions(viewer.backend)[action]([viewer.backend.find(reference).id])
+    changed = _actions(viewer.backend)[action]([viewer.backend.session(reference).id])
     note_sessions(request, changed)
     return viewer.announce(f"{changed[0].name} {_OUTCOMES[action]}")
 
 
-def _actions(backend: LocalBackend) -> Mapping[str, Callable[[Iterable[str]], list[Session]]]:
+def _actions(backend: LocalBackend) -> Mapping[str, Callable[[Iterable[str]], list[SessionView]]]:
     return {
         Action.TERMINATE: backend.terminate,
         Action.CANCEL: lambda references: backend.terminate(references, only_pending=True),
@@ -111,10 +111,10 @@ def _actions(backend: LocalBackend) -> Mapping[str, Callable[[Iterable[str]], li
     }
 
 
-def _allowed(viewer: Viewer, reference: str, action: Action, done: str) -> Session:
+def _allowed(viewer: Viewer, reference: str, action: Action, done: str) -> SessionView:
     """Return the session. Raises NotFoundError, ScopeError and NotPossibleInStateError."""
     viewer.backend.check_may_change()
-    found = viewer.backend.find(reference)
+    found = viewer.backend.session(reference)
     if action not in offered(found):
         only = "only a RUNNING session" if action is Action.COMMIT else "only an active one outside of an array"
         raise NotPossibleInStateError(f"session {found.name} is {found.state}; {only} can be {done}")

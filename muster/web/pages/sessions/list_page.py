@@ -7,10 +7,11 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import Response
 
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions.list_pages import SORTS, ListPageRequest, SessionFilter
+from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
 from muster.web.viewer import CurrentViewer
 
@@ -101,13 +102,13 @@ def change(
     return viewer.announce(_announcement(action, changed))
 
 
-def _change(backend: LocalBackend, action: str, references: list[str]) -> list[Session]:
+def _change(backend: LocalBackend, action: str, references: list[str]) -> list[SessionView]:
     actions: dict[str, Any] = {"terminate": backend.terminate, "hold": backend.hold, "release": backend.release}
-    changed: list[Session] = actions[action](references)
+    changed: list[SessionView] = actions[action](references)
     return changed
 
 
-def _announcement(action: str, changed: list[Session]) -> str:
+def _announcement(action: str, changed: list[SessionView]) -> str:
     past = {"terminate": "ends", "hold": "is held", "release": "is released"}[action]
     if len(changed) == 1:
         return f"{changed[0].name} {past}"

@@ -8,8 +8,8 @@ from fastapi.responses import RedirectResponse, Response
 
 from muster.core.model.session import Session, SessionState
 from muster.core.spec.command_line import submit_command
-from muster.service.questions.details import Details
-from muster.service.usage.watched import WatchedUses
+from muster.service.questions.views import DetailsView
+from muster.service.usage.watched import UsageCache
 from muster.web.pages.sessions import view as session_view
 from muster.web.viewer import CurrentViewer, Viewer
 
@@ -27,9 +27,8 @@ def session(request: Request, viewer: CurrentViewer, reference: Reference) -> Re
     details = viewer.backend.details(found.id)
     context = {
         **_more(details),
-        **_containers(request, viewer, details.session),
-        **_as_submitted(viewer, details.session),
-        # The last: its session's wait names nobody else's.
+        **_containers(request, viewer, found),
+        **_as_submitted(viewer, found.id),
         **_head(viewer, details),
     }
     return viewer.page(_TEMPLATE, **context)
@@ -46,56 +45,55 @@ def use(request: Request, viewer: CurrentViewer, reference: Reference) -> Respon
 def more(viewer: CurrentViewer, reference: Reference) -> Response:
     """Return the part of the page below its containers."""
     details = viewer.backend.details(reference)
-    return viewer.fragment(_TEMPLATE, "more", session=details.session, **_more(details))
+    return viewer.fragment(_TEMPLATE, "more", session=details, **_more(details))
 
 
 @router.get("/{reference}/what-if")
 def what_if(viewer: CurrentViewer, reference: Reference) -> Response:
     """Return the smallest changes that would let the session start now; the scheduler is replayed for them."""
     why = viewer.backend.why(reference, what_if=True)
-    return viewer.fragment("session_dialogs.html", "what_if", session=why.session, suggestions=why.suggestions)
+    return viewer.fragment("session_dialogs.html", "what_if", session=why, suggestions=why.suggestions)
 
 
-def _head(viewer: Viewer, details: Details) -> dict[str, Any]:
-    shown, waits = details.session, None
-    if shown.state is SessionState.PENDING:
-        why = viewer.backend.why(shown.id, what_if=False)
-        shown, waits = why.session, session_view.waiting(why)
+def _head(viewer: Viewer, details: DetailsView) -> dict[str, Any]:
+    waits = None
+    if details.state is SessionState.PENDING:
+        waits = session_view.waiting(viewer.backend.why(details.id, what_if=False))
     return {
-        "session": shown,
+        "session": details,
         "waiting": waits,
-        "offered": session_view.offered(shown) if viewer.may_change else frozenset(),
+        "offered": session_view.offered(details) if viewer.may_change else frozenset(),
         "dependencies": session_view.dependencies(details),
     }
 
 
-def _more(details: Details) -> dict[str, Any]:
+def _more(details: DetailsView) -> dict[str, Any]:
     return {
         "apps": session_view.app_rows(details.apps),
         "story": details.story,
-        "usages": details.uses,
-        "commands": session_view.command_lines(details.session),
+        "usages": details.use,
+        "commands": session_view.command_lines(details),
     }
 
 
-def _containers(request: Request, viewer: Viewer, shown: Session) -> dict[str, Any]:
-    now = _watched(request).of(shown)
-    shares = viewer.backend.shares(shown)
+def _containers(request: Request, viewer: Viewer, found: Session) -> dict[str, Any]:
+    now = _watched(request).of(found)
+    shown = viewer.backend.session_with_shares(found)
     return {
         "session": shown,
-        "containers": session_view.rows(shown, now, shares),
+        "containers": session_view.rows(shown, now),
         "use_problem": now.problem,
         "refreshes_s": session_view.refreshes_s(shown),
     }
 
 
-def _watched(request: Request) -> WatchedUses:
-    watched: WatchedUses = request.app.state.watched
+def _watched(request: Request) -> UsageCache:
+    watched: UsageCache = request.app.state.watched
     return watched
 
 
-def _as_submitted(viewer: Viewer, shown: Session) -> dict[str, Any]:
-    values = viewer.backend.spec_again(shown.id)
+def _as_submitted(viewer: Viewer, session_id: str) -> dict[str, Any]:
+    values = viewer.backend.spec_again(session_id)
     command = submit_command(values)
     return {
         "spec_yaml": yaml.safe_dump(values, sort_keys=False, allow_unicode=True) if values else "{}\n",

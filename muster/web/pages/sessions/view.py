@@ -1,24 +1,23 @@
 """The values that a session's page shows."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from markupsafe import Markup
 
-from muster.core.model.apps import AppState, AppView
-from muster.core.model.session import FINAL, Kernel, Session, SessionState
-from muster.core.values.slots import format_bytes, format_milli
+from muster.core.model.apps import AppState
+from muster.core.model.session import FINAL, SessionState
+from muster.core.values.units import format_bytes, format_milli, format_moment
 from muster.core.whatif.explain import Surroundings, explain
 from muster.core.whatif.start_estimate import start_estimate
-from muster.service.agents.gpu_map import HeldShare
-from muster.service.questions.details import Details
-from muster.service.questions.why import Why
-from muster.service.usage.live import KernelNow
-from muster.service.usage.watched import KernelWatched, UseNow
+from muster.service.questions.views import DependencyView, DetailsView, WhyView
+from muster.service.reach.views import SessionAppView
+from muster.service.sessions.views import GpuShareView, KernelView, SessionView
+from muster.service.usage.live import CurrentUsage
+from muster.service.usage.watched import KernelUsageHistory, SessionUsage
 from muster.web.drawing.sparkline import sparkline
-from muster.web.rendering import moment
 
 # With a sparkline in each row, the page of a larger session would be large, and is sent every two seconds.
 _MAX_SPARKLINES = 32
@@ -35,7 +34,7 @@ class Action(StrEnum):
     COMMIT = "commit"
 
 
-def offered(session: Session) -> frozenset[Action]:
+def offered(session: SessionView) -> frozenset[Action]:
     """Return the actions that the session's state allows."""
     allowed: set[Action] = set()
     if session.state is SessionState.PENDING:
@@ -57,12 +56,13 @@ class Waiting:
     start: str
 
 
-def waiting(why: Why) -> Waiting | None:
+def waiting(why: WhyView) -> Waiting | None:
     """Return why it waits; None for a session that does not wait or that no pass has tried yet."""
     if why.wait is None:
         return None
-    around = Surroundings(time.time(), moment, why.names)
-    return Waiting(explain(why.session, why.wait, why.position, around, advice=False), start_estimate(why.wait, around))
+    around = Surroundings(time.time(), format_moment, why.names, why.unworked is None)
+    lines = explain(why, why.wait, why.wait.position or 0, around, advice=False)
+    return Waiting(lines, start_estimate(why.wait, around))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Meter:
 class Row:
     """A container; values that are not measured are None or empty."""
 
-    kernel: Kernel
+    kernel: KernelView
     agent: str
     state: str
     has_log: bool
@@ -92,28 +92,25 @@ class Row:
     shares: Sequence[str]
 
 
-def refreshes_s(session: Session) -> int:
+def refreshes_s(session: SessionView) -> int:
     """Return the interval at which its containers are refreshed, also without a change; 0: never."""
     if session.state in FINAL:
         return 0
     return 2 if len(session.kernels) <= _MAX_SPARKLINES else 10
 
 
-def rows(session: Session, use: UseNow, shares: Mapping[str, Sequence[HeldShare]]) -> list[Row]:
+def rows(session: SessionView, use: SessionUsage) -> list[Row]:
     """Return a row for each kernel, in the order of their ranks."""
     has_line = len(session.kernels) <= _MAX_SPARKLINES
-    return [_row(session, kernel, use.kernels.get(kernel.id), shares.get(kernel.id, ()), has_line=has_line)
-            for kernel in session.kernels]  # fmt: skip
+    return [_row(session, kernel, use.kernels.get(kernel.id), has_line=has_line) for kernel in session.kernels]
 
 
-def _row(
-    session: Session, kernel: Kernel, watched: KernelWatched | None, shares: Sequence[HeldShare], *, has_line: bool
-) -> Row:
+def _row(session: SessionView, kernel: KernelView, watched: KernelUsageHistory | None, *, has_line: bool) -> Row:
     now = watched.now if watched else None
     problems = (now.problem if now else "", kernel.gpu_problem or "")
     return Row(
         kernel=kernel,
-        agent=kernel.allocation.agent_id if kernel.allocation else "",
+        agent=kernel.agent or "",
         state=_state(kernel),
         has_log=session.generation > 0 and session.state in {*_HAS_CONTAINERS, *FINAL},
         has_terminal=session.state is SessionState.RUNNING and not kernel.exited,
@@ -122,12 +119,12 @@ def _row(
         network=_network(now) if now else "",
         gpu=_gpu(now) if now else "",
         problem="; ".join(problem for problem in problems if problem),
-        shares=[_share(held) for held in shares],
+        shares=[_share(share) for share in kernel.gpus],
     )
 
 
-def _state(kernel: Kernel) -> str:
-    parts = [kernel.container_state or "no container"]
+def _state(kernel: KernelView) -> str:
+    parts = [kernel.state or "no container"]
     if kernel.exit_code is not None:
         parts.append(f"exit code {kernel.exit_code}")
     if kernel.oom_killed:
@@ -135,7 +132,7 @@ def _state(kernel: Kernel) -> str:
     return ", ".join(parts)
 
 
-def _cpu(kernel: Kernel, watched: KernelWatched, *, has_line: bool) -> Meter | None:
+def _cpu(kernel: KernelView, watched: KernelUsageHistory, *, has_line: bool) -> Meter | None:
     use, most = watched.now.use, kernel.slots.cpu / 1000
     if use is None or use.cpu_cores is None:
         return None
@@ -145,7 +142,7 @@ def _cpu(kernel: Kernel, watched: KernelWatched, *, has_line: bool) -> Meter | N
     return Meter(use.cpu_cores, most, text, line)
 
 
-def _mem(kernel: Kernel, watched: KernelWatched, *, has_line: bool) -> Meter | None:
+def _mem(kernel: KernelView, watched: KernelUsageHistory, *, has_line: bool) -> Meter | None:
     use, most = watched.now.use, kernel.slots.mem
     if use is None or use.mem_bytes is None:
         return None
@@ -155,23 +152,23 @@ def _mem(kernel: Kernel, watched: KernelWatched, *, has_line: bool) -> Meter | N
     return Meter(use.mem_bytes, most, text, line)
 
 
-def _network(now: KernelNow) -> str:
+def _network(now: CurrentUsage) -> str:
     if now.net_rx_per_s is None or now.net_tx_per_s is None:
         return ""
     return f"{format_bytes(int(now.net_rx_per_s))}/s in, {format_bytes(int(now.net_tx_per_s))}/s out"
 
 
-def _gpu(now: KernelNow) -> str:
+def _gpu(now: CurrentUsage) -> str:
     percent = "" if now.gpu_percent is None else f"{now.gpu_percent:.0f} %"
     memory = "" if now.gpu_mem_bytes is None else f"{format_bytes(now.gpu_mem_bytes)} of memory"
     return ", ".join(part for part in (percent, memory) if part)
 
 
-def _share(held: HeldShare) -> str:
+def _share(share: GpuShareView) -> str:
     """Return a text such as `GPU 1: 0.5 fGPU, 2G of memory`."""
-    name = f"GPU {held.gpu.index}" if held.gpu else f"GPU {held.share.uuid} (lost)"
-    amount = "whole" if held.is_device else f"{format_milli(held.amount)} fGPU"
-    memory = "" if held.is_device or held.mem_bytes is None else f", {format_bytes(held.mem_bytes)} of memory"
+    name = f"GPU {share.uuid} (lost)" if share.index is None else f"GPU {share.index}"
+    amount = "whole" if share.is_device else f"{format_milli(share.amount)} fGPU"
+    memory = "" if share.is_device or share.mem_bytes is None else f", {format_bytes(share.mem_bytes)} of memory"
     return f"{name}: {amount}{memory}"
 
 
@@ -186,20 +183,20 @@ class AppRow:
     can_open: bool
 
 
-def app_rows(apps: Sequence[AppView]) -> list[AppRow]:
+def app_rows(apps: Sequence[SessionAppView]) -> list[AppRow]:
     return [
         AppRow(
-            name=view.app.name,
-            port=view.app.port,
-            state=view.state or "its session is not running",
-            reason=view.reason,
-            can_open=view.state is not None and view.state is not AppState.MISSING,
+            name=app.name,
+            port=app.port,
+            state=app.state or "its session is not running",
+            reason=app.reason or "",
+            can_open=app.state is not None and app.state is not AppState.MISSING,
         )
-        for view in apps
+        for app in apps
     ]
 
 
-def command_lines(session: Session) -> list[tuple[str, str]]:
+def command_lines(session: SessionView) -> list[tuple[str, str]]:
     """Return command lines about the session, each with its purpose."""
     name = session.name
     lines = [("Show it", f"muster show {name}")]
@@ -216,17 +213,13 @@ def command_lines(session: Session) -> list[tuple[str, str]]:
     return lines
 
 
-def dependencies(details: Details) -> list[tuple[str, list[Session], int]]:
+def dependencies(details: DetailsView) -> list[tuple[str, list[DependencyView], int]]:
     """Return what the session depends on: for each kind the visible sessions, and the number of others."""
-    spec = details.session.spec
-    kinds: Mapping[str, Sequence[str]] = {
-        "After": spec.after,
-        "After success of": spec.after_ok,
-        "After the end of": spec.after_any,
-    }
+    kinds = {"After": "after", "After success of": "after_ok", "After the end of": "after_any"}
     found = []
-    for kind, ids in kinds.items():
-        visible = [session for key in ids if (session := details.dependencies.get(key))]
+    for kind, field in kinds.items():
+        ids = details.spec[field]
+        visible = [session for session in details.dependencies if session.id in ids]
         if ids:
             found.append((kind, visible, len(ids) - len(visible)))
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from muster.core.values.errors import BadInputError
-from muster.service.usage.reports import Report
+from muster.service.usage.views import ReportView
 from muster.web.pages.usage.query import COLUMNS, KEYS, SPANS, UsageQuery, completed, parse_query, time_of
 from muster.web.pages.usage.table import bars_of, csv_of, max_bars, table_of
 from muster.web.viewer import CurrentViewer, Viewer
@@ -19,7 +19,7 @@ router = APIRouter(include_in_schema=False)
 @dataclass(frozen=True, slots=True)
 class _Found:
     query: UsageQuery
-    report: Report
+    report: ReportView
 
 
 @router.get("/usage")

@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from muster.core.model.agent_sample import Amount
 from muster.core.usage.over_time import UsageOverTime
+from muster.core.values.units import format_moment
 from muster.web.drawing.plots import BYTES, CORES, GPUS, Series, Unit, line_plot, numbers
-from muster.web.rendering import moment
 
 SPAN_NAMES = {"hour": "last hour", "day": "last day", "week": "last week"}
 _PARTS: dict[str, tuple[int, Callable[[Amount], float | None]]] = {
@@ -97,5 +97,5 @@ def _rows(found: UsageOverTime, measured: dict[str, list[Series]]) -> list[tuple
             for one in series:
                 value = one.points[number][1]
                 cells.append("-" if value is None else _MEASURES[measure].unit.text(value))
-        rows.append((moment(point.at), cells))
+        rows.append((format_moment(point.at), cells))
     return rows

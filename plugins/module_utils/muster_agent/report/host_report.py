@@ -15,7 +15,7 @@ from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
 from ..engine.kernel_cgroup import Place
 from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_container
-from ..launch import key_directory, notices
+from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
 from . import app_health, kernel_usage, numa
 
@@ -84,6 +84,7 @@ def gather_report(
         "generation": host_state.read_generation(cluster),
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
         "networks": _networks(networks, is_manager=swarm["manager"]),
+        "spools": sorted(last_words.spooled_sessions(cluster)),
     }
 
 

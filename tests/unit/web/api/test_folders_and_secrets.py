@@ -70,7 +70,13 @@ def test_a_folder_is_made_shown_listed_and_removed(caller, service, asked_agents
     assert ada.get(FOLDERS, params={"sizes": True}).json()["items"][0]["used_bytes"] == 5
     assert ada.get(f"{FOLDERS}/data").json()["files"] == 2
     assert ada.post(f"{FOLDERS}/data/quota", json={"quota_bytes": None}).json()["quota_bytes"] is None
-    assert ada.delete(f"{FOLDERS}/data").json() == {"name": "data", "removed": True, "left_on": [], "problems": {}}
+    assert ada.delete(f"{FOLDERS}/data").json() == {
+        "name": "data",
+        "removed": True,
+        "removed_from": ["a1"],
+        "left_on": [],
+        "problems": {},
+    }
     assert ada.get(f"{FOLDERS}/data").status_code == 404
     assert asked_agents[-1] == ("absent", [told.path])
 

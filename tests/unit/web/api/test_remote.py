@@ -4,6 +4,7 @@ import gzip
 import re
 import time
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from muster.core.model.token import Scope
 from muster.core.values.errors import ImageError
 from muster.engine.commit import Made
 from muster.service.images import commits
+from muster.service.view import View
 from tests.command_line import muster
 from tests.strategies import make_agent, make_session, placed_on
 
@@ -122,7 +124,14 @@ def test_folders_secrets_images_and_reports_are_told_as_on_the_control_node(remo
     told = ada("report", "--json", "--since", "2026-01-01T00:00+00:00").json
     assert (told["since"], told["by"]) == ("2026-01-01T00:00:00.000+00:00", ["user"])
     assert ada("folder", "unshare", "data", "bob").out == "data is no longer shared with bob\n"
-    assert ada("folder", "rm", "data", "--yes", "--json").json == {"name": "data", "removed": False, "left_on": ["far"]}
+    removed = ada("folder", "rm", "data", "--yes", "--json").json
+    assert removed == {
+        "name": "data",
+        "removed": False,
+        "removed_from": [],
+        "left_on": ["far"],
+        "problems": {"far": "no route"},
+    }
     assert ada("secret", "rm", "token").out == "token is removed\n"
     assert ada("rename", "ran", "renamed").out == f"{ran.id} is called renamed\n"
     assert ada("restart", "renamed", "--json").json[0]["step"] == "RESTARTING"
@@ -193,6 +202,44 @@ def test_a_server_that_is_none_is_told_in_a_line(service, monkeypatch, arguments
     assert answer.code in {1, 2}
     assert len(answer.errors) == 1
     assert answer.errors[0].startswith(f"muster: {message}")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda view: view.pop("owner"), "items.0.owner: Field required"),
+        (lambda view: view.update(state="ASLEEP"), "items.0.state: Input should be "),
+    ],
+    ids=["older", "newer"],
+)
+def test_a_server_of_another_version_is_named_with_both_versions(remote, monkeypatch, change, problem):
+    ada = remote("ada")
+    assert ada("submit", *SMALL, "--name", "train").code == 0
+
+    as_json = View.as_json
+
+    def changed(view):
+        content = as_json(view)
+        change(content["items"][0])
+        return content
+
+    monkeypatch.setattr(View, "as_json", changed)
+    answer = ada("ls")
+    assert (answer.code, len(answer.errors)) == (1, 1)
+    assert answer.errors[0].startswith(f"muster: --server: its answer is not understood ({problem}")
+    ours = version("muster")
+    assert answer.errors[0].endswith(
+        f"; the server runs Muster {ours}, this is {ours}; use the server's version of Muster"
+    )
+
+
+def test_fields_that_a_newer_server_adds_are_ignored(remote, monkeypatch):
+    ada = remote("ada")
+    ada("submit", *SMALL, "--name", "train")
+    before = ada("ls").out
+    as_json = View.as_json
+    monkeypatch.setattr(View, "as_json", lambda view: {**as_json(view), "mood": "good"})
+    assert without_times(ada("ls").out) == without_times(before)
 
 
 def test_a_token_that_is_missing_or_wrong_is_told_in_a_line(server, tmp_path, monkeypatch):

@@ -13,8 +13,8 @@ from muster.engine.commit import Made
 from muster.service.images import commits
 from muster.service.images.commits_under_way import CommitsUnderWay
 from muster.service.images.views import CommitView
-from muster.service.usage import looks
-from muster.service.usage.live import KernelNow
+from muster.service.usage import samples
+from muster.service.usage.live import CurrentUsage
 from muster.service.usage.views import ReportView
 from tests.strategies import make_agent, make_session, placed_on
 
@@ -42,9 +42,9 @@ def test_a_user_is_told_his_own_use_and_an_administrator_everybodys(caller, runn
     running(2, "eve")
     ada, root = caller("ada"), caller("root", Scope.ADMIN)
     report = ReportView.model_validate(ada.get("/api/v1/report").json())
-    assert (report.by, [line["user"] for line in report.lines]) == (["user"], ["ada"])
-    assert report.lines[0]["sessions"] == 1
-    assert report.lines[0]["cpu_hours_allocated"] > 0
+    assert (report.by, [line.user for line in report.lines]) == (["user"], ["ada"])
+    assert report.lines[0].sessions == 1
+    assert report.lines[0].cpu_hours_allocated > 0
     for query in ({"user": "eve"}, {"project": "default"}, {"user": ["eve"], "by": "session"}):
         assert ada.get("/api/v1/report", params=query).json()["lines"] == []
     assert [line["user"] for line in ada.get("/api/v1/report", params={"user": ["ada", "eve"]}).json()["lines"]] == [
@@ -53,7 +53,7 @@ def test_a_user_is_told_his_own_use_and_an_administrator_everybodys(caller, runn
     assert [line["user"] for line in root.get("/api/v1/report").json()["lines"]] == ["ada", "eve"]
     pairs = root.get("/api/v1/report", params={"by": ["project", "user"], "since": "30m"}).json()
     assert [(line["project"], line["user"]) for line in pairs["lines"]] == [("default", "eve"), ("vision", "ada")]
-    assert pairs["lines"][0]["cpu_hours_allocated"] < report.lines[0]["cpu_hours_allocated"]
+    assert pairs["lines"][0]["cpu_hours_allocated"] < report.lines[0].cpu_hours_allocated
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def measured(monkeypatch):
 
         def all(self, timeout_s, *, rounds=1):
             del timeout_s, rounds
-            return [KernelNow(s, s.main, problem="agent a1 does not answer") for s in self.sessions]
+            return [CurrentUsage(s, s.main, problem="agent a1 does not answer") for s in self.sessions]
 
     stopped = []
-    monkeypatch.setattr(looks, "LiveUses", Uses)
+    monkeypatch.setattr(samples, "UsagePoller", Uses)
     return stopped
 
 

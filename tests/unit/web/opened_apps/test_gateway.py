@@ -62,7 +62,7 @@ def ways(monkeypatch, tmp_path) -> Iterator[list]:
         made.append(new)
         return new
 
-    monkeypatch.setattr(LocalBackend, "way_to_app", opened)
+    monkeypatch.setattr(LocalBackend, "open_app_tunnel", opened)
     with serving(loop, Upstream(), tmp_path / "app"):
         yield made
     loop.end()
@@ -179,7 +179,7 @@ def test_a_way_that_cannot_be_made_is_told_and_takes_no_port(browser, monkeypatc
         raise MusterError("session hers cannot be reached by ssh: no route")
 
     with monkeypatch.context() as broken:
-        broken.setattr(LocalBackend, "way_to_app", fails)
+        broken.setattr(LocalBackend, "open_app_tunnel", fails)
         assert "cannot be reached by ssh: no route" in open_app(ada).text
     assert [open_app(ada, app=name).status_code for name in ("lab", "web")] == [200, 200]
 

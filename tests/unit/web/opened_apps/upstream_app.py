@@ -14,7 +14,7 @@ import uvicorn
 
 from muster.core.model.apps import App
 from muster.core.model.session import Session
-from muster.service.reach.app_gateway import AppWay
+from muster.service.reach.app_gateway import AppTunnel
 
 COOKIES = (
     "login=secret; Path=/; HttpOnly",
@@ -141,9 +141,9 @@ async def start(send: Any, status: int, headers: list[tuple[bytes, bytes]]) -> N
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
-def way(session: Session, app: App, socket: Path, *, is_open: bool = True) -> AppWay:
+def way(session: Session, app: App, socket: Path, *, is_open: bool = True) -> AppTunnel:
     tunnel = SimpleNamespace(poll=lambda: None if is_open else 255)
-    return AppWay(session, app, "t0ken", socket, tunnel, ExitStack())
+    return AppTunnel(session, app, "t0ken", socket, tunnel, ExitStack())
 
 
 class Loop:

@@ -9,6 +9,7 @@ import pytest
 
 from muster.core.model.agent import AgentState
 from muster.core.model.agent_sample import AgentSample, Amount
+from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.model.token import Scope
 from tests.simulated_agents import host_of
@@ -174,6 +175,20 @@ def test_an_administrator_drains_with_a_reason_and_resumes(service, browser):
     assert root.post("/resources/none/drain", headers=htmx).status_code == 404
 
 
+def test_a_suspect_agent_says_why_and_an_administrator_resumes_it(service, browser):
+    service.store.save_agents([make_agent("a1")])
+    service.store.save_launch_records({"a1": LaunchRecord((), time.time() + 600, "launches fail there")})
+    root = browser("root", Scope.ADMIN)
+    for path in ("/resources", "/resources/a1"):
+        text = root.get(path).text
+        assert "SUSPECT" in text
+        assert "launches fail there" in text
+        assert 'hx-post="/resources/a1/resume"' in text
+    assert "1 ALIVE; 1 suspect." in root.get("/resources").text
+    assert root.post("/resources/a1/resume", headers={"HX-Request": "true"}).status_code == 204
+    assert "SUSPECT" not in browser("ada").get("/resources").text
+
+
 @pytest.mark.parametrize("scope", [Scope.USER, Scope.READ])
 def test_nobody_else_drains(service, browser, scope):
     service.store.save_agents([make_agent("a1")])
@@ -214,3 +229,17 @@ def test_use_over_time_by_the_api_has_the_numbers_of_the_plots(service, caller):
         ({"agent": "a1", "group": "gpu"}, 422),
     ):
         assert ada.get("/api/v1/use/over-time", params=wrong).status_code == status
+
+
+def test_an_agents_page_outlives_a_catalog_that_cannot_be_read(browser, service):
+    service.store.save_agents([make_agent("a1")])
+    ada = browser("ada")
+    assert "none of the catalog" in ada.get("/resources/a1").text
+    service.settings.catalog.write_text("images: [")
+    page = ada.get("/resources/a1")
+    assert page.status_code == 200
+    assert "image catalog cannot be read" in page.text
+    assert ada.get("/sessions").status_code == 200
+    refused = ada.get("/images")
+    assert refused.status_code == 503
+    assert "cannot be read" in refused.text

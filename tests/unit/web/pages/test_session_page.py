@@ -11,11 +11,12 @@ from muster.core.model.session import Allocation, GpuShare, LaunchStep, Result, 
 from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import NameTakenError
-from muster.engine.container_usage import LiveUse
+from muster.engine.container_usage import ContainerUsage
 from muster.service.images.commits_under_way import CommitState
+from muster.service.images.views import CommitView
 from muster.service.local_backend import LocalBackend
-from muster.service.usage.live import KernelNow
-from muster.service.usage.watched import KernelWatched, Sample, UseNow
+from muster.service.usage.live import CurrentUsage
+from muster.service.usage.watched import KernelUsageHistory, Sample, SessionUsage
 from tests.reports import kernel_entry
 from tests.strategies import make_agent, make_session, new_id, placed_on, reporting
 from tests.unit.web.api.test_api import SESSIONS, SMALL, submitted
@@ -28,7 +29,7 @@ PARTS = ["", "/use", "/more", "/what-if", "/rename", "/commit", "/commit/state?n
 class Watched:
     """A hub that knows of every kernel the same."""
 
-    use = UseNow()
+    use = SessionUsage()
 
     def of(self, _session):
         return self.use
@@ -187,7 +188,9 @@ def test_what_users_write_is_shown_as_text(browser, add, watched, service):
     made = placed_on(made, "a1")
     kernels = tuple(replace(k, gpu_problem=NASTY, container_state="running", image=NASTY) for k in made.kernels)
     session = add(replace(made, kernels=kernels, reason=NASTY, notice=NASTY))
-    watched.use = UseNow({k.id: KernelWatched(KernelNow(session, k, problem=NASTY), ()) for k in kernels}, NASTY)
+    watched.use = SessionUsage(
+        {k.id: KernelUsageHistory(CurrentUsage(session, k, problem=NASTY), ()) for k in kernels}, NASTY
+    )
     page = browser("ada").get(f"/sessions/{session.id}").text
     assert "<script>alert" not in page
     assert "<img" not in page
@@ -243,11 +246,13 @@ def test_what_a_session_uses_stands_in_its_containers_row(browser, add, watched,
     session = add(in_state(1, SessionState.RUNNING))
     ada = browser("ada")
     assert ada.get(f"/sessions/{session.id}/use").text.count("measuring") == 4
-    use = LiveUse(0.75, 300 << 20, None, 10, 10, 3)
-    now = KernelNow(session, session.main, use, net_rx_per_s=2048, net_tx_per_s=0, gpu_percent=40.0)
+    use = ContainerUsage(0.75, 300 << 20, None, 10, 10, 3)
+    now = CurrentUsage(session, session.main, use, net_rx_per_s=2048, net_tx_per_s=0, gpu_percent=40.0)
     samples = (Sample(100.0, None, None), Sample(102.0, 0.5, 200 << 20), Sample(104.0, 0.75, 300 << 20))
-    gone = KernelNow(session, session.kernels[1], problem="agent a1 does not answer")
-    watched.use = UseNow({session.id: KernelWatched(now, samples), session.kernels[1].id: KernelWatched(gone, samples)})
+    gone = CurrentUsage(session, session.kernels[1], problem="agent a1 does not answer")
+    watched.use = SessionUsage(
+        {session.id: KernelUsageHistory(now, samples), session.kernels[1].id: KernelUsageHistory(gone, samples)}
+    )
     text = ada.get(f"/sessions/{session.id}/use").text
     assert "<html" not in text
     main, sub = re.findall(r'<tr id="kernel-.*?</tr>', text, re.DOTALL)
@@ -281,7 +286,8 @@ def test_the_parts_that_are_live_ask_for_themselves(browser, add):
         assert part.status_code == 200
         assert "<html" not in part.text
     ended = add(in_state(2, SessionState.TERMINATED))
-    assert "data-every" not in ada.get(f"/sessions/{ended.id}").text
+    # Only the banner of all pages.
+    assert re.findall(r'data-every="(\d+)"', ada.get(f"/sessions/{ended.id}").text) == ["60"]
 
 
 def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(app, browser, add, service):
@@ -332,7 +338,7 @@ def test_an_image_is_made_in_a_dialog_that_tells_how_far_it_has_come(browser, ad
         asked.append((reference, kernel, name, message, public))
         if name == "taken:1":
             raise NameTakenError("NAME:TAG: there is an image taken:1 already")
-        return CommitState(name, "ada")
+        return CommitView.of(CommitState(name, "ada"))
 
     monkeypatch.setattr(LocalBackend, "begin_commit", begin)
     form = {"kernel": "sub1", "name": "taken:1", "message": "mine", "public": "true"}
@@ -344,9 +350,9 @@ def test_an_image_is_made_in_a_dialog_that_tells_how_far_it_has_come(browser, ad
     assert asked[-1] == (session.id, "sub1", "fresh:1", "mine", True)
     address = re.search(r'hx-get="([^"]+)"', making)[1]
     states = iter([
-        CommitState("fresh:1", "ada", 50 << 20, 200 << 20),
-        CommitState("fresh:1", "ada", image=image("fresh", image_id="sha256:2", size_bytes=200 << 20)),
-        CommitState("fresh:1", "ada", problem="it is larger than this site allows"),
+        CommitView.of(CommitState("fresh:1", "ada", 50 << 20, 200 << 20)),
+        CommitView.of(CommitState("fresh:1", "ada", image=image("fresh", image_id="sha256:2", size_bytes=200 << 20))),
+        CommitView.of(CommitState("fresh:1", "ada", problem="it is larger than this site allows")),
     ])  # fmt: skip
     monkeypatch.setattr(LocalBackend, "commit_state", lambda _self, _name: next(states))
     assert "50M of 200M" in ada.get(address, headers=HTMX).text

@@ -1,4 +1,4 @@
-"""`Rooms`: gangs whole, nothing promised twice, and as good an answer as an obvious search gives."""
+"""`PlacementState`: gangs whole, nothing promised twice, and as good an answer as an obvious search gives."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from muster.core.model.agent import Agent
 from muster.core.model.policy import PACK
 from muster.core.model.session import Allocation, Kernel, Session
-from muster.core.scheduling.placement import Constraint, Gang, Rooms, Typical, gang_of
+from muster.core.scheduling.placement import Constraint, Gang, PlacementState, Typical, gang_of
 from muster.core.values.slots import SLOT_NAMES, Slots
 from muster.service.scheduler.plugins import load_placement
 from tests.strategies import Ledger, M, agents, gang_specs, make_agent, make_session, some_arrangement_exists
@@ -38,11 +38,11 @@ def with_places(session: Session, allocations: Sequence[Allocation]) -> tuple[Ke
     return tuple(replace(k, allocation=a) for k, a in zip(session.kernels, allocations, strict=True))
 
 
-def fill(rooms: Rooms, waiting: Sequence[Session]) -> list[tuple[Kernel, ...]]:
+def fill(state: PlacementState, waiting: Sequence[Session]) -> list[tuple[Kernel, ...]]:
     """Places those that fit, one after the other."""
     placed = []
     for session in waiting:
-        allocations = rooms.place(gang_of(session, overlay=True))
+        allocations = state.place(gang_of(session, overlay=True))
         if allocations:
             placed.append(with_places(session, allocations))
     return placed
@@ -50,9 +50,9 @@ def fill(rooms: Rooms, waiting: Sequence[Session]) -> list[tuple[Kernel, ...]]:
 
 @given(agents(min_size=1, max_size=4), sessions, policies)
 def test_nothing_is_promised_twice_and_gangs_are_whole(known, waiting, policy):
-    rooms = Rooms.of(known, {}, policy, MIX)
+    state = PlacementState.of(known, {}, policy, MIX)
     ledger = Ledger.of(known)
-    for kernels in fill(rooms, waiting):
+    for kernels in fill(state, waiting):
         for kernel in kernels:
             ledger.charge(kernel)
             whole = [share for share in kernel.allocation.gpus if share.whole]
@@ -60,18 +60,18 @@ def test_nothing_is_promised_twice_and_gangs_are_whole(known, waiting, policy):
             assert len(kernel.allocation.gpus) - len(whole) <= 1
             assert (len(whole) == kernel.slots.gpu) if kernel.slots.gpu else (amount == kernel.slots.fgpu)
     assert ledger.overdrawn == []
-    assert {a: (free.cpu, free.mem) for a, free in rooms.free.items()} == {
+    assert {a: (free.cpu, free.mem) for a, free in state.free.items()} == {
         a: (ledger.cpu[a], ledger.mem[a]) for a in ledger.cpu
     }
 
 
 @given(agents(min_size=1, max_size=3), sessions, policies)
 def test_a_gang_that_one_agent_could_hold_in_any_way_is_placed_on_one(known, waiting, policy):
-    rooms = Rooms.of(known, {}, policy, MIX)
+    state = PlacementState.of(known, {}, policy, MIX)
     used: list[Kernel] = []
     for session in waiting:
         possible = any(some_arrangement_exists(session.kernels, [agent], on(used, agent)) for agent in known)
-        allocations = rooms.place(gang_of(session, overlay=True))
+        allocations = state.place(gang_of(session, overlay=True))
         assert possible == (allocations is not None and len({a.agent_id for a in allocations}) == 1)
         used.extend(with_places(session, allocations or ()) if allocations else ())
 
@@ -82,51 +82,51 @@ def on(kernels: Sequence[Kernel], agent: Agent) -> list[Kernel]:
 
 @given(agents(min_size=1, max_size=3), sessions, policies)
 def test_what_is_released_can_be_placed_again(known, waiting, policy):
-    rooms = Rooms.of(known, {}, policy, MIX)
-    before = rooms.free
-    placed = fill(rooms, waiting)
-    after = rooms.free
+    state = PlacementState.of(known, {}, policy, MIX)
+    before = state.free
+    placed = fill(state, waiting)
+    after = state.free
     for kernels in placed:
-        rooms.release(kernels)
-    assert rooms.free == before
-    again = fill(rooms, waiting)
-    assert (again, rooms.free) == (placed, after)
+        state.release(kernels)
+    assert state.free == before
+    again = fill(state, waiting)
+    assert (again, state.free) == (placed, after)
 
 
 @given(agents(min_size=1, max_size=3), sessions, policies)
 def test_rooms_of_what_runs_are_the_rooms_after_placing_it(known, waiting, policy):
-    rooms = Rooms.of(known, {}, policy, MIX)
-    placed = fill(rooms, waiting[:-1])
+    state = PlacementState.of(known, {}, policy, MIX)
+    placed = fill(state, waiting[:-1])
     by_agent: dict[str, list[Kernel]] = {}
     for kernel in (kernel for kernels in placed for kernel in kernels):
         by_agent.setdefault(kernel.allocation.agent_id, []).append(kernel)
-    afresh = Rooms.of(list(reversed(known)), by_agent, policy, MIX)
-    assert afresh.free == rooms.free
+    afresh = PlacementState.of(list(reversed(known)), by_agent, policy, MIX)
+    assert afresh.free == state.free
     gang = gang_of(waiting[-1], overlay=True)
-    assert afresh.fits(gang) == rooms.fits(gang)
-    assert afresh.place(gang) == rooms.place(gang)
+    assert afresh.fits(gang) == state.fits(gang)
+    assert afresh.place(gang) == state.place(gang)
 
 
 @given(agents(min_size=1, max_size=3), sessions, sessions, policies)
 def test_a_copy_goes_its_own_way(known, first, second, policy):
-    rooms = Rooms.of(known, {}, policy, MIX)
-    fill(rooms, first)
-    free, twin = rooms.free, rooms.copy()
+    state = PlacementState.of(known, {}, policy, MIX)
+    fill(state, first)
+    free, twin = state.free, state.copy()
     placed = fill(twin, second)
-    assert rooms.free == free
-    assert fill(rooms, second) == placed
-    assert rooms.free == twin.free
+    assert state.free == free
+    assert fill(state, second) == placed
+    assert state.free == twin.free
 
 
 @given(agents(min_size=1, max_size=3), sessions, sessions, sessions, policies)
 def test_the_least_of_two_holds_only_what_both_hold(known, first, second, third, policy):
-    one, other = (Rooms.of(known, {}, policy, MIX) for _ in range(2))
+    one, other = (PlacementState.of(known, {}, policy, MIX) for _ in range(2))
     fill(one, first)
     fill(other, second)
     least = one.least(other)
     for agent_id, free in least.free.items():
-        for rooms in (one, other):
-            assert free.fits_in(rooms.free[agent_id])
+        for state in (one, other):
+            assert free.fits_in(state.free[agent_id])
     assert one.least(one).free == one.free
     assert least.free == other.least(one).free
     for session in third:
@@ -138,8 +138,8 @@ def test_the_least_of_two_holds_only_what_both_hold(known, first, second, third,
 
 @given(agents(min_size=1, max_size=4), sessions, policies, st.sets(st.sampled_from(("a1", "a2", "a3"))))
 def test_closed_agents_take_nothing(known, waiting, policy, closed):
-    for_all = Rooms.of(known, {}, policy, MIX, dict.fromkeys(closed, "drained"))
-    for_one = Rooms.of(known, {}, policy, MIX)
+    for_all = PlacementState.of(known, {}, policy, MIX, dict.fromkeys(closed, "drained"))
+    for_one = PlacementState.of(known, {}, policy, MIX)
     for session in waiting:
         gang = gang_of(session, overlay=True)
         allocations = for_one.place(gang, frozenset(closed))
@@ -153,10 +153,10 @@ def test_closed_agents_take_nothing(known, waiting, policy, closed):
 
 @given(agents(min_size=1, max_size=3), sessions, policies)
 def test_what_fits_is_placed(known, waiting, policy):
-    rooms = Rooms.of(known, {}, policy, MIX)
+    state = PlacementState.of(known, {}, policy, MIX)
     for session in waiting:
         gang = gang_of(session, overlay=True)
-        assert rooms.fits(gang) == (rooms.place(gang) is not None)
+        assert state.fits(gang) == (state.place(gang) is not None)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -166,17 +166,17 @@ def test_a_gang_prefers_one_rack_to_fewer_agents(policy, topology):
     cpus = {"a1": 8, "a2": 4, "a3": 4, "a4": 4, "a5": 2}
     known = [make_agent(a, cpus=cpus[a], swarm="worker", rack=rack) for a, rack in racks.items()]
     gang = Gang((Slots(cpu=1000),) * 12, spread=True, constraint=Constraint(topology=topology))
-    allocations = Rooms.of(known, {}, policy).place(gang)
+    allocations = PlacementState.of(known, {}, policy).place(gang)
     fewest = {"a1", "a2"}
     assert {a.agent_id for a in allocations} == (fewest if topology == "any" else {"a2", "a3", "a4"})
     larger = replace(gang, slots=(Slots(cpu=1000),) * 14)
-    assert (Rooms.of(known, {}, policy).place(larger) is None) == (topology == "one-rack")
+    assert (PlacementState.of(known, {}, policy).place(larger) is None) == (topology == "one-rack")
 
 
 def test_a_zone_serves_where_no_rack_does():
     places = {"a1": ("r1", "z1"), "a2": ("r2", "z2"), "a3": ("r3", "z2")}
     known = [make_agent(a, cpus=2, swarm="worker", rack=rack, zone=zone) for a, (rack, zone) in places.items()]
-    allocations = Rooms.of(known, {}, PACK).place(Gang((Slots(cpu=1000),) * 4, spread=True))
+    allocations = PlacementState.of(known, {}, PACK).place(Gang((Slots(cpu=1000),) * 4, spread=True))
     assert Counter(a.agent_id for a in allocations) == {"a2": 2, "a3": 2}
 
 
@@ -184,9 +184,9 @@ def uniform(count: int = 1, **asked: int) -> Gang:
     return Gang((Slots(**{"cpu": 1000, **asked}),) * count)
 
 
-def where(rooms: Rooms, *gangs: Gang) -> list[str]:
+def where(state: PlacementState, *gangs: Gang) -> list[str]:
     """The agent of each gang's first kernel."""
-    return [rooms.place(gang)[0].agent_id for gang in gangs]
+    return [state.place(gang)[0].agent_id for gang in gangs]
 
 
 @pytest.mark.parametrize(
@@ -199,15 +199,15 @@ def where(rooms: Rooms, *gangs: Gang) -> list[str]:
 )
 def test_policies_choose_as_their_names_say(policy, expected):
     known = [make_agent("a1", gpus=3), make_agent("a2", gpus=4)]
-    assert where(Rooms.of(known, {}, load_placement(policy)), *[uniform(gpu=1)] * 6) == expected
+    assert where(PlacementState.of(known, {}, load_placement(policy)), *[uniform(gpu=1)] * 6) == expected
 
 
 def test_shares_fill_a_gpu_when_packed_and_take_turns_when_spread():
     known = [make_agent("a1", gpus=2, units_per_gpu=1)]
     used = {}
     for policy in ("pack", "spread"):
-        rooms = Rooms.of(known, {}, load_placement(policy))
-        used[policy] = [rooms.place(uniform(fgpu=300))[0].gpus[0].uuid for _ in range(4)]
+        state = PlacementState.of(known, {}, load_placement(policy))
+        used[policy] = [state.place(uniform(fgpu=300))[0].gpus[0].uuid for _ in range(4)]
     first, second = (gpu.uuid for gpu in known[0].gpus)
     assert used == {"pack": [first, first, first, second], "spread": [first, second, first, second]}
 
@@ -215,8 +215,8 @@ def test_shares_fill_a_gpu_when_packed_and_take_turns_when_spread():
 def test_a_share_goes_where_typical_requests_lose_least():
     """0.5 beside 0.5 leaves a GPU whole; alone, it would strand what the typical request of a whole GPU needs."""
     known = [make_agent("a1", gpus=1, units_per_gpu=1), make_agent("a2", gpus=1, units_per_gpu=1)]
-    rooms = Rooms.of(known, {}, load_placement("fragmentation"), (Typical(Slots(cpu=1000, gpu=1)),))
-    assert len(set(where(rooms, uniform(fgpu=500), uniform(fgpu=500)))) == 1
+    state = PlacementState.of(known, {}, load_placement("fragmentation"), (Typical(Slots(cpu=1000, gpu=1)),))
+    assert len(set(where(state, uniform(fgpu=500), uniform(fgpu=500)))) == 1
 
 
 def test_gpus_that_requests_name_are_kept_for_them():
@@ -228,10 +228,10 @@ def test_gpus_that_requests_name_are_kept_for_them():
         )
     ]
     named = Typical(Slots(cpu=1000, gpu=1), ("a100",), 1.0)
-    rooms = Rooms.of(known, {}, load_placement("fragmentation"), (named, Typical(Slots(cpu=1000, gpu=1))))
+    state = PlacementState.of(known, {}, load_placement("fragmentation"), (named, Typical(Slots(cpu=1000, gpu=1))))
     asked = replace(uniform(gpu=1), constraint=Constraint(gpu_models=("a100",)))
-    assert where(rooms, uniform(gpu=1), uniform(gpu=1), asked, asked) == ["a2", "a2", "a1", "a1"]
-    assert rooms.misses(asked).filtered == {"GPU model": 1}
+    assert where(state, uniform(gpu=1), uniform(gpu=1), asked, asked) == ["a2", "a2", "a1", "a1"]
+    assert state.misses(asked).filtered == {"GPU model": 1}
 
 
 def test_whole_gpus_are_of_one_numa_node_where_they_can_be():
@@ -241,15 +241,15 @@ def test_whole_gpus_are_of_one_numa_node_where_they_can_be():
             agent, gpus=tuple(replace(gpu, numa_node=node) for gpu, node in zip(agent.gpus, (0, 1, 0, 1), strict=True))
         )
     ]
-    rooms = Rooms.of(known, {}, PACK)
-    allocations = [rooms.place(uniform(gpu=count))[0] for count in (2, 1, 1)]
+    state = PlacementState.of(known, {}, PACK)
+    allocations = [state.place(uniform(gpu=count))[0] for count in (2, 1, 1)]
     assert [(allocation.numa_nodes, len(allocation.gpus)) for allocation in allocations] == [
         ((0,), 2),
         ((1,), 1),
         ((1,), 1),
     ]
-    assert Rooms.of(known, {}, PACK).place(uniform(gpu=3))[0].numa_nodes == (0, 1)
-    assert Rooms.of(known, {}, PACK).place(uniform())[0].numa_nodes == ()
+    assert PlacementState.of(known, {}, PACK).place(uniform(gpu=3))[0].numa_nodes == (0, 1)
+    assert PlacementState.of(known, {}, PACK).place(uniform())[0].numa_nodes == ()
 
 
 @pytest.mark.parametrize(
@@ -263,28 +263,28 @@ def test_whole_gpus_are_of_one_numa_node_where_they_can_be():
 )
 def test_constraints_are_kept(constraint, expected, filtered):
     labels = {"a1": {}, "a2": {"disk": "hdd"}, "a3": {"disk": "ssd", "net": "ib"}}
-    rooms = Rooms.of([make_agent(agent_id, labels=of) for agent_id, of in labels.items()], {}, PACK)
+    state = PlacementState.of([make_agent(agent_id, labels=of) for agent_id, of in labels.items()], {}, PACK)
     gang = replace(uniform(), constraint=constraint)
-    assert rooms.misses(gang).filtered == filtered
-    allocations = rooms.place(gang)
+    assert state.misses(gang).filtered == filtered
+    allocations = state.place(gang)
     assert (allocations[0].agent_id if allocations else None) == expected
 
 
 def test_a_miss_names_the_nearest_agent_and_counts_what_is_exhausted():
     known = [make_agent("a1", cpus=2, gpus=1), make_agent("a2", cpus=8, gpus=3), make_agent("a3", cpus=64)]
-    misses = Rooms.of(known, {}, PACK, (), {"a1": "drained"}).misses(uniform(4, gpu=1))
+    misses = PlacementState.of(known, {}, PACK, (), {"a1": "drained"}).misses(uniform(4, gpu=1))
     assert (misses.considered, misses.filtered, misses.exhausted) == (2, {"drained": 1}, {"gpu": 2})
     assert (misses.nearest.agent_id, misses.nearest.missing) == ("a2", {"gpu": 1})
 
 
 @given(agents(min_size=1, max_size=4), sessions, policies)
 def test_a_gang_that_misses_nothing_on_an_agent_lacks_only_a_side_by_side(known, waiting, policy):
-    rooms = Rooms.of(known, {}, policy, MIX)
+    state = PlacementState.of(known, {}, policy, MIX)
     for session in waiting:
         gang = gang_of(session, overlay=False)
-        misses = rooms.misses(gang)
-        if rooms.place(gang) is None and misses.nearest:
-            free = rooms.free[misses.nearest.agent_id]
+        misses = state.misses(gang)
+        if state.place(gang) is None and misses.nearest:
+            free = state.free[misses.nearest.agent_id]
             for name in SLOT_NAMES:
                 asked = sum(getattr(slots, name) for slots in gang.slots)
                 assert max(0, asked - getattr(free, name)) == misses.nearest.missing.get(name, 0)
@@ -292,17 +292,17 @@ def test_a_gang_that_misses_nothing_on_an_agent_lacks_only_a_side_by_side(known,
 
 def test_more_kinds_of_gangs_than_are_remembered_are_placed_all_the_same():
     known = [make_agent("a1", mem_bytes=1 << 30)]
-    rooms = Rooms.of(known, {}, PACK)
+    state = PlacementState.of(known, {}, PACK)
     amounts = [*range(1, 2500), *range(1, 2500)]
-    assert all(rooms.place(Gang((Slots(mem=amount),))) for amount in amounts)
-    assert rooms.free["a1"].mem == known[0].capacity.mem - sum(amounts)
+    assert all(state.place(Gang((Slots(mem=amount),))) for amount in amounts)
+    assert state.free["a1"].mem == known[0].capacity.mem - sum(amounts)
 
 
 def test_what_runs_on_hosts_that_have_shrunk_is_more_than_all_of_them():
     session = make_session(1, cpu=8)
     kernel = replace(session.main, allocation=Allocation("a1"))
-    rooms = Rooms.of([make_agent("a1", cpus=4)], {"a1": [kernel]}, PACK)
-    assert rooms.free["a1"].cpu == 0
-    assert not rooms.fits(uniform())
-    rooms.release([kernel])
-    assert rooms.free["a1"].cpu == 4000
+    state = PlacementState.of([make_agent("a1", cpus=4)], {"a1": [kernel]}, PACK)
+    assert state.free["a1"].cpu == 0
+    assert not state.fits(uniform())
+    state.release([kernel])
+    assert state.free["a1"].cpu == 4000

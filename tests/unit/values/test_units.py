@@ -1,4 +1,4 @@
-"""Points in time as users write them."""
+"""Amounts, spans and points in time as users write and read them."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
@@ -7,7 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.values.moment import parse_moment
+from muster.core.values.units import (
+    exact_bytes,
+    exact_duration,
+    exact_moment,
+    format_age,
+    format_bytes,
+    format_duration,
+    format_minute,
+    format_moment,
+    format_seconds,
+    parse_bytes,
+    parse_duration,
+    parse_moment,
+    spell_bytes,
+)
 from tests.properties import cheap
 
 CET = timezone(timedelta(hours=1))
@@ -68,3 +82,45 @@ def test_a_time_of_day_is_the_next_such_time(seconds, hour, minute):
     found = datetime.fromtimestamp(parse_moment(f"{hour:02}:{minute:02}", now), CET)
     assert (found.hour, found.minute, found.second) == (hour, minute, 0)
     assert timedelta(0) < found - now <= timedelta(days=1)
+
+
+@given(st.integers(0, 1 << 50))
+@cheap
+def test_exact_bytes_are_read_as_the_same_amount(amount):
+    assert parse_bytes(exact_bytes(amount)) == amount
+
+
+@given(st.integers(1, 10**8))
+@cheap
+def test_an_exact_span_is_read_as_the_same_span(seconds):
+    assert parse_duration(exact_duration(seconds)) == seconds
+
+
+@given(st.floats(NOW.timestamp(), NOW.timestamp() + 10**8))
+@cheap
+def test_an_exact_moment_is_read_as_the_same_moment(seconds):
+    assert abs(parse_moment(exact_moment(seconds), NOW) - seconds) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (format_bytes(1536 << 20), "1.5G"),
+        (exact_bytes(1536 << 20), "1536M"),
+        (exact_bytes((1 << 30) + (1 << 20)), "1025M"),
+        (exact_bytes(0), "0"),
+        (spell_bytes(1536 << 20), "1.5 GiB"),
+        (spell_bytes(2112 << 20), "2.062 GiB"),
+        (spell_bytes(512), "512 B"),
+        (format_duration(7384), "2h3m"),
+        (exact_duration(7384), "2h3m4s"),
+        (format_duration(0), "0s"),
+        (format_age(NOW.timestamp(), NOW.timestamp() + 90), "1m30s"),
+        (format_age(NOW.timestamp() + 5, NOW.timestamp()), "0s"),
+        (format_seconds(12.34), "12.3 s"),
+        (format_moment(NOW.timestamp()), "2026-11-21 17:30:15 UTC"),
+        (format_minute(NOW.timestamp()), "2026-11-21 17:30 UTC"),
+    ],
+)
+def test_each_form_is_written_in_one_way(text, expected):
+    assert text == expected

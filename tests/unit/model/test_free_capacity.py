@@ -20,9 +20,9 @@ from tests.strategies import NOW, M, make_agent, make_session, placed_on
     st.builds(Slots, cpu=st.integers(0, 9), mem=st.integers(0, 9)),
     st.builds(Slots, cpu=st.integers(0, 9), mem=st.integers(0, 9)),
 )
-def test_slots_fit_exactly_when_nothing_is_beyond(wanted, room):
-    assert wanted.fits_in(room) == (not wanted.beyond(room))
-    assert (room + wanted) - wanted == room
+def test_slots_fit_exactly_when_nothing_is_beyond(wanted, remaining):
+    assert wanted.fits_in(remaining) == (not wanted.beyond(remaining))
+    assert (remaining + wanted) - wanted == remaining
 
 
 @cheap

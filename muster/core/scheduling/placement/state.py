@@ -1,4 +1,4 @@
-"""`Rooms`: what is free on the agents of one resource group, and where the next gang goes.
+"""`PlacementState`: what is free on the agents of one resource group, and where the next gang goes.
 
 The same input gives the same plan: agents stand in the order of their ids, and the first of equals is taken.
 """
@@ -35,7 +35,7 @@ class Holder(Protocol):
     def allocation(self) -> Allocation | None: ...
 
 
-class Rooms:
+class PlacementState:
     """The free capacity of a group's agents. `place`, `take` and `release` change it in place; `copy` keeps it."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Rooms:
         hardware = Hardware.of(agents)
         shut = {agent.id: closed[agent.id] for agent in hardware.agents if agent.id in closed} if closed else {}
         shut_flags = np.array([agent.id in shut for agent in hardware.agents], dtype=np.bool_)
-        rooms = cls(
+        state = cls(
             hardware,
             np.ascontiguousarray(hardware.empty()),
             Memory(hardware, shut_flags),
@@ -86,8 +86,8 @@ class Rooms:
             typical_array(mix, hardware),
         )
         for kernels in kernels_by_agent.values():
-            rooms.take(kernels)
-        return rooms
+            state.take(kernels)
+        return state
 
     @property
     def free(self) -> dict[str, Slots]:
@@ -115,6 +115,12 @@ class Rooms:
         self._misses.clear()
         places = self._places[: len(gang.slots)].tolist()
         return tuple([self._allocations.get(key := _key(place)) or self._allocation(key) for place in places])
+
+    def take_found(self, gang: Gang) -> None:
+        """Take again the places that `place` found last, for a gang that it knows; only what compiles needs this."""
+        shape = self._memory.knows(gang)
+        if shape is not None:
+            choose.take_places(shape, self._arrays, self._places)
 
     def fits(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
         """Return whether `place` would find capacity."""

@@ -9,7 +9,7 @@ from muster.core.values.slots import Slots
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeCapacity:
     """The free cpu and memory of an agent, and the free amount of each of its GPUs in thousandths of a unit."""
 
     agent: Agent
@@ -18,7 +18,7 @@ class Room:
     gpu_free: tuple[int, ...]
 
     @classmethod
-    def of(cls, agent: Agent) -> "Room":
+    def of(cls, agent: Agent) -> "FreeCapacity":
         """Return the agent's capacity with nothing on it."""
         return cls(agent, agent.capacity.cpu, agent.capacity.mem, tuple(gpu.capacity for gpu in agent.gpus))
 
@@ -33,19 +33,22 @@ class Room:
             fgpu=sum(free for gpu, free in pairs if gpu.units),
         )
 
-    def without(self, kernels: Iterable[Kernel]) -> "Room":
+    def without(self, kernels: Iterable[Kernel]) -> "FreeCapacity":
         """Return this less what committed kernels use, even where that is more than the agent has now."""
-        room = self
+        remaining = self
         for kernel in kernels:
             shares = {share.uuid: share for share in kernel.allocation.gpus} if kernel.allocation else {}
             left = tuple(
                 max(0, free - _taken(shares[gpu.uuid], gpu)) if gpu.uuid in shares else free
-                for gpu, free in room._gpus()
+                for gpu, free in remaining._gpus()
             )
-            room = replace(
-                room, cpu=max(0, room.cpu - kernel.slots.cpu), mem=max(0, room.mem - kernel.slots.mem), gpu_free=left
+            remaining = replace(
+                remaining,
+                cpu=max(0, remaining.cpu - kernel.slots.cpu),
+                mem=max(0, remaining.mem - kernel.slots.mem),
+                gpu_free=left,
             )
-        return room
+        return remaining
 
     def _gpus(self) -> list[tuple[Gpu, int]]:
         return list(zip(self.agent.gpus, self.gpu_free, strict=True))

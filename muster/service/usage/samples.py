@@ -1,36 +1,36 @@
-"""Looks at what running sessions use, one after another: `muster top`."""
+"""Samples of the usage of running sessions, one after another: `muster top`."""
 
 from collections.abc import Iterator, Sequence
 
 from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import NotPossibleInStateError
-from muster.service.usage.live import KernelNow, LiveUses
+from muster.service.usage.live import CurrentUsage, UsagePoller
 from muster.store.store import Store
 
 _PATIENCE_S = 15.0
 
 
-def looks(
+def usage_samples(
     store: Store, references: Sequence[str], owner: str | None, interval_s: float, *, once: bool
-) -> Iterator[list[KernelNow]]:
-    """By session and rank; of all sessions of the owner (None: everybody) that run, where none is named.
+) -> Iterator[list[CurrentUsage]]:
+    """Yield samples, each by session and rank: of the named sessions, or of all that run.
 
-    With `once` there is one look, which has rates: agents are asked twice for it. Raises NotFoundError, and
-    NotPossibleInStateError for one that does not run.
+    `owner` limits them to one owner's. With `once` there is one sample, with rates: agents are read twice for it.
+    Raises NotFoundError, and NotPossibleInStateError for a session that does not run.
     """
     running = _running(store, references, owner)
-    uses = LiveUses(running, {agent.id: agent for agent in store.agents()}, interval_s)
-    uses.start()
+    poller = UsagePoller(running, {agent.id: agent for agent in store.agents()}, interval_s)
+    poller.start()
     try:
         if once:
-            yield uses.all(_PATIENCE_S, rounds=2)
+            yield poller.all(_PATIENCE_S, rounds=2)
             return
         rounds = 0
         while True:
             rounds += 1
-            yield uses.all(max(interval_s, _PATIENCE_S) if rounds == 1 else interval_s, rounds=rounds)
+            yield poller.all(max(interval_s, _PATIENCE_S) if rounds == 1 else interval_s, rounds=rounds)
     finally:
-        uses.stop()
+        poller.stop()
 
 
 def _running(store: Store, references: Sequence[str], owner: str | None) -> list[Session]:

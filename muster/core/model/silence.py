@@ -1,0 +1,50 @@
+"""What the silence of agents says: of their hosts, or of the control node's own network."""
+
+from collections.abc import Collection, Iterable
+
+from muster.core.model.agent import Agent, AgentState
+
+# Hosts fail by ones, and racks with them; that nearly all fail at once is the fault of what they have in common.
+_MOST_SILENT = 0.8
+
+
+def is_cut_off(agents: Iterable[Agent]) -> bool:
+    """Return whether so many agents are silent that the control node itself seems to be cut off.
+
+    The control node's own agent is no witness, nor are those that were lost before or have left the inventory.
+    """
+    remote = [agent for agent in agents if _is_witness(agent)]
+    silent = [agent for agent in remote if _is_silent(agent)]
+    return bool(silent) and len(silent) > _MOST_SILENT * len(remote)
+
+
+def excused(agents: Collection[Agent]) -> frozenset[str]:
+    """Return ids of the agents that are silent, but not lost for that: the control node seems to be cut off."""
+    if not is_cut_off(agents):
+        return frozenset()
+    return frozenset(agent.id for agent in agents if _is_witness(agent) and _is_silent(agent))
+
+
+def cluster_problem(agents: Collection[Agent]) -> str:
+    """Return one line that says what is wrong with the cluster as a whole; empty where nothing is."""
+    silent = len(excused(agents))
+    if not silent:
+        return ""
+    remote = sum(_is_witness(agent) for agent in agents)
+    if remote == 1:
+        return (
+            "the only agent does not answer: its sessions are kept until it does."
+            " If it is gone for good, take it out of the inventory"
+        )
+    return (
+        f"{silent} of {remote} agents do not answer: the network of the control node seems to be down."
+        " Their sessions are kept, and none is lost, until agents answer again"
+    )
+
+
+def _is_witness(agent: Agent) -> bool:
+    return not agent.connection.is_local and agent.state is not AgentState.LOST and not agent.has_left
+
+
+def _is_silent(agent: Agent) -> bool:
+    return agent.state is AgentState.UNREACHABLE and not agent.reached

@@ -1,0 +1,212 @@
+"""Backup and restore of a control node: its database and its keys in one file."""
+
+import gzip
+import json
+import os
+import tarfile
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from muster.core.values.errors import BadInputError, MusterError, PassInProgressError
+from muster.service.secrets.secrets import Secrets
+from muster.service.sessions.commands import SessionCommands
+from muster.settings import Settings
+from muster.store.database.copies import DatabaseCopies, copies_of, is_newer
+from muster.store.database.lock import queue_lock
+from muster.store.store import Store
+
+_CONTENTS = "backup.json"
+_DATABASE = "database"
+_KEYS = ("secrets.key", "id_ed25519", "id_ed25519.pub")
+_HELD_BY = "muster restore"
+
+
+class _Contents(BaseModel):
+    """What a backup says of itself."""
+
+    format: int
+    muster: str
+    cluster: str
+    database: str
+    migration: str
+    taken_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup that was taken; `keys` are the names of the key files in it."""
+
+    file: str
+    size_bytes: int
+    taken_at: str
+    database: str
+    migration: str
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was restored. `held` counts pending sessions that were held; `replaced` is where the old state is now."""
+
+    taken_at: str
+    sessions: int
+    held: int
+    replaced: str | None
+
+
+def back_up(settings: Settings, file: Path, *, force: bool = False) -> Backup:
+    """Write database and keys into one file, mode 0600, while everything runs.
+
+    Raises BadInputError if the file is there, without `force`, and MusterError for what cannot be read or written.
+    """
+    if file.exists() and not force:
+        raise BadInputError(f"FILE: {file} is there already; choose another name, or give --force to replace it")
+    copies = copies_of(settings.database_url)
+    taken_at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    contents = _Contents(
+        format=1,
+        muster=version("muster"),
+        cluster=settings.cluster,
+        database=copies.kind,
+        migration=copies.revision(),
+        taken_at=taken_at,
+    )
+    keys = [name for name in _KEYS if (settings.state_dir / name).is_file()]
+    with _writable(file), tempfile.TemporaryDirectory(prefix=".muster-backup-", dir=file.parent) as directory:
+        work = Path(directory)
+        copies.save(work / _DATABASE)
+        (work / _CONTENTS).write_text(contents.model_dump_json(indent=2), encoding="utf-8")
+        archive = work / "archive"
+        archive.touch(mode=0o600)
+        with archive.open("wb") as target:
+            with tarfile.open(fileobj=target, mode="w:gz") as tar:
+                for path in (work / _CONTENTS, work / _DATABASE, *(settings.state_dir / name for name in keys)):
+                    tar.add(path, arcname=path.name, filter=_plain)
+            target.flush()
+            os.fsync(target.fileno())
+        archive.replace(file)
+    return Backup(str(file), file.stat().st_size, taken_at, copies.kind, contents.migration, keys)
+
+
+def restore(settings: Settings, file: Path, *, force: bool = False, hold: bool = True) -> Restored:
+    """Put a backup in the place of this control node's state, and hold its pending sessions if `hold`.
+
+    What is there now is kept in a directory beside it. Raises BadInputError for a file that cannot be restored here, or
+    without `force` if a state is there that users made, and MusterError while something works the queue. Nothing is
+    changed then.
+    """
+    copies = copies_of(settings.database_url)
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with (
+            queue_lock(settings.database_url, settings.state_dir, wait=False),
+            tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.state_dir) as directory,
+        ):
+            work = Path(directory)
+            contents, keys = _unpacked(file, work)
+            _check(contents, copies, settings, file)
+            if not force and copies.is_live:
+                raise BadInputError(
+                    f"FILE: it would replace the state of cluster {settings.cluster}, which is in use;"
+                    " give --force to put that aside and restore"
+                )
+            aside = settings.state_dir / f"replaced-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+            with _writable(settings.state_dir):
+                copies.replace_by(work / _DATABASE, aside)
+                for name in keys:
+                    _replace_key(settings.state_dir / name, work / name, aside)
+            sessions, held = _taken_over(settings, hold=hold)
+    except PassInProgressError:
+        raise MusterError(
+            "a daemon or a pass works the queue; stop it first (`service muster stop`, on every control node)"
+        ) from None
+    return Restored(contents.taken_at, sessions, held, str(aside) if aside.exists() else None)
+
+
+def _unpacked(file: Path, work: Path) -> tuple[_Contents, list[str]]:
+    """Write the backup's parts into the directory; return what it says of itself, and the names of its keys."""
+    no_backup = f"FILE: {file} is no backup of Muster, or is damaged"
+    try:
+        with gzip.open(file) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+            there = {member.name: member for member in tar.getmembers() if member.isfile()}
+            for name in (_CONTENTS, _DATABASE, *_KEYS):
+                if name in there and (source := tar.extractfile(there[name])) is not None:
+                    path = work / name
+                    path.touch(mode=0o600)
+                    with path.open("wb") as target:
+                        while chunk := source.read(1 << 20):
+                            target.write(chunk)
+            # To the end, where its checksum is.
+            while stream.read(1 << 20):
+                pass
+        if not (work / _CONTENTS).exists() or not (work / _DATABASE).exists():
+            raise BadInputError(no_backup)
+        contents = _Contents.model_validate(json.loads((work / _CONTENTS).read_bytes()))
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
+        raise BadInputError(f"{no_backup}: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise BadInputError(f"FILE: {file} cannot be read: {error.strerror or error}") from None
+    return contents, [name for name in _KEYS if (work / name).exists()]
+
+
+def _check(contents: _Contents, copies: DatabaseCopies, settings: Settings, file: Path) -> None:
+    """Raises BadInputError for a backup that does not belong here."""
+    if contents.format != 1 or is_newer(contents.migration):
+        raise BadInputError(
+            f"FILE: {file} is of a newer Muster ({contents.muster}, migration {contents.migration}); update Muster"
+        )
+    if contents.database != copies.kind:
+        raise BadInputError(
+            f"FILE: {file} holds a {contents.database} database, and `database` names {copies.kind};"
+            " let `database` name one of the same kind"
+        )
+    if contents.cluster != settings.cluster:
+        raise BadInputError(
+            f"FILE: {file} is of cluster {contents.cluster}, and this one is {settings.cluster};"
+            " agents know their sessions by it: set `cluster` to the same name"
+        )
+
+
+def _replace_key(path: Path, new: Path, aside: Path) -> None:
+    if path.exists():
+        if path.read_bytes() == new.read_bytes():
+            return
+        aside.mkdir(mode=0o700, exist_ok=True)
+        path.replace(aside / path.name)
+    new.replace(path)
+
+
+def _taken_over(settings: Settings, *, hold: bool) -> tuple[int, int]:
+    """Bring the tables to this Muster's migration; return how many sessions have not ended, and how many are held."""
+    store = Store(settings.database_url)
+    try:
+        now = store.snapshot(time.time())
+        free = [session.id for session in now.pending if session.held_by is None]
+        if hold and free:
+            SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key)).hold(free, _HELD_BY)
+        return len(now.sessions), len(free) if hold else 0
+    finally:
+        store.close()
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """Raises MusterError in place of OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise MusterError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.mode, member.uid, member.gid, member.uname, member.gname = 0o600, 0, 0, "", ""
+    return member

@@ -1,0 +1,199 @@
+"""Copies of a whole database: taken while everything runs, and put in the place of another."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+
+from muster.core.values.errors import MusterError, SettingsError
+from muster.store.database.connection import HEAD, cannot_be_opened, new_engine, one_line
+
+# A database with rows in one of these is somebody's. Agents register themselves, and counters count.
+_OWNED = ("sessions", "tokens", "secrets", "folders", "images", "reservations")
+_VERSION = "alembic_version"
+
+
+class CopyError(MusterError):
+    """The database cannot be copied."""
+
+
+class DatabaseCopies(Protocol):
+    """Copies of one database, which is opened without changing its tables."""
+
+    @property
+    def kind(self) -> str:
+        """`sqlite` or `postgresql`: a copy of one cannot be put in the place of the other."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it holds anything that a user made, or cannot be read. Raises SettingsError."""
+
+    def revision(self) -> str:
+        """Return its migration. Raises SettingsError if there is nothing of Muster in it."""
+
+    def save(self, path: Path) -> None:
+        """Write a copy as of one moment; nobody has to wait. Raises CopyError."""
+
+    def replace_by(self, path: Path, aside: Path) -> None:
+        """Put the copy in its place, whole or not at all; keep what was there in the directory. Raises CopyError."""
+
+
+def copies_of(url: str) -> DatabaseCopies:
+    """Raises SettingsError."""
+    engine = new_engine(url)
+    return _SqliteCopies(engine) if engine.dialect.name == "sqlite" else _PostgresqlCopies(engine)
+
+
+def is_newer(revision: str) -> bool:
+    """Tell whether a migration is one that this Muster lacks."""
+    return revision > HEAD
+
+
+class _Copies:
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    @property
+    def kind(self) -> str:
+        return self._engine.dialect.name
+
+    def revision(self) -> str:
+        with self._connected() as connection:
+            found: str | None = None
+            if sa.inspect(connection).has_table(_VERSION):
+                found = connection.execute(sa.select(sa.column("version_num")).select_from(sa.table(_VERSION))).scalar()
+        if found is None:
+            raise SettingsError("there is no database of Muster yet; see `database` and `state_dir` in the settings")
+        return found
+
+    def _has_rows(self) -> bool:
+        with self._connected() as connection:
+            there = set(sa.inspect(connection).get_table_names())
+            return any(
+                connection.execute(sa.select(sa.literal(1)).select_from(sa.table(name)).limit(1)).first() is not None
+                for name in _OWNED
+                if name in there
+            )
+
+    @contextmanager
+    def _connected(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except sa.exc.DatabaseError as error:
+            raise cannot_be_opened(self._engine, error) from None
+        finally:
+            # A file that is replaced must not be open.
+            self._engine.dispose()
+
+
+class _SqliteCopies(_Copies):
+    @property
+    def _path(self) -> Path:
+        return Path(self._engine.url.database or "")
+
+    @property
+    def is_live(self) -> bool:
+        if not self._path.exists():
+            return False
+        try:
+            return self._has_rows()
+        except SettingsError:
+            return True
+
+    def revision(self) -> str:
+        if not self._path.is_file():
+            # Opening it would make an empty one.
+            raise SettingsError(f"there is no database at {self._path}; see `database` and `state_dir` in the settings")
+        return super().revision()
+
+    def save(self, path: Path) -> None:
+        path.touch(mode=0o600)
+        try:
+            with (
+                closing(sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=rw", uri=True)) as source,
+                closing(sqlite3.connect(path)) as target,
+            ):
+                # In one step: in small ones, each write of others would begin the copy anew.
+                source.backup(target)
+                # One file, without a log beside it.
+                target.execute("PRAGMA journal_mode = DELETE")
+            _check_sqlite(path)
+        except sqlite3.Error as error:
+            raise CopyError(f"database {self._path} cannot be copied to {path.parent}: {one_line(error)}") from None
+
+    def replace_by(self, path: Path, aside: Path) -> None:
+        _check_sqlite(path)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # What is in its log belongs to it.
+        for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
+            if (old := self._path.with_name(name)).exists():
+                aside.mkdir(mode=0o700, exist_ok=True)
+                shutil.move(old, aside / name)
+        shutil.move(path, self._path)
+        self._path.chmod(0o600)
+
+
+def _check_sqlite(path: Path) -> None:
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as error:
+        raise CopyError(f"the copy of the database is damaged: {one_line(error)}") from None
+    if found != ("ok",):
+        raise CopyError(f"the copy of the database is damaged: {found[0]}")
+
+
+class _PostgresqlCopies(_Copies):
+    """By PostgreSQL's own programs. Passwords go by the environment, which other users cannot read."""
+
+    @property
+    def is_live(self) -> bool:
+        return self._has_rows()
+
+    def save(self, path: Path) -> None:
+        tables = [f'--table="{name}"' for name in self._tables()]
+        options = ("--format=plain", "--encoding=UTF8", "--no-owner", "--no-privileges", f"--file={path}")
+        path.touch(mode=0o600)
+        self._run("pg_dump", *options, *tables)
+
+    def replace_by(self, path: Path, aside: Path) -> None:
+        if self._tables():
+            aside.mkdir(mode=0o700, exist_ok=True)
+            self.save(aside / "database.sql")
+        drops = path.with_name("drops.sql")
+        drops.write_text("".join(f'DROP TABLE "{name}" CASCADE;\n' for name in self._tables()), encoding="utf-8")
+        # Both files in one transaction: what was there stays if anything fails.
+        options = ("--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
+        self._run("psql", *options, f"--file={drops}", f"--file={path}")
+
+    def _tables(self) -> Sequence[str]:
+        with self._connected() as connection:
+            return sorted(sa.inspect(connection).get_table_names())
+
+    def _run(self, program: str, *arguments: str) -> None:
+        from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - it is there where PostgreSQL is used
+
+        if shutil.which(program) is None:
+            raise CopyError(
+                f"{program} is not installed; install PostgreSQL's client programs of the server's version or newer"
+                " (Debian: apt-get install postgresql-client)"
+            )
+        _, given = self._engine.dialect.create_connect_args(self._engine.url)
+        parameters: dict[str, Any] = dict(given)
+        password = parameters.pop("password", None)
+        # Of the driver alone; and timeouts, which would cut off a long copy.
+        for name in ("context", "options"):
+            parameters.pop(name, None)
+        environment = {**os.environ, **({} if password is None else {"PGPASSWORD": str(password)})}
+        command = [program, "--no-password", f"--dbname={make_conninfo(**parameters)}", *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            first = next((line for line in done.stderr.splitlines() if line.strip()), f"exit code {done.returncode}")
+            raise CopyError(f"{program} failed: {first.removeprefix(f'{program}: ')}")

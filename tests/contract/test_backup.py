@@ -1,0 +1,281 @@
+"""Backup and restore on both databases: whole while others write, and never over a state that is in use."""
+
+import os
+import secrets
+import shutil
+import stat
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from muster.core.model.session import SessionState
+from muster.core.model.token import Scope, Token
+from muster.core.values.errors import BadInputError, MusterError, SettingsError
+from muster.service.backup import back_up, restore
+from muster.service.secrets.secrets import Secrets
+from muster.settings import Settings
+from muster.store.database import copies
+from muster.store.database.connection import HEAD, new_engine
+from muster.store.database.lock import queue_lock
+from muster.store.store import Store
+from tests.strategies import NOW, make_session, placed_on
+
+S = SessionState
+
+
+def settings_of(url: str, directory: Path, **values: object) -> Settings:
+    directory.mkdir(exist_ok=True, mode=0o700)
+    return Settings(state_dir=directory, database=url, **values)
+
+
+@pytest.fixture
+def here(url, tmp_path):
+    """A control node that is in use: sessions in three states, a token, a secret, an ssh key."""
+    settings = settings_of(url, tmp_path / "here")
+    store = Store(url)
+    store.add([placed_on(make_session(1, name="runs"), "a1"), make_session(2, name="waits")])
+    store.add([make_session(3, name="held", held_by="ada"), make_session(4, name="over", state=S.TERMINATED)])
+    store.keep_log(make_session(1).id, "main1", b"\x1f\x8b")
+    store.tokens.add(Token("laptop", "ada", Scope.USER, NOW, None), "1" * 64)
+    Secrets(store.secrets, settings.seal_key).set("ada", "key", "s3cret", NOW)
+    (settings.state_dir / "id_ed25519").write_text("private")
+    store.close()
+    return settings
+
+
+@pytest.fixture
+def elsewhere(url, tmp_path, request):
+    """Makes a fresh control node with an empty database of the same kind."""
+
+    def make(**values):
+        if url.startswith("sqlite"):
+            other = f"sqlite:///{tmp_path / 'there' / 'muster.db'}"
+        else:
+            server = request.getfixturevalue("server")
+            other = server.url(server.new_database())
+        return settings_of(other, tmp_path / "there", **values)
+
+    return make
+
+
+def content(url: str) -> dict[str, list]:
+    engine = new_engine(url)
+    with engine.connect() as connection:
+        names = sorted(sa.inspect(connection).get_table_names())
+        tables = {name: sa.Table(name, sa.MetaData(), autoload_with=connection) for name in names}
+        found = {name: [*map(tuple, connection.execute(sa.select(table)))] for name, table in tables.items()}
+    engine.dispose()
+    return {name: sorted(map(repr, rows)) for name, rows in found.items()}
+
+
+def test_all_that_there_is_comes_back_on_a_fresh_control_node(here, elsewhere, tmp_path):
+    before = content(here.database_url)
+    taken = back_up(here, tmp_path / "b.tar.gz")
+    assert (taken.migration, [*taken.keys]) == (HEAD, ["secrets.key", "id_ed25519"])
+    there = elsewhere()
+    done = restore(there, tmp_path / "b.tar.gz", hold=False)
+    assert (done.sessions, done.held, done.replaced) == (3, 0, None)
+    assert content(there.database_url) == before
+    assert content(here.database_url) == before
+    store = Store(there.database_url)
+    session = make_session(9, secrets=["key"], owner="ada")
+    assert Secrets(store.secrets, there.seal_key).values(session) == {"key": "s3cret"}
+    store.add([make_session(10)])
+    store.close()
+
+
+def test_nobody_but_the_owner_can_read_a_backup_and_what_is_restored(here, elsewhere, tmp_path):
+    back_up(here, tmp_path / "b.tar.gz")
+    assert stat.S_IMODE((tmp_path / "b.tar.gz").stat().st_mode) == 0o600
+    there = elsewhere()
+    restore(there, tmp_path / "b.tar.gz")
+    for path in there.state_dir.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.name.endswith(".lock"), path
+
+
+def test_a_pending_session_is_held_since_it_may_have_run_after_the_backup(here, elsewhere, tmp_path):
+    back_up(here, tmp_path / "b.tar.gz")
+    there = elsewhere()
+    assert restore(there, tmp_path / "b.tar.gz").held == 1
+    store = Store(there.database_url)
+    by = {session.name: session.held_by for session in store.search()}
+    store.close()
+    assert by == {"runs": None, "waits": "muster restore", "held": "ada"}
+
+
+def test_a_backup_is_of_one_moment_while_others_write(here, elsewhere, tmp_path):
+    """A writer adds sessions one by one, each with its kernel and story in one transaction."""
+    stop, wrote = threading.Event(), threading.Event()
+
+    def write():
+        store = Store(here.database_url)
+        for number in range(100, 10_000):
+            if stop.is_set():
+                break
+            store.add([make_session(number, cluster_size=2)])
+            wrote.set()
+        store.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert wrote.wait(30)
+    try:
+        for name in ("one", "two"):
+            back_up(here, tmp_path / name)
+    finally:
+        stop.set()
+        writer.join()
+    there = elsewhere()
+    restore(there, tmp_path / "two", hold=False)
+    store = Store(there.database_url)
+    found = store.search()
+    assert len(found) > 3
+    assert all(len(session.kernels) == 2 for session in found if session.name not in {"runs", "waits", "held"})
+    assert all(store.story(session.id) for session in found)
+    store.close()
+
+
+def test_what_is_only_in_the_write_ahead_log_is_in_the_backup(empty_database, tmp_path):
+    """A plain copy of the file loses it: the reason for `muster backup`."""
+    settings = settings_of(f"sqlite:///{tmp_path / 'here' / 'muster.db'}", tmp_path / "here")
+    shutil.copy(empty_database, tmp_path / "here" / "muster.db")
+    store = Store(settings.database_url)
+    store.add([make_session(1)])
+    shutil.copy(tmp_path / "here" / "muster.db", tmp_path / "plain.db")
+    back_up(settings, tmp_path / "b")
+    plain = Store(f"sqlite:///{tmp_path / 'plain.db'}")
+    assert plain.search() == []
+    there = settings_of(f"sqlite:///{tmp_path / 'there' / 'muster.db'}", tmp_path / "there")
+    assert restore(there, tmp_path / "b").sessions == 1
+    store.close()
+    plain.close()
+
+
+def test_a_state_in_use_is_not_overwritten_and_with_force_kept_aside(here, tmp_path, open_store):
+    back_up(here, tmp_path / "b")
+    store = Store(here.database_url)
+    store.add([make_session(7, name="later")])
+    store.close()
+    before = content(here.database_url)
+    with pytest.raises(BadInputError, match="in use; give --force"):
+        restore(here, tmp_path / "b")
+    assert content(here.database_url) == before
+    done = restore(here, tmp_path / "b", force=True)
+    assert {session.name for session in open_store(here.database_url).search()} == {"runs", "waits", "held"}
+    aside = Path(done.replaced)
+    if here.database_url.startswith("sqlite"):
+        assert "later" in {s.name for s in open_store(f"sqlite:///{aside / 'muster.db'}").search()}
+    else:
+        assert "later" in (aside / "database.sql").read_text()
+
+
+def test_another_key_of_secrets_is_kept_aside(here, elsewhere, tmp_path):
+    back_up(here, tmp_path / "b")
+    there = elsewhere()
+    there.seal_key.write_bytes(b"x" * 32)
+    done = restore(there, tmp_path / "b")
+    assert there.seal_key.read_bytes() == here.seal_key.read_bytes()
+    assert (Path(done.replaced) / "secrets.key").read_bytes() == b"x" * 32
+
+
+def test_nothing_is_restored_while_something_works_the_queue(here, elsewhere, tmp_path):
+    back_up(here, tmp_path / "b")
+    there = elsewhere()
+    with queue_lock(there.database_url, there.state_dir, wait=False):
+        back_up(here, tmp_path / "while-it-works")
+        with pytest.raises(MusterError, match="stop it first"):
+            restore(there, tmp_path / "b")
+    assert restore(there, tmp_path / "b").sessions == 3
+
+
+def test_a_backup_file_that_is_there_is_replaced_with_force_only(here, tmp_path):
+    (tmp_path / "b").write_text("mine")
+    with pytest.raises(BadInputError, match="there already"):
+        back_up(here, tmp_path / "b")
+    assert (tmp_path / "b").read_text() == "mine"
+    back_up(here, tmp_path / "b", force=True)
+    assert tarfile.is_tarfile(tmp_path / "b")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".muster")) == []
+
+
+def broken_files(taken: bytes):
+    yield "empty", b""
+    yield "random", secrets.token_bytes(1000)
+    yield "cut", taken[: len(taken) // 2]
+    yield "flipped", taken[:-200] + bytes([taken[-200] ^ 0xFF]) + taken[-199:]
+
+
+def test_a_damaged_backup_changes_nothing(here, elsewhere, tmp_path):
+    back_up(here, tmp_path / "b")
+    there = elsewhere()
+    for name, data in broken_files((tmp_path / "b").read_bytes()):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(MusterError) as raised:
+            restore(there, tmp_path / name)
+        assert "\n" not in str(raised.value)
+    with pytest.raises(BadInputError, match="No such file"):
+        restore(there, tmp_path / "nosuch")
+    assert restore(there, tmp_path / "b").replaced is None
+
+
+def test_a_backup_of_another_cluster_or_of_a_newer_muster_is_refused(here, elsewhere, tmp_path, monkeypatch):
+    back_up(here, tmp_path / "b")
+    with pytest.raises(BadInputError, match="is of cluster muster, and this one is lab"):
+        restore(elsewhere(cluster="lab"), tmp_path / "b")
+    monkeypatch.setattr(copies, "HEAD", "0001")
+    with pytest.raises(BadInputError, match=f"newer Muster .*, migration {HEAD}.*update Muster"):
+        restore(elsewhere(), tmp_path / "b")
+
+
+def test_a_control_node_without_a_database_has_nothing_to_back_up(elsewhere, tmp_path):
+    there = elsewhere()
+    with pytest.raises(SettingsError, match="no database"):
+        back_up(there, tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+    assert not (there.state_dir / "muster.db").exists()
+
+
+def test_a_backup_is_not_restored_into_a_database_of_another_kind(here, tmp_path, request):
+    back_up(here, tmp_path / "b")
+    if here.database_url.startswith("sqlite"):
+        other = settings_of(request.getfixturevalue("postgresql_url"), tmp_path / "there")
+    else:
+        other = settings_of(f"sqlite:///{tmp_path / 'there' / 'muster.db'}", tmp_path / "there")
+    with pytest.raises(BadInputError, match="of the same kind"):
+        restore(other, tmp_path / "b")
+
+
+def test_a_program_of_postgresql_that_is_missing_is_named(server, migrated_database, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MusterError, match="pg_dump is not installed; install PostgreSQL's client"):
+        back_up(settings_of(server.url(migrated_database), tmp_path / "here"), tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_password_goes_to_postgresql_by_the_environment_only(server, migrated_database, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    program = tmp_path / "pg_dump"
+    program.write_text(f'#!/bin/sh\necho "$@" >{log}\necho "$PGPASSWORD" >>{log}\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    url = server.url(migrated_database).replace("postgres@", "postgres:hidden@")
+    with pytest.raises(MusterError, match="pg_dump failed: exit code 1"):
+        back_up(settings_of(url, tmp_path / "here"), tmp_path / "b")
+    arguments, password = log.read_text().splitlines()
+    assert "hidden" not in arguments
+    assert password == "hidden"
+
+
+def test_a_restore_that_fails_half_way_leaves_postgresql_as_it_was(postgresql_url, tmp_path, open_store):
+    open_store(postgresql_url).add([make_session(1)])
+    before = content(postgresql_url)
+    copy = copies.copies_of(postgresql_url)
+    copy.save(tmp_path / "dump.sql")
+    with (tmp_path / "dump.sql").open("a") as file:
+        file.write("SELECT nonsense;\n")
+    with pytest.raises(MusterError, match=r"psql failed: .*nonsense"):
+        copy.replace_by(tmp_path / "dump.sql", tmp_path / "aside")
+    assert content(postgresql_url) == before

@@ -1,0 +1,155 @@
+"""A database of each earlier migration, with rows in every table, is upgraded without loss."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from muster.core.model.session import SessionState
+from muster.core.model.wait import Wait, WaitCode
+from muster.core.values.errors import SettingsError
+from muster.store.database.connection import HEAD, new_engine, open_engine
+from muster.store.rows import agent_row, kernel_rows, session_row
+from muster.store.sessions.waits import wait_row
+from muster.store.store import Store
+from tests.command_line import muster, write_settings
+from tests.strategies import NOW, make_agent, make_session, placed_on
+
+S = SessionState
+RUNS = placed_on(make_session(1, cluster_size=2), "a1")
+SESSIONS = (RUNS, make_session(2), make_session(3, state=S.TERMINATED, ended_at=NOW))
+AGENT = make_agent("a1", labels={"disk": "ssd"})
+VALUES: Mapping[type[sa.types.TypeEngine[Any]], object] = {
+    sa.JSON: [],
+    sa.LargeBinary: b"\x00sealed",
+    sa.Boolean: True,
+    sa.Float: 1.5,
+    sa.Integer: 7,
+    sa.String: "x",
+}
+REFERENCES = {"session_id": RUNS.id, "token_name": "x", "folder_id": "x"}
+# What a later migration says in another way.
+CHANGED = {"sessions": {"wait", "wait_id"}, "agents": {"report", "inventory"}, "alembic_version": {"version_num"}}
+
+
+def config(connection: sa.Connection) -> Config:
+    made = Config()
+    made.set_main_option("script_location", "muster:store/migrations")
+    made.attributes["connection"] = connection
+    return made
+
+
+def earlier_revisions() -> Iterator[str]:
+    made = Config()
+    made.set_main_option("script_location", "muster:store/migrations")
+    for script in ScriptDirectory.from_config(made).walk_revisions():
+        if script.revision != HEAD:
+            yield script.revision
+
+
+def a_value(column: sa.Column[Any]) -> object:
+    """Return a value of the column's type, or the key of a row that there is."""
+    if column.name in REFERENCES:
+        return REFERENCES[column.name]
+    return next(value for kind, value in VALUES.items() if isinstance(column.type, kind))
+
+
+def rows_of(table: sa.Table) -> list[dict[str, Any]]:
+    """Return rows as a control node would have written them; of small tables one with a value in each column."""
+    attributes = {} if "inventory" in table.columns else {"attributes": agent_row(AGENT)["inventory"]}
+    known: dict[str, list[dict[str, Any]]] = {
+        "sessions": [{**session_row(session), "wait": {"message": "busy"}} for session in SESSIONS],
+        "kernels": [row for session in SESSIONS for row in kernel_rows(session)],
+        "waits": [{"id": 7, "wait": wait_row(Wait(WaitCode.BUSY, "busy"))}],
+        "agents": [{**agent_row(AGENT), "report": {**agent_row(AGENT)["report"], **attributes}}],
+    }
+    if table.name not in known:
+        return [{column.name: a_value(column) for column in table.columns}]
+    return [{name: value for name, value in row.items() if name in table.columns} for row in known[table.name]]
+
+
+def content(connection: sa.Connection) -> dict[str, tuple[sa.Table, list[dict[str, Any]]]]:
+    """Return the tables by name, each with its rows."""
+    metadata = sa.MetaData()
+    metadata.reflect(connection)
+    return {
+        table.name: (table, [dict(row) for row in connection.execute(sa.select(table)).mappings()])
+        for table in metadata.sorted_tables
+    }
+
+
+def kept(name: str, table: sa.Table, rows: list[dict[str, Any]], others: sa.Table) -> list[str]:
+    """Return the rows with the columns that both have and that mean the same, in an order of their own."""
+    names = {c.name for c in table.columns} & {c.name for c in others.columns} - CHANGED.get(name, set())
+    return sorted(repr([(column, row[column]) for column in sorted(names)]) for row in rows)
+
+
+@pytest.fixture(params=sorted(earlier_revisions()))
+def filled(request, new_url):
+    """The URL of a database at an earlier migration, and what is in it."""
+    engine = new_engine(new_url)
+    with engine.begin() as connection:
+        command.upgrade(config(connection), request.param)
+        for name, (table, _) in content(connection).items():
+            if name != "alembic_version":
+                connection.execute(sa.insert(table), rows_of(table))
+        before = content(connection)
+    engine.dispose()
+    return new_url, before
+
+
+def test_nothing_that_a_table_held_is_lost(filled):
+    url, before = filled
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        after = content(connection)
+    engine.dispose()
+    for name, (table, rows) in before.items():
+        assert name in after
+        assert rows or name == "alembic_version", f"{name} was empty: the test proves nothing"
+        new, now = after[name]
+        # A migration may add rows of its own, such as a counter.
+        assert set(kept(name, table, rows, new)) <= set(kept(name, new, now, table)), name
+        assert len(now) >= len(rows)
+
+
+def test_a_control_node_goes_on_with_what_it_finds(filled, open_store):
+    url, _ = filled
+    store = open_store(url)
+    snapshot = store.snapshot(NOW)
+    assert {session.id for session in snapshot.placed} == {RUNS.id}
+    assert [session.id for session in snapshot.pending] == [SESSIONS[1].id]
+    (agent,) = snapshot.agents
+    assert (agent, agent.inventory, agent.attributes) == (AGENT, AGENT.inventory, AGENT.attributes)
+    assert store.get([RUNS.id])[RUNS.id] == RUNS
+    store.add([make_session(5)])
+    assert store.heartbeats.last() is None or store.heartbeats.last().worker == "x"
+    store.save_agents([AGENT])
+
+
+def test_an_older_muster_refuses_a_newer_database_in_one_line_and_leaves_it_alone(new_url, tmp_path):
+    store = Store(new_url)
+    store.add([make_session(1)])
+    store.close()
+    engine = new_engine(new_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(SettingsError) as raised:
+        open_engine(new_url)
+    line = str(raised.value)
+    assert "\n" not in line
+    assert "migration 9999" in line
+    assert f"knows {HEAD}" in line
+    assert "muster restore" in line
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MUSTER_CONFIG", str(write_settings(tmp_path, {"database": new_url})))
+        for command_line in (("ls",), ("submit", "--name", "a"), ("pass",), ("daemon",)):
+            answer = muster(*command_line)
+            assert (answer.code, answer.out, answer.errors[-1]) == (2, "", f"muster: {line}")
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM sessions")).scalar() == 1
+    engine.dispose()

@@ -1,0 +1,51 @@
+"""A control node is lost while sessions run: a fresh one with the backup adopts them."""
+
+from tests.control_node import SMALL, ControlNode
+
+
+def test_a_fresh_control_node_with_the_backup_adopts_what_runs(new_node, tmp_path_factory):
+    lost = new_node()
+    lost.start_daemon()
+    gang = lost.start("--name", "gang", "--cluster-size", "2")
+    lost.start("--name", "batch", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done; echo done")
+    lost.submit(*SMALL, "--name", "waits", "--begin", "now+1s", "--after-ok", "batch")
+    lost.run("secret", "set", "key", stdin="s3cret")
+    containers = {name: kernels_of(lost, name) for name in ("gang", "batch")}
+    file = tmp_path_factory.mktemp("backup") / "muster.tar.gz"
+    # While the daemon works the queue.
+    taken = lost.run("backup", str(file), "--json").json()
+    assert "secrets.key" in taken["keys"]
+    lost.start("--name", "later")
+    lost.daemon.kill()
+    lost.daemon.wait()
+    lost.daemon = None
+
+    fresh = ControlNode(tmp_path_factory.mktemp("node") / "fresh", lost.cluster, {"folders_root": str(lost.folders)})
+    done = fresh.run("restore", str(file), "--json").json()
+    assert (done["sessions"], done["held"], done["replaced"]) == (3, 1, None)
+    fresh.start_daemon()
+    try:
+        adopted = {name: kernels_of(fresh, name) for name in ("gang", "batch")}
+        assert adopted == containers
+        assert {fresh.show(name)["state"] for name in adopted} == {"RUNNING"}
+        assert fresh.exec(gang, "ssh", "sub1", "hostname").out == "sub1\n"
+        assert fresh.run("ssh", gang, "hostname").out == "main1\n"
+        assert [secret["name"] for secret in fresh.run("secret", "ls", "--json").json()] == ["key"]
+        # A batch that the lost node began ends here, with its log, and what waits for it begins once it is released.
+        fresh.exec("batch", "touch", "/tmp/end", check=False)
+        assert fresh.reaches("batch", "TERMINATED")["result"] == "SUCCESS"
+        assert fresh.run("logs", "batch").out == "done\n"
+        assert fresh.show("waits")["held_by"] == "muster restore"
+        fresh.run("release", "waits")
+        fresh.reaches("waits", "RUNNING")
+        # The backup does not know what began after it: that is removed.
+        assert {session["name"] for session in fresh.run("ls", "--json").json()} == {"gang", "waits"}
+        known = {container for name in ("gang", "waits") for container in kernels_of(fresh, name)}
+        assert len(fresh.left_on_host()["containers"]) == len(known)
+    finally:
+        fresh.end_everything()
+        fresh.stop_daemon()
+
+
+def kernels_of(node: ControlNode, name: str) -> list[str]:
+    return [kernel["container_id"] for kernel in node.show(name)["kernels"]]

@@ -1,0 +1,167 @@
+"""A schedule played on the lab, and the promises that it broke."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.control_node import NOTHING, SMALL
+from tests.lab.bring_up import SHARED
+from tests.lab.chaos.faults import Faults
+from tests.lab.chaos.history import FINAL, Ended, History, broken_promises, read_journal
+from tests.lab.chaos.schedule import TICKS, Fault, Kind, Schedule, Submit
+from tests.lab.control_node import LabControlNode
+from tests.lab.lab import Lab
+
+TICK_S = 2.0
+_HEALED_WITHIN_S = 240.0
+# Its run's name is new each time the command begins, also in the same container.
+_COMMAND = """
+run=$(cat /proc/sys/kernel/random/uuid)
+say() { echo "$1 $BACKENDAI_SESSION_NAME $BACKENDAI_CLUSTER_HOST $run" >>/journal/journal; }
+say begin
+sleep SECONDS
+say end
+"""
+# Of so much memory that one host cannot hold it whole.
+_GANG = ("--cluster-size", "2", "--cluster-mode", "multi-node", "--mem", "14G", "--on", "all")
+_FLAGS = {
+    Kind.BATCH: (),
+    Kind.REQUEUED: ("--requeue",),
+    Kind.GANG: _GANG,
+    Kind.REQUEUED_GANG: (*_GANG, "--requeue"),
+    Kind.INTERACTIVE: (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """`refused` counts the commands of users that failed; they say so, and nothing is promised."""
+
+    broken: list[str]
+    accepted: int
+    refused: int
+
+
+def play(schedule: Schedule, lab: Lab, node: LabControlNode) -> Played:
+    """Play the schedule, heal everything, wait until all is settled, and judge.
+
+    The daemon of the control node runs when this begins and when it ends.
+    """
+    player = _Player(schedule, lab, node)
+    try:
+        player.play()
+    finally:
+        player.heal()
+    return player.judge()
+
+
+class _Player:
+    def __init__(self, schedule: Schedule, lab: Lab, node: LabControlNode) -> None:
+        self._schedule = schedule
+        self._lab = lab
+        self._node = node
+        self._faults = Faults(lab, node)
+        self._under_way: list[Fault] = []
+        self._accepted: list[Submit] = []
+        self._refused = 0
+        self._broken: list[str] = []
+        self._journal = SHARED / f"journal-{node.cluster}" / "journal"
+        self._journal.parent.mkdir()
+        self._journal.parent.chmod(0o777)
+        self._journal.touch()
+        self._journal.chmod(0o666)
+
+    def play(self) -> None:
+        begun = time.monotonic()
+        for tick in range(TICKS):
+            for fault in [fault for fault in self._under_way if fault.until <= tick]:
+                self._faults.heal(fault)
+                self._under_way.remove(fault)
+            for submit in self._schedule.submits:
+                if submit.tick == tick:
+                    self._submit(submit)
+            for end in self._schedule.ends:
+                if end.tick == tick and any(submit.name == end.name for submit in self._accepted):
+                    self._try("terminate", end.name)
+            for fault in self._schedule.faults:
+                if fault.tick == tick:
+                    self._under_way.append(fault)
+                    self._faults.begin(fault)
+            self._see_that_the_daemon_lives()
+            time.sleep(max(0.0, begun + (tick + 1) * TICK_S - time.monotonic()))
+
+    def heal(self) -> None:
+        while self._under_way:
+            self._faults.heal(self._under_way.pop())
+
+    def judge(self) -> Played:
+        self._wait(lambda: set(self._states().values()) == {"ALIVE"})
+        for name in self._names(Kind.INTERACTIVE):
+            self._try("terminate", name)
+        self._wait(lambda: all(s.state in FINAL for s in self._known().values()))
+        self._wait(lambda: not any(self._left().values()))
+        self._see_that_the_daemon_lives()
+        history = History(
+            read_journal(self._journal.read_text()),
+            [submit.name for submit in self._accepted],
+            self._known(),
+            self._left(),
+        )
+        if (states := self._states()) and set(states.values()) != {"ALIVE"}:
+            self._broken.append(f"agents do not come back: {states}")
+        return Played([*self._broken, *broken_promises(history)], len(self._accepted), self._refused)
+
+    def _submit(self, submit: Submit) -> None:
+        command = ("--", "sh", "-c", _COMMAND.replace("SECONDS", str(submit.seconds)))
+        mount = ("--mount", f"{self._journal.parent.name}:/journal")
+        batch = () if submit.kind is Kind.INTERACTIVE else (*mount, *command)
+        if self._try("submit", *SMALL, "--name", submit.name, *_FLAGS[submit.kind], *batch):
+            self._accepted.append(submit)
+
+    def _try(self, *arguments: str) -> bool:
+        """Whether a user's command succeeded. It may be refused, but it says why."""
+        try:
+            done = self._node.run(*arguments, check=False)
+        except AssertionError as error:
+            self._broken.append(f"muster {arguments[0]} ended with a traceback: {str(error).splitlines()[-1]}")
+            return False
+        self._refused += done.code != 0
+        return done.code == 0
+
+    def _names(self, kind: Kind) -> list[str]:
+        return [submit.name for submit in self._accepted if submit.kind is kind]
+
+    def _see_that_the_daemon_lives(self) -> None:
+        if self._node.daemon is not None and (code := self._node.daemon.poll()) is not None:
+            self._broken.append(f"the daemon ended by itself, with {code}")
+            self._node.daemon = None
+            self._node.start_daemon()
+
+    def _known(self) -> dict[str, Ended]:
+        found = self._node.run("ls", "--all", "--json").json()
+        return {
+            session["name"]: Ended(
+                session["name"],
+                session["state"],
+                session["result"],
+                session["requeues"],
+                session["spec"]["requeue"],
+                str(session["reason"]).startswith(("ended by", "cancelled by")),
+            )
+            for session in found
+        }
+
+    def _states(self) -> dict[str, str]:
+        return {agent["id"]: agent["state"] for agent in self._node.run("agents", "--json").json()}
+
+    def _left(self) -> dict[str, list[str]]:
+        seen = {host.name: self._lab.left_on(host.name, self._node.cluster) for host in self._lab.hosts}
+        left = {host: what for host, what in seen.items() if what != NOTHING}
+        return {host: [thing for things in what.values() for thing in things] for host, what in left.items()}
+
+    @staticmethod
+    def _wait(is_so: Callable[[], bool]) -> None:
+        """Wait until it is so, or for as long as is allowed: what is not so then is judged."""
+        deadline = time.monotonic() + _HEALED_WITHIN_S
+        while not is_so() and time.monotonic() < deadline:
+            time.sleep(0.5)

@@ -1,0 +1,206 @@
+"""The control node's daemon in virtual time: the real loop and worker, which may die between any two transactions."""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from queue import Empty
+from typing import Any, Protocol
+from unittest import mock
+
+from muster.ansible_gateway.templates import Templates
+from muster.core.lifecycle.ledger import TurnRules
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.agent import Agent
+from muster.core.model.policy import SchedulingPolicy
+from muster.core.model.snapshot import Snapshot
+from muster.core.values.errors import QueueLockLostError
+from muster.service.queue import loop as loop_module
+from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
+from muster.service.queue.worker import WorkerDependencies
+from muster.service.secrets.secrets import Secrets
+from muster.settings import Settings
+from tests.simulation.hosts import Host
+from tests.simulation.store import WatchedStore
+from tests.simulation.timeline import Chance, Timeline
+from tests.simulation.visits import SimulatedAnsible
+from tests.strategies import fake_key_pair
+
+SETTINGS = Settings(observe_interval_s=30, lost_after_s=90, slow_after_s=15, start_timeout_s=60, stop_grace_s=10)
+_POLICY = SchedulingPolicy(hold_repaired_s=30)
+_RENDER = Templates().render
+_LAUNCH_POLICY = SETTINGS.launch_policy()
+
+
+class KilledError(BaseException):
+    """The process is gone; it comes back after a time."""
+
+    def __init__(self, for_s: float, *, visits_go_on: bool) -> None:
+        super().__init__(for_s)
+        self.for_s = for_s
+        self.visits_go_on = visits_go_on
+
+
+class Inbox:
+    """The loop's inbox: waiting for a message lets virtual time pass. Once closed, messages to it are lost."""
+
+    def __init__(self, timeline: Timeline, outside: Callable[[], AbstractContextManager[None]]) -> None:
+        self._timeline = timeline
+        self._outside = outside
+        self._messages: deque[Any] = deque()
+        self._held: list[Any] | None = None
+        self._is_closed = False
+
+    def put(self, message: Any) -> None:
+        if self._held is not None:
+            self._held.append(message)
+        elif not self._is_closed:
+            self._messages.append(message)
+
+    def get(self, timeout: float) -> Any:
+        """Return the next message; raise Empty when none has come in that time. `outside` is where it passes."""
+        until = self._timeline.now + timeout
+        with self._outside():
+            while not self._messages:
+                if not self._timeline.step(until):
+                    raise Empty
+        return self._messages.popleft()
+
+    def get_nowait(self) -> Any:
+        if not self._messages:
+            raise Empty
+        return self._messages.popleft()
+
+    def hold(self, run: Callable[[], None]) -> list[Any]:
+        """Run, and return what was put meanwhile."""
+        self._held = []
+        try:
+            run()
+            return self._held
+        finally:
+            self._held = None
+
+    def close(self) -> None:
+        self._is_closed = True
+
+
+class VirtualTime:
+    """What the queue's modules know as `time`."""
+
+    def __init__(self, timeline: Timeline, outside: Callable[[], AbstractContextManager[None]]) -> None:
+        self._timeline = timeline
+        self._outside = outside
+
+    def sleep(self, seconds: float) -> None:
+        with self._outside():
+            self._timeline.sleep(seconds)
+
+    def monotonic(self) -> float:
+        return self._timeline.now
+
+
+@contextmanager
+def virtual_time(timeline: Timeline, outside: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Let all modules of the queue live in virtual time."""
+    prefix = loop_module.__name__.rpartition(".")[0]
+    modules = [module for name, module in sys.modules.items() if name.startswith(f"{prefix}.")]
+    virtual = VirtualTime(timeline, outside)
+    changed = [module for module in modules if getattr(module, "time", None) is time]
+    for module in changed:
+        module.time = virtual  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for module in changed:
+            module.time = time  # type: ignore[attr-defined]
+
+
+class Surroundings(Protocol):
+    """What a daemon finds around it."""
+
+    timeline: Timeline
+    hosts: Mapping[str, Host]
+
+    def outside(self) -> AbstractContextManager[None]:
+        """Let others act: what happens meanwhile is not this process's doing."""
+
+    def clock(self) -> float:
+        """Return the time of day on the control node."""
+
+    def reaches(self, host: Host) -> bool: ...
+
+    def committed(self, events: Sequence[Event]) -> None: ...
+
+    def observed(self, agents: Iterable[Agent]) -> None: ...
+
+    def forgotten(self, agent_id: str) -> None: ...
+
+    def pull_fails(self, host: Host, image: str, *, permanent: bool) -> None: ...
+
+    def holds_lock(self, daemon: "Daemon") -> bool: ...
+
+
+class Daemon:
+    """One process of `muster daemon`. `works` is a loop's whole life, as in muster/daemon.py.
+
+    One that is doomed dies at its next transaction.
+    """
+
+    def __init__(self, around: Surroundings, chance: Chance) -> None:
+        self.ansible = SimulatedAnsible(around.timeline, chance, around.hosts, around.reaches, around.pull_fails)
+        self.watched: set[str] = set()
+        self.loop: QueueLoop | None = None
+        self.is_doomed = False
+        self._around = around
+        self._store = WatchedStore(around.committed, around.observed, around.forgotten)
+        self._secrets = Secrets(self._store.secrets, Path("/nonexistent"))
+        self._inbox: Inbox | None = None
+
+    def works(self) -> None:
+        """Work the queue until the lock or the database is lost; then nobody hears of the visits under way."""
+        inbox = self._inbox = Inbox(self._around.timeline, self._around.outside)
+        shell = WorkerDependencies(
+            store=self._store,
+            gateway=self.ansible,
+            pull_image=self.ansible.pull,
+            render=_RENDER,
+            make_key_pair=fake_key_pair,
+            launch_policy=_LAUNCH_POLICY,
+            start=lambda run: self.ansible.start(run, inbox.hold, inbox.put),
+            with_policy=_with_policy,
+            secrets=self._secrets,
+            rules=TurnRules(SETTINGS.lost_after_s, SETTINGS.slow_after_s),
+            clock=self._around.clock,
+        )
+        self.watched.clear()
+        try:
+            with mock.patch.object(loop_module, "SimpleQueue", lambda: inbox):
+                self.loop = QueueLoop(SETTINGS, shell, self, self._watch)
+            self.loop.run()
+        finally:
+            inbox.close()
+            self.loop = None
+
+    def check(self) -> None:
+        """Raise QueueLockLostError where another may work the queue by now: this is the loop's lock, too."""
+        if not self._around.holds_lock(self):
+            raise QueueLockLostError
+
+    def nudge(self, nudge: Nudge) -> None:
+        if self.loop is not None:
+            self.loop.send(nudge)
+
+    def hears_of_death(self, agent_id: str) -> None:
+        """Notice by the agent's engine that a container ended."""
+        if self.loop is not None and agent_id in self.watched:
+            self.loop.send(KernelDied(agent_id))
+
+    def _watch(self, agent: Agent) -> None:
+        self.watched.add(agent.id)
+
+
+def _with_policy(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, policy=_POLICY)

@@ -1,0 +1,281 @@
+"""The promises, checked while a schedule goes on: what was committed is compared with what really happened on hosts."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from muster.core.lifecycle.applied import applied_to
+from muster.core.lifecycle.transitions import TRANSITIONS, Event
+from muster.core.model.agent import Agent, AgentState
+from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
+from tests.simulation.hosts import Container, Host
+from tests.strategies import Ledger
+
+_S = SessionState
+_UNDER_WAY = frozenset({_S.SCHEDULED, _S.PREPARING, _S.TERMINATING})
+# What befell a kernel by its host or by another's hand.
+_HARMS = frozenset({"reboot", "engine", "vanished", "network", "lost"})
+
+
+class BrokenPromiseError(BaseException):
+    """A promise was broken; `kind` names it in a word or two. No code of Muster's may catch this."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A kernel's command has begun."""
+
+    at: float
+    generation: int
+    kernel: str
+    host: Host
+    container: Container
+
+
+@dataclass
+class Truth:
+    """What really happened to a session; `ends` are kernel names with causes and exit codes, by generation."""
+
+    submitted: Session
+    begun: list[Begun] = field(default_factory=list)
+    started: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    ends: dict[int, list[tuple[str, str, int | None, bool]]] = field(default_factory=lambda: defaultdict(list))
+    harms: set[str] = field(default_factory=set)
+    failed_on: list[str] = field(default_factory=list)
+    permanent_failure: bool = False
+    restarts: int = 0
+    ended_by_user: bool = False
+
+    def commands(self, generation: int) -> dict[str, tuple[int | None, bool]]:
+        """Return, by kernel name, how its own command ended: the exit code, and whether it ran out of memory."""
+        return {name: (code, oom) for name, cause, code, oom in self.ends[generation] if cause == "command"}
+
+
+class Promises:
+    """The checker. It keeps sessions as the events that were committed make them, and what hosts really did."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.truths: dict[str, Truth] = {}
+        self.agents: dict[str, Agent] = {}
+        self.stranded: set[tuple[str, int, str]] = set()
+        self.clock_jumped = False
+
+    # What is committed
+
+    def accepted(self, session: Session) -> None:
+        self.sessions[session.id] = session
+        self.truths[session.id] = Truth(session)
+
+    def committed(self, events: Iterable[Event]) -> None:
+        """Take in what one transaction changed."""
+        placed = False
+        for event in events:
+            before = self.sessions.get(event.session_id)
+            if before is None:
+                raise BrokenPromiseError("forgotten", f"an event of a session that nobody submitted: {event}")
+            if event.to_state not in TRANSITIONS[before.state]:
+                raise BrokenPromiseError("illegal event", f"{before.name}: {before.state} → {event.to_state}")
+            after = applied_to(before, event)
+            if after is before:
+                raise BrokenPromiseError("illegal event", f"{before.name}: the store took what does not apply: {event}")
+            self.sessions[after.id] = after
+            placed = placed or event.to_state is _S.SCHEDULED
+            if after.state in {_S.TERMINATED, _S.ERROR} or (after.state is _S.TERMINATING and after.result):
+                self._has_a_true_cause(before, after)
+        if placed:
+            self._gives_no_slot_twice()
+
+    def agents_are(self, agents: Iterable[Agent], hosts: Mapping[str, Host]) -> None:
+        """Take in what the control node holds of agents."""
+        for agent in agents:
+            if agent.state is AgentState.LOST and not self._is(agent.id, AgentState.LOST):
+                host = hosts[agent.id]
+                if not host.was_in_trouble:
+                    message = f"{agent.id} counts as LOST, and was never out of order by itself: {agent.problem}"
+                    raise BrokenPromiseError("lost wrongly", message)
+                for container in host.containers.values():
+                    self.stranded.add((container.session_id, container.generation, host.id))
+                for session in self.sessions.values():
+                    if agent.id in session.agents:
+                        self.truths[session.id].harms.add("lost")
+            self.agents[agent.id] = agent
+
+    def _is(self, agent_id: str, state: AgentState) -> bool:
+        return agent_id in self.agents and self.agents[agent_id].state is state
+
+    def _gives_no_slot_twice(self) -> None:
+        ledger = Ledger.of(self.agents.values())
+        for session in self.sessions.values():
+            if session.state in PLACED:
+                for kernel in session.kernels:
+                    if kernel.allocation is None:
+                        raise BrokenPromiseError("slots", f"{session.name} is {session.state} and holds no room")
+                    if kernel.allocation.agent_id in ledger.cpu:
+                        ledger.charge(kernel)
+        if ledger.overdrawn:
+            raise BrokenPromiseError("slots", f"given twice: {', '.join(ledger.overdrawn)}")
+
+    def _has_a_true_cause(self, before: Session, after: Session) -> None:
+        truth = self.truths[after.id]
+        if after.state is _S.TERMINATING and before.result is after.result and before.state is _S.TERMINATING:
+            return
+        commands = truth.commands(after.generation)
+        deciding = [kernel.name for kernel in _deciding(after)]
+        story = f"{after.name} ({after.result}, {after.reason!r})"
+        if after.state is _S.ERROR:
+            self._failed_to_launch_truly(after, truth, story)
+        elif after.result is Result.SUCCESS and after.spec.is_batch:
+            if any(name not in commands or commands[name][0] != 0 for name in deciding):
+                raise BrokenPromiseError("untrue result", f"{story}: its commands ended so: {commands}")
+        elif after.result is Result.SUCCESS and not truth.ended_by_user:
+            raise BrokenPromiseError("untrue result", f"{story}: nobody ended it")
+        elif after.result is Result.FAILURE and not truth.ended_by_user:
+            self._failed_truly(after, truth, story)
+        # A host that went down with its containers gives them exit codes that mean nothing.
+        codes = {code for _, cause, code, _ in truth.ends[after.generation] if cause != "reboot"}
+        if after.exit_code is not None and after.exit_code not in codes:
+            raise BrokenPromiseError("untrue result", f"{story}: exit code {after.exit_code}, but {codes}")
+
+    def _failed_truly(self, session: Session, truth: Truth, story: str) -> None:
+        generation = session.generation
+        deciding = {kernel.name for kernel in _deciding(session)}
+        failed = {name for name, (code, _) in truth.commands(generation).items() if code or name not in deciding}
+        if failed or (session.spec.time_limit and "time limit" in session.reason):
+            return
+        if session.spec.time_limit and self.clock_jumped:
+            return
+        if not truth.harms:
+            raise BrokenPromiseError("untrue result", f"{story}: nothing of it failed")
+        if session.spec.requeue and truth.harms <= {"lost", "reboot"}:
+            raise BrokenPromiseError("not requeued", f"{story}: it only lost its host ({', '.join(sorted(truth.harms))})")
+
+    def _failed_to_launch_truly(self, session: Session, truth: Truth, story: str) -> None:
+        if truth.permanent_failure:
+            return
+        failed_on = set(truth.failed_on)
+        if len(truth.failed_on) < 3:
+            raise BrokenPromiseError("untrue error", f"{story}: its launch failed on {truth.failed_on or 'no agent'}")
+        others = [agent for agent in self.agents.values() if agent.id not in failed_on and agent.takes_sessions]
+        could = [agent.id for agent in others if session.slots.fits_in(agent.capacity)]
+        if len(failed_on) == 1 and could:
+            message = f"{story}: its launches failed on {truth.failed_on[0]} alone, and {could[0]} could have had it"
+            raise BrokenPromiseError("one agent's trouble", message)
+
+    # What really happens
+
+    def container_starts(self, host: Host, container: Container) -> None:
+        """Take in that a container runs; `command_begins` says when it may do its work."""
+        self._of(container).started[container.generation].add(container.kernel_name)
+        running = host.running()
+        cpus = sum(other.cpu_milli for other in running)
+        if cpus > host.hardware["cpu_count"] * 1000:
+            names = ", ".join(f"{self.sessions[c.session_id].name}/{c.kernel_name}" for c in running)
+            raise BrokenPromiseError("slots", f"{host.id} runs more than it has: {names}")
+
+    def command_begins(self, host: Host, container: Container) -> None:
+        truth = self._of(container)
+        session = self.sessions[container.session_id]
+        generation = container.generation
+        earlier = {begun.generation for begun in truth.begun}
+        again = [b for b in truth.begun if (b.generation, b.kernel) == (generation, container.kernel_name)]
+        name = f"{session.name}/{container.kernel_name}"
+        if again and again[0].container is container:
+            return
+        if again:
+            raise BrokenPromiseError("twice", f"{name} began again in the same launch, on {host.id}")
+        missing = {kernel.name for kernel in session.kernels} - truth.started[generation]
+        if missing:
+            raise BrokenPromiseError("not whole", f"{name} began on {host.id}, but never up were {sorted(missing)}")
+        if not session.spec.requeue and len(earlier | {generation}) > 1 + truth.restarts:
+            message = f"{name} begins on {host.id} in launch {generation}, and began in {sorted(earlier)}"
+            raise BrokenPromiseError("twice", message)
+        for begun in truth.begun:
+            lives = begun.container.state == "running" and begun.host.is_released(begun.container)
+            is_known = (session.id, begun.generation, begun.host.id) not in self.stranded
+            if begun.generation != generation and lives and is_known:
+                message = f"{name} begins on {host.id}, while {begun.kernel} of an earlier launch runs on {begun.host.id}"
+                raise BrokenPromiseError("two gangs", message)
+        truth.begun.append(Begun(0.0, generation, container.kernel_name, host, container))
+
+    def container_ends(self, container: Container, cause: str) -> None:
+        truth = self._of(container)
+        end = (container.kernel_name, cause, container.exit_code, container.oom_killed)
+        truth.ends[container.generation].append(end)
+        if cause in _HARMS:
+            truth.harms.add(cause)
+
+    def is_removed(self, host: Host, container: Container) -> None:
+        session = self.sessions[container.session_id]
+        is_present = session.state is _S.RUNNING and session.generation == container.generation
+        if is_present and host.id in session.agents:
+            raise BrokenPromiseError("removed", f"{session.name}/{container.kernel_name} ran, and is removed on {host.id}")
+
+    def launch_fails(self, host: Host, session_id: str, *, permanent: bool) -> None:
+        truth = self.truths[session_id]
+        truth.failed_on.append(host.id)
+        truth.permanent_failure = truth.permanent_failure or permanent
+
+    def _of(self, container: Container) -> Truth:
+        return self.truths[container.session_id]
+
+    # What must come true once nothing is in the way any more
+
+    def unsettled(self, hosts: Mapping[str, Host]) -> list[str]:
+        """Return what is still under way, or not as it shall stay."""
+        found = []
+        for session in self.sessions.values():
+            if session.state in _UNDER_WAY:
+                found.append(f"{session.name} is {session.step or session.state}: {session.reason}")
+            elif session.state is _S.RUNNING:
+                found += self._not_running(session, hosts)
+        return found
+
+    def _not_running(self, session: Session, hosts: Mapping[str, Host]) -> list[str]:
+        found = []
+        for kernel in session.kernels:
+            host = hosts[kernel.allocation.agent_id] if kernel.allocation else None
+            container = host.containers.get((session.id, kernel.name)) if host else None
+            if host is None or container is None or container.generation != session.generation:
+                found.append(f"{session.name} is RUNNING, and {kernel.name} is not there")
+            elif container.state != "running" and self._matters(session, kernel, container):
+                found.append(f"{session.name} is RUNNING, and {kernel.name} has ended ({container.exit_code})")
+            elif container.state == "running" and not host.is_released(container):
+                found.append(f"{session.name} is RUNNING, and {kernel.name} was never released")
+            elif not (container.network in host.networks or container.network in host.overlays):
+                found.append(f"{session.name} is RUNNING, and {kernel.name} has no network")
+        return found
+
+    def _matters(self, session: Session, kernel: Kernel, container: Container) -> bool:
+        """Return whether the session must not go on after this kernel's end: others of the same command may run."""
+        deciding = [other.name for other in _deciding(session)]
+        if kernel.name in deciding and container.exit_code == 0:
+            ended = self.truths[session.id].commands(session.generation)
+            return all(name in ended for name in deciding)
+        return True
+
+    def story_is_legal(self, session_id: str, story: Sequence[StoryLine]) -> None:
+        session = self.sessions[session_id]
+        if not story or (story[0].from_state, story[0].to_state) != (None, _S.PENDING):
+            raise BrokenPromiseError("forgotten", f"the story of {session.name} does not begin with its submission")
+        for before, after in pairwise(story):
+            if after.from_state != before.to_state or after.to_state not in TRANSITIONS[_S(before.to_state)]:
+                raise BrokenPromiseError("illegal event", f"the story of {session.name} breaks at {after}")
+        if story[-1].to_state != session.state:
+            raise BrokenPromiseError("forgotten", f"{session.name} is {session.state}, its story ends {story[-1]}")
+
+    @property
+    def all_have_ended(self) -> bool:
+        return all(session.state in FINAL for session in self.sessions.values())
+
+
+def _deciding(session: Session) -> list[Kernel]:
+    """Return the kernels whose end ends the session; written from docs/states.md, not from the code that it judges."""
+    if not session.spec.is_batch:
+        return []
+    return list(session.kernels) if session.spec.run_on == "all" else [session.kernels[0]]

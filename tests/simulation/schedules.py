@@ -1,0 +1,170 @@
+"""Schedules: a cluster, what its users do, and what befalls it, all from one seed."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+USERS_AND_FAULTS_END_S = 150.0
+"""After this nothing is done to the cluster any more, and everything is in order."""
+
+
+@dataclass(frozen=True)
+class Deed:
+    """Something that a user does or that befalls the cluster, at a time in seconds.
+
+    `target` is a host's id or a session's number, or empty. `values` belong to the kind.
+    """
+
+    at: float
+    kind: str
+    target: str = ""
+    values: tuple[tuple[str, Any], ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.values)[name]
+
+    def __str__(self) -> str:
+        words = [self.kind, self.target, *(f"{name}={value}" for name, value in self.values)]
+        return " ".join(word for word in words if word)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`hosts` are the facts of each host by its id. `deeds` are in the order of their times."""
+
+    seed: int
+    hosts: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
+    deeds: tuple[Deed, ...] = field(default_factory=tuple)
+
+
+SUBMIT = "submit"
+# What users do beside submitting.
+USERS = ("end", "restart", "drain", "resume", "hold", "let go")
+# Each kind of fault with its weight.
+FAULTS: dict[str, int] = {
+    # A host
+    "reboot": 4,
+    "cut": 5,
+    "engine stops": 3,
+    "hang": 3,
+    "disk full": 2,
+    "launches fail": 2,
+    "next launch fails": 3,
+    "stops fail": 1,
+    "module dies": 4,
+    "container dies": 3,
+    "container vanishes": 1,
+    "network gone": 1,
+    "pulls fail": 1,
+    # Answers
+    "answer lost": 3,
+    "answer late": 3,
+    "answer twice": 2,
+    "answer malformed": 3,
+    "visit breaks off": 3,
+    # The control node
+    "kill": 8,
+    "lock lost": 2,
+    "pause": 3,
+    "database away": 2,
+    "control cut": 3,
+    "clock jumps": 2,
+    "nudges lost": 2,
+    "Ansible fails": 1,
+}
+
+
+def schedule_of(seed: int) -> Schedule:
+    """Return the schedule of a seed: always the same one."""
+    return Schedule(seed, hosts := _hosts(seed), _ordered(seed, [host_id for host_id, _ in hosts]))
+
+
+def _hosts(seed: int) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
+    chance = random.Random(f"{seed} hosts")
+    hosts = []
+    for number in range(1, chance.choice((1, 2, 2, 3, 3, 3)) + 1):
+        gpus = chance.choice((0, 0, 1, 2))
+        facts = {"cpus": chance.choice((2, 4)), "gpus": gpus, "units_per_gpu": chance.choice((0, 1)) if gpus else 0}
+        swarm = "manager" if number == 1 else chance.choice(("manager", "worker"))
+        hosts.append((f"a{number}", (*facts.items(), ("swarm", swarm))))
+    return tuple(hosts)
+
+
+def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
+    users = random.Random(f"{seed} users")
+    faults = random.Random(f"{seed} faults")
+    count = users.choice((1, 1, 2, 2, 3, 4))
+    deeds = [_submission(users, number) for number in range(1, count + 1)]
+    for _ in range(users.choice((0, 0, 1, 1, 2))):
+        kind = users.choice(("end", "end", "end", "restart", "drain", "resume", "hold", "let go"))
+        on_host = kind in {"drain", "resume"}
+        target = users.choice(hosts) if on_host else str(users.randint(1, count))
+        deeds.append(Deed(_time(users), kind, target))
+    kinds, weights = list(FAULTS), list(FAULTS.values())
+    for _ in range(faults.choice((0, 1, 1, 2, 2, 3, 4))):
+        kind = faults.choices(kinds, weights)[0]
+        deeds.append(_fault(faults, kind, hosts))
+    return tuple(sorted(deeds, key=lambda deed: (deed.at, str(deed))))
+
+
+def _time(chance: random.Random) -> float:
+    """Return a time at which something happens: mostly early, when sessions are launched."""
+    most = chance.choice((6.0, 15.0, 40.0, USERS_AND_FAULTS_END_S - 20))
+    return round(chance.uniform(1.0, most), 3)
+
+
+def _submission(chance: random.Random, number: int) -> Deed:
+    size = chance.choice((1, 1, 2, 2, 3, 4))
+    is_batch = chance.random() < 0.75
+    spec: dict[str, Any] = {
+        "cluster_size": size,
+        "cluster_mode": chance.choice(("single-node", "multi-node", "multi-node")),
+        "cpu": chance.choice(("500m", "1", "1", "2")),
+        "mem": "256M",
+        "fgpu": chance.choice((0, 0, 0, "0.5")),
+        "requeue": chance.random() < 0.35,
+        "run_on": chance.choice(("main", "main", "all")) if is_batch else "main",
+        "command": "work" if is_batch else None,
+        "image": chance.choice(("busybox", "busybox", "busybox", "debian:13")),
+        "priority": chance.choice((50, 50, 50, 80)),
+        "time_limit": chance.choice((None, None, None, None, "60s")),
+    }
+    if number > 1 and chance.random() < 0.3:
+        spec[chance.choice(("after", "after_ok", "after_any"))] = chance.randint(1, number - 1)
+    behaviour = {
+        "run_s": chance.choice((0.0, 0.3, 2.0, 10.0, 40.0)),
+        "exit_code": chance.choice((0, 0, 0, 1, 3)),
+        "oom": chance.choice(("", "", "", "", "killed", "survived")),
+    }
+    at = round(chance.uniform(0.0, chance.choice((5.0, 5.0, 60.0))), 3)
+    return Deed(at, SUBMIT, str(number), (*spec.items(), *behaviour.items()))
+
+
+def _fault(chance: random.Random, kind: str, hosts: list[str]) -> Deed:
+    values: dict[str, Any] = {}
+    for_s = round(chance.choice((chance.uniform(1, 12), chance.uniform(10, 45), chance.uniform(45, 140))), 2)
+    match kind:
+        case "reboot" | "cut" | "engine stops" | "hang" | "disk full" | "launches fail" | "stops fail" | "pulls fail":
+            values["for_s"] = for_s
+        case "database away" | "control cut" | "nudges lost" | "Ansible fails" | "pause":
+            values["for_s"] = for_s
+        case "next launch fails":
+            values["how"] = chance.choice(("transient", "transient", "permanent"))
+        case "container dies":
+            values = {"exit_code": chance.choice((0, 1, 137)), "oom": chance.random() < 0.2}
+        case "answer late":
+            values["by_s"] = for_s
+        case "kill":
+            values = {
+                "commits": chance.randint(1, 8),
+                "after": chance.random() < 0.5,
+                "visits_go_on": chance.random() < 0.6,
+                "for_s": round(chance.uniform(0.5, 20), 2),
+            }
+        case "clock jumps":
+            values["by_s"] = chance.choice((-3600, -90, -5, 5, 90, 3600))
+    if kind == "pause":
+        values["commits"] = chance.randint(1, 6)
+    on_control_node = {"kill", "lock lost", "pause", "database away", "control cut", "clock jumps", "nudges lost"}
+    target = "" if kind in on_control_node | {"Ansible fails"} else chance.choice(hosts)
+    return Deed(_time(chance), kind, target, tuple(values.items()))

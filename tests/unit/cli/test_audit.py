@@ -1,0 +1,119 @@
+"""What commands leave in the audit log: every change, by whom, and nothing that is only asked."""
+
+import json
+import os
+import stat
+import threading
+
+import pytest
+
+from muster.service.audit import AuditLog
+from muster.settings import load_settings
+from tests.command_line import muster, submitted
+from tests.strategies import make_agent
+
+
+@pytest.fixture
+def records(state_dir):
+    def read():
+        path = state_dir / "audit.log"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    return read
+
+
+def test_a_change_is_recorded_with_user_source_sessions_and_result(records, state_dir):
+    session = submitted("--name", "train", "--owner", "eve")
+    muster("terminate", "train")
+    first, second = records()
+    assert first.pop("at").endswith("+00:00")
+    assert first == {
+        "user": "ada",
+        "token": None,
+        "source": "command line",
+        "from": f"uid {os.getuid()}",
+        "method": "COMMAND",
+        "path": "muster submit",
+        "arguments": {},
+        "sessions": [session["id"]],
+        "owner": "eve",
+        "status": 0,
+    }
+    assert (second["path"], second["arguments"]) == ("muster terminate", {"references": ["train"]})
+    assert second["sessions"] == [session["id"]]
+    assert stat.S_IMODE((state_dir / "audit.log").stat().st_mode) == 0o600
+
+
+def test_what_was_refused_is_recorded_with_its_exit_code(records):
+    submitted("--name", "train")
+    assert muster("terminate", "nosuch").code == 2
+    assert muster("restart", "train").code == 1
+    assert [(record["path"], record["status"]) for record in records()[1:]] == [
+        ("muster terminate", 2),
+        ("muster restart", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("agent", "drain", "a1"), ("agent", "resume", "a1"), ("reservation", "rm", "nosuch")),
+        *(("token", "create", "t", "--user", "ada"), ("token", "revoke", "nosuch"), ("secret", "rm", "nosuch")),
+        *(("hold", "train"), ("release", "train"), ("rename", "train", "b"), ("cancel", "train"), ("ssh", "train")),
+        *(("exec", "train", "--", "login", "hunter2"), ("folder", "rm", "nosuch"), ("images", "rm", "a:b")),
+    ],
+)
+def test_every_command_that_changes_something_is_recorded_once_without_what_may_be_secret(records, store, arguments):
+    store.save_agents([make_agent("a1")])
+    submitted("--name", "train")
+    answer = muster(*arguments)
+    (record,) = records()[1:]
+    assert record["path"].split()[1] == arguments[0]
+    assert (record["status"] == 0) == (answer.code == 0), (record, answer)
+    assert "hunter2" not in json.dumps(record)
+
+
+def test_what_only_asks_leaves_no_record(records, store):
+    store.save_agents([make_agent("a1")])
+    submitted("--name", "train")
+    for arguments in (
+        *(("ls",), ("show", "train"), ("why", "train"), ("queue",), ("agents",), ("agent", "show", "a1"), ("images",)),
+        *(("submit", "--dry-run"), ("agent", "drain", "a1", "--plan"), ("token", "ls"), ("secret", "ls")),
+    ):
+        assert muster(*arguments).code in {0, 1, 2}
+    assert len(records()) == 1
+
+
+def test_a_command_that_waits_is_recorded_when_it_acts(records):
+    waited = muster("submit", "--name", "a", "--wait", "--wait-timeout", "0.01")
+    assert waited.code == 1
+    (record,) = records()
+    assert (record["status"], len(record["sessions"])) == (0, 1)
+
+
+def test_a_log_that_cannot_be_written_stops_nobody_and_is_said(state_dir):
+    (state_dir / "audit.log").mkdir()
+    answer = muster("submit", "--name", "a")
+    assert answer.code == 0
+    assert muster("ls", "--json").json[0]["name"] == "a"
+
+
+def test_writers_beside_each_other_lose_no_line_when_the_log_is_rotated(state_dir):
+    settings = load_settings()
+
+    def write(name):
+        log = AuditLog(settings, most_bytes=3000)
+        for number in range(50):
+            log.write({"user": name, "number": number})
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("ada", "eve", "bob")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    files = sorted(state_dir.glob("audit.log*"))
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    assert len(files) > 2
+    assert sorted((line["user"], line["number"]) for line in lines) == sorted(
+        (name, number) for name in ("ada", "eve", "bob") for number in range(50)
+    )

@@ -1,0 +1,137 @@
+"""The control node's own network fails: no agent is lost for that, and no session ends."""
+
+import pytest
+
+from muster.core.model.agent import AgentState
+from muster.core.model.session import SessionState
+from tests.simulated_agents import SimulatedAgent
+from tests.simulated_control_node import LOST_AFTER_S, an_agent
+
+S = SessionState
+
+
+@pytest.fixture
+def agents() -> list[SimulatedAgent]:
+    return [an_agent(agent_id, cpus=2, connection="ssh") for agent_id in ("a1", "a2", "a3")]
+
+
+@pytest.fixture
+def node(control_node, agents):
+    return control_node(*agents)
+
+
+def states(node):
+    return [agent.state for agent in node.store.snapshot(node.now).agents]
+
+
+def cut(agents, *, reachable=False):
+    for agent in agents:
+        agent.reachable = reachable
+
+
+def hours_pass(node):
+    for _ in range(3):
+        node.now += LOST_AFTER_S
+        node.run()
+
+
+def test_all_agents_that_fall_silent_at_once_lose_no_session(node, agents):
+    sessions = [node.submit(cpu=2, command="true") for _ in agents]
+    node.run()
+    cut(agents)
+    node.run()
+    hours_pass(node)
+    assert states(node) == [AgentState.UNREACHABLE] * 3
+    assert [node.state(session) for session in sessions] == [S.RUNNING] * 3
+    cut(agents, reachable=True)
+    node.run()
+    assert [node.state(session) for session in sessions] == [S.RUNNING] * 3
+    assert [agent.made for agent in agents] == [1, 1, 1]
+
+
+def test_the_time_of_an_agent_that_stays_silent_counts_from_when_others_answer(node, agents):
+    sessions = [node.submit(cpu=2, command="true") for _ in agents]
+    node.run()
+    cut(agents)
+    node.run()
+    hours_pass(node)
+    cut(agents[:2], reachable=True)
+    node.run()
+    node.now += LOST_AFTER_S - 10
+    node.run()
+    assert states(node) == [AgentState.ALIVE, AgentState.ALIVE, AgentState.UNREACHABLE]
+    node.restart()
+    node.now += 10
+    node.run()
+    assert states(node)[2] is AgentState.LOST
+    assert [node.state(session) for session in sessions] == [S.RUNNING, S.RUNNING, S.TERMINATED]
+
+
+def test_the_only_agent_is_not_lost_until_it_leaves_the_inventory(control_node):
+    node = control_node(an_agent("a1", connection="ssh"))
+    session = node.submit()
+    node.run()
+    cut(node.gateway.agents.values())
+    node.run()
+    hours_pass(node)
+    assert (states(node), node.state(session)) == ([AgentState.UNREACHABLE], S.RUNNING)
+    node.gateway.agents.clear()
+    node.run()
+    hours_pass(node)
+    assert node.state(session) is S.TERMINATED
+
+
+def test_an_agent_whose_engine_is_dead_is_lost_though_it_is_the_only_one(control_node):
+    """Its host is reached: the network works."""
+    node = control_node(an_agent("a1", connection="ssh"))
+    session = node.submit()
+    node.run()
+    node.gateway.agents["a1"].module_fails = "the engine does not answer"
+    node.run()
+    hours_pass(node)
+    assert (states(node), node.state(session)) == ([AgentState.LOST], S.TERMINATED)
+
+
+# When an agent is lost
+
+
+def test_an_agent_is_lost_when_its_time_is_up_without_another_visit(node, agents):
+    node.run()
+    agents[0].reachable = False
+    node.run()
+    since = node.now
+    node.now = since + LOST_AFTER_S / 2
+    node.run()
+    asked = len(node.gateway.observations)
+    node.now = since + LOST_AFTER_S - 2
+    node.run(observe=False)
+    assert states(node)[0] is AgentState.UNREACHABLE
+    node.run(observe=False)
+    assert (states(node)[0], len(node.gateway.observations)) == (AgentState.LOST, asked)
+
+
+def test_the_silence_of_a_host_that_hangs_counts_from_the_visits_begin(node, agents):
+    node.run()
+    agents[0].hangs = True
+    began = node.now + 1
+    node.worker.observe(["a1"])
+    node.now = began
+    node.worker.decide()
+    agents[0].reachable = False
+    node.now += 60
+    node.gateway.let_go.set()
+    node.go_on_until(lambda: states(node)[0] is AgentState.UNREACHABLE)
+    assert node.store.snapshot(node.now).agents[0].unreachable_since == began
+
+
+def test_a_control_node_that_was_asleep_asks_once_more_before_it_gives_an_agent_up(node, agents):
+    session = node.submit(cpu=2)
+    node.run()
+    agents[0].reachable = False
+    node.run()
+    node.now += 10 * LOST_AFTER_S
+    agents[0].reachable = True
+    node.run(observe=False)
+    assert states(node)[0] is AgentState.UNREACHABLE
+    node.run()
+    assert (states(node)[0], node.state(session)) == (AgentState.ALIVE, S.RUNNING)

@@ -1,0 +1,32 @@
+"""The daemon's watch for kernels that end: which deaths make it look at the agent."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from muster import daemon
+from muster.core.model.session import SessionState
+from muster.core.values.errors import AgentUnreachableError
+from muster.settings import Settings
+from tests.strategies import make_agent, make_session
+
+S = SessionState
+WATCHED = {S.PREPARING, S.RUNNING}
+
+
+@pytest.mark.parametrize("state", list(S))
+def test_a_death_during_a_launch_is_not_dropped_and_one_by_our_own_hand_is(monkeypatch, state):
+    session = replace(make_session(), state=state)
+    store = SimpleNamespace(get=lambda _ids: {session.id: session})
+
+    def dies(agent, _cluster, died):
+        died(session.id)
+        raise AgentUnreachableError(f"agent {agent.id}: its engine closed the event stream")
+
+    monkeypatch.setattr(daemon, "watch_deaths", dies)
+    watchers = daemon._Watchers(Settings(), store)
+    observed = []
+    watchers.died = observed.append
+    watchers._watch(make_agent("a1"))
+    assert observed == (["a1"] if state in WATCHED else [])

@@ -1,0 +1,56 @@
+"""The scheduler is compiled beside the queue: until then nothing new is placed, and all else goes on."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from muster.core.model.session import SessionState
+from muster.core.scheduling.placement import choose
+from muster.service.queue.worker import QueueWorker
+from muster.service.scheduler import compiled_code
+from muster.service.scheduler.compiled_code import compile_placement, compiling_beside
+from tests.simulated_control_node import an_agent
+
+S = SessionState
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_it_is_compiled_beside_the_caller_who_hears_of_it(monkeypatch, kept):
+    """In a process whose code is kept, or in a thread where it cannot be kept."""
+    monkeypatch.setattr(compiled_code, "_is_kept", lambda: kept)
+    done = threading.Event()
+    with compiling_beside(done.set):
+        assert done.wait(300)
+
+
+def test_a_caller_that_leaves_does_not_wait_for_it(monkeypatch):
+    sleeping = ["sleep", "600"]
+    start = compiled_code.subprocess.Popen
+    monkeypatch.setattr(compiled_code.subprocess, "Popen", lambda _command, **options: start(sleeping, **options))
+    done = threading.Event()
+    with compiling_beside(done.set):
+        assert not done.is_set()
+    assert done.wait(30)
+
+
+def test_all_that_a_decision_calls_is_compiled():
+    compile_placement()
+    assert all(entry.signatures for entry in (choose.on_one_agent, choose.over_agents, choose.take_places))
+
+
+def test_until_it_is_compiled_nothing_is_placed_and_all_else_goes_on(control_node):
+    agent = an_agent("a1", cpus=8)
+    node = control_node(agent)
+    ends = node.submit(command="true")
+    node.run()
+    compiled = threading.Event()
+    node.shell = replace(node.shell, may_place=compiled.is_set)
+    node.worker = QueueWorker(node.shell, node.inbox.put)
+    waits = node.submit()
+    agent.containers[ends.id].end(0)
+    node.run()
+    assert (node.state(ends), node.state(waits)) == (S.TERMINATED, S.PENDING)
+    compiled.set()
+    node.run(observe=False)
+    assert node.state(waits) is S.RUNNING
