@@ -280,7 +280,9 @@ class _World:
         known = self._numbers.get(deed.target)
         if known is None:
             return
-        session = self._users.get([known.id])[known.id]
+        session = self._users.get([known.id]).get(known.id)
+        if session is None:
+            raise BrokenPromiseError("forgotten", f"{known.name} is not in the store")
         event = change(session, self.clock())
         if event is not None:
             self._users.apply([event])
@@ -366,6 +368,9 @@ class _World:
         host = self._trouble(deed, Host.comes_up)
         if self._daemon is not None:
             self._daemon.watched.discard(host.id)
+        for session in self.promises.sessions.values():
+            if host.id in session.agents:
+                self.promises.truths[session.id].harms.add("reboot")
         host.goes_down()
 
     def _cut(self, deed: Deed) -> None:
