@@ -177,7 +177,7 @@ class Daemon:
         )
         self.watched.clear()
         try:
-            with mock.patch.object(loop_module, "SimpleQueue", lambda: inbox):
+            with mock.patch.object(loop_module, "SimpleQueue", return_value=inbox):
                 self.loop = QueueLoop(SETTINGS, shell, self, self._watch)
             self.loop.run()
         finally:

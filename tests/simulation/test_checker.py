@@ -79,7 +79,7 @@ def never_queueing_again(session, *rest: Any, inner=transitions._ends_or_is_requ
     return inner(replace(session, spec=session.spec.model_copy(update={"requeue": False})), *rest)
 
 
-def ending_without_a_stop(session, owner, now) -> Event:
+def ending_without_a_stop(session, _owner, now) -> Event:
     return Event(session.id, now, session.state, S.TERMINATED, "ended", {"result": Result.SUCCESS, "ended_at": now})
 
 
@@ -101,7 +101,9 @@ def speaking_nonsense(self, report=Host._report) -> dict[str, Any]:
 
 GANG = submission(cluster_size=4)
 # A release takes a moment; when it comes is up to the seed.
-ENGINE_STOPS = [(GANG, fault(at / 10, "engine stops", host, for_s=5.0)) for at in range(30, 90, 2) for host in ("a1", "a2")]
+ENGINE_STOPS = [
+    (GANG, fault(at / 10, "engine stops", host, for_s=5.0)) for at in range(30, 90, 2) for host in ("a1", "a2")
+]
 FAULTY: dict[str, tuple[Any, str, Callable[..., Any], list[tuple[Deed, ...]], str]] = {
     "outcomes in the wrong order": (conclusions, "record", failing_although_others_began, ENGINE_STOPS, "twice"),
     "a release before all are up": (
