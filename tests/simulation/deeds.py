@@ -9,8 +9,9 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, Session, SessionState, kernel_count, kernels_of
 from muster.core.spec.session_spec import SessionSpec
+from tests.simulation.containers import ModuleFailedError
 from tests.simulation.daemon import KilledError
-from tests.simulation.hosts import Host, ModuleFailedError
+from tests.simulation.hosts import Host
 from tests.simulation.promises import BrokenPromiseError
 from tests.simulation.schedules import SUBMIT, USERS, Deed
 

@@ -12,7 +12,7 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import AgentState
 from muster.core.model.session import Allocation, LaunchStep, Result, SessionState
 from muster.store.store import Store
-from tests.simulation.hosts import Host
+from tests.simulation.modules import Modules
 from tests.simulation.schedules import SUBMIT, Deed, Schedule
 from tests.simulation.world import Verdict, carry_out
 
@@ -95,7 +95,7 @@ def leaving_everything(*_arguments: Any) -> frozenset[str]:
     return frozenset()
 
 
-def speaking_nonsense(self, report=Host._report) -> dict[str, Any]:
+def speaking_nonsense(self, report=Modules._report) -> dict[str, Any]:
     return {**report(self), "surprise": 1}
 
 
@@ -140,7 +140,7 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], list[tuple[Deed, ...]], st
         *(touch, "leftovers", leaving_everything),
         *([(submission(command=None), fault(20.0, "cut", host, for_s=170.0)) for host in ("a1", "a2")], "liveness"),
     ),
-    "agents whose words are refused": (Host, "_report", speaking_nonsense, [(submission(),)], "liveness"),
+    "agents whose words are refused": (Modules, "_report", speaking_nonsense, [(submission(),)], "liveness"),
 }
 
 

@@ -14,7 +14,8 @@ from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.lifecycle.facts import PullOver, VisitOver
 from muster.core.model.agent import Agent
 from muster.core.values.errors import AnsibleFailedError, ImageError
-from tests.simulation.hosts import Action, Host, ModuleFailedError
+from tests.simulation.containers import ModuleFailedError
+from tests.simulation.hosts import Action, Host
 from tests.simulation.timeline import Chance, Timeline
 
 Send = Callable[[Any], None]

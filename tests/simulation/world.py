@@ -13,9 +13,10 @@ from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import QueueLockLostError, StoreUnavailableError
 from muster.service.queue.loop import Nudge
 from tests.simulated_agents import host_of
+from tests.simulation.containers import Container
 from tests.simulation.daemon import Daemon, KilledError, virtual_time
 from tests.simulation.deeds import Deeds
-from tests.simulation.hosts import Container, Host
+from tests.simulation.hosts import Host
 from tests.simulation.promises import BrokenPromiseError, Promises
 from tests.simulation.schedules import USERS_AND_FAULTS_END_S, Deed, Schedule
 from tests.simulation.store import WatchedStore, emptied
