@@ -97,10 +97,6 @@ class Modules:
 
     def _observed(self, wanted: Any) -> Any:
         names = agent_names
-        present = [
-            *self._host.networks.values(),
-            *(self._host.overlays.values() if self._host.manages_overlays else ()),
-        ]
         return agent_plan.Observed(
             containers=[
                 names.SeenContainer(
@@ -304,10 +300,6 @@ class Modules:
         return {"id": session.id, "outcome": outcome, "error": None, "permanent": False}
 
     def _report(self) -> dict[str, Any]:
-        networks = [
-            *self._host.networks.values(),
-            *(self._host.overlays.values() if self._host.manages_overlays else ()),
-        ]
         return {
             **self._host.hardware,
             "boot_id": f"boot-{self._host.boots}",
