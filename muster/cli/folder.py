@@ -9,9 +9,10 @@ import click
 from muster.cli.context import current_user, json_option, opened_backend
 from muster.cli.output import or_dash, print_json, print_table
 from muster.core.model.folders import few_names
+from muster.core.model.projects import DEFAULT_PROJECT
 from muster.core.values.errors import BadInputError
 from muster.core.values.units import format_bytes, parse_bytes, timestamp
-from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
+from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderView, MeasuredFolderView
 
 _UNKNOWN = "n/a"

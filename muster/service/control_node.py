@@ -38,7 +38,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
         yield WorkerDependencies(
             store=store,
             gateway=AnsibleGateway(settings.inventory, settings.cluster),
-            pull_image=ImageSource(store),
+            pull_image=ImageSource(store, settings),
             render=Templates(settings.templates).render,
             make_key_pair=make_key_pair,
             launch_policy=settings.launch_policy(),

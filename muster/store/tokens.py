@@ -25,7 +25,11 @@ class Tokens:
         row = {name: getattr(token, name) for name in Token.__dataclass_fields__}
         with writing(self._engine) as connection:
             try:
-                connection.execute(sa.insert(tokens).values({**row, "scope": token.scope.value, "hash": secret_hash}))
+                connection.execute(
+                    sa.insert(tokens).values(
+                        {**row, "scope": token.scope.value, "projects": list(token.projects), "hash": secret_hash}
+                    )
+                )
             except sa.exc.IntegrityError:
                 raise NameTakenError(
                     f"NAME: there is a token {token.name!r} already;"
@@ -64,4 +68,4 @@ class Tokens:
 
 def token_from_row(row: sa.RowMapping) -> Token:
     fields: dict[str, Any] = {name: row[name] for name in Token.__dataclass_fields__}
-    return Token(**{**fields, "scope": Scope(fields["scope"])})
+    return Token(**{**fields, "scope": Scope(fields["scope"]), "projects": tuple(fields["projects"])})

@@ -19,6 +19,8 @@ from muster.core.values.units import (
     parse_moment,
 )
 
+MAX_SECONDS = 3650 * 86400
+
 
 def invalid(problem: str, remedy: str) -> PydanticCustomError:
     return PydanticCustomError("invalid", "{problem}", {"problem": problem, "remedy": remedy})
@@ -45,11 +47,14 @@ def _bytes(value: object) -> int:
         raise invalid(str(error), "write bytes such as 512M, 4G or 1.5G") from None
 
 
-def _seconds(value: object) -> int:
+def _seconds(value: object, info: ValidationInfo) -> int:
     try:
-        return parse_duration(value)
+        seconds = parse_duration(value)
     except ValueError as error:
         raise invalid(str(error), "write minutes, 90s, 30m, 2h, 1-12:00:00 or hours:minutes:seconds") from None
+    if info.context is not None and seconds > MAX_SECONDS:
+        raise invalid(f"{value!r} is more than ten years", "write 3650d at the most, or leave it out")
+    return seconds
 
 
 def _moment(value: object, info: ValidationInfo) -> float | None:

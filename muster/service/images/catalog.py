@@ -55,9 +55,16 @@ def default_reference(settings: Settings) -> str:
 
 def with_catalog_images(spec: SessionSpec, settings: Settings, store: Store, owner: str) -> SessionSpec:
     """Return the spec with references for the catalog's words. Raises SpecError and SettingsError."""
-    held = {tag for agent in store.agents() for tag in agent.images}
-    choosing = Choosing(whole_catalog(settings, store), owner, spec.project, held)
+    held = {tag for agent in store.agents() for tag in tags_on(agent.report.images)}
+    versions = whole_catalog(settings, store)
+    choosing = Choosing(versions, owner, spec.project, held, foreign=settings.foreign_images)
     return with_images(spec, choosing, settings.default_image)
+
+
+def is_the_sites(settings: Settings, reference: str) -> bool:
+    """Return whether the site's file has this reference, or it is the default image. Raises SettingsError."""
+    references = [version.reference for version in load_catalog(settings.catalog).versions]
+    return familiar(reference) in {familiar(known) for known in (*references, settings.default_image)}
 
 
 def tags_on(images: Iterable[ImageReport]) -> set[str]:

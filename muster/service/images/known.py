@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from muster.core.images.catalog import ImageVersion
 from muster.core.images.committed import CommittedImage
@@ -35,7 +36,7 @@ def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage
     sees_all = is_administrator(settings, user)
     known = []
     for version, committed in listed:
-        if not (sees_all or version.visible_to(user)):
+        if not (sees_all or version.visible_to(user, partial(settings.members.admit, user))):
             continue
         held = holders(agents, version.reference)
         size = committed.size_bytes if committed else size_on(agents, set(held.values()))
