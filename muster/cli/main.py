@@ -4,12 +4,14 @@ import difflib
 import errno
 import importlib
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from muster.core.values.errors import BadInputError, MusterError, SpecError
+from muster.whole_files import unwritable
 
 _COMMANDS: Mapping[str, str] = {
     "submit": "muster.cli.sessions.submit:submit",
@@ -57,11 +59,7 @@ _WITHOUT_CONTROL_NODE = frozenset(
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
 
-_UNWRITABLE: Mapping[int | None, str] = {
-    errno.ENOSPC: "free space there",
-    errno.EDQUOT: "free space there",
-    errno.EROFS: "mount it for writing",
-}
+_DISK_TROUBLES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 class _LazyGroup(click.Group):
@@ -145,10 +143,9 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
-        if error.errno not in _UNWRITABLE:
+        if error.errno not in _DISK_TROUBLES:
             raise
-        place, remedy = error.filename or "a file", _UNWRITABLE[error.errno]
-        click.echo(f"muster: {place} cannot be written: {error.strerror}; {remedy}", err=True)
+        click.echo(f"muster: {unwritable(Path(error.filename or tempfile.gettempdir()), error)}", err=True)
         sys.exit(1)
     except SpecError as error:
         for item in error.errors:

@@ -22,6 +22,7 @@ from muster.core.values.errors import (
     SettingsError,
     SpecError,
     StoreUnavailableError,
+    UnwritableError,
 )
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.view import View
@@ -41,6 +42,7 @@ _KINDS: Mapping[str, type[MusterError]] = {
     "scope": ScopeError,
     "store-unavailable": StoreUnavailableError,
     "agent-unreachable": AgentUnreachableError,
+    "unwritable": UnwritableError,
 }
 
 

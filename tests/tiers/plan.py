@@ -28,6 +28,7 @@ PREPARE = Tier("compiling", ("prepare",), on_engine=False)
 LINT = Tier("lint", ("lint",), on_engine=False, is_gate=True)
 PROVISION = Tier("provisioning", ("provision",))
 UNIT = Tier("unit and contract", ("unit", "--cov=muster", "--cov-report=term:skip-covered"), on_engine=False)
+SIMULATION = Tier("simulated faults", ("simulation",), on_engine=False)
 NATIVE = Tier("native libraries", ("native",), on_engine=False)
 MODULES = Tier(
     "modules on a real engine",
@@ -42,7 +43,7 @@ GPU = Tier("a host with a GPU", ("engine", "tests/gpu"))
 PLAN: tuple[Stage, ...] = (
     ((LINT,), (PREPARE,)),
     ((PROVISION,),),
-    ((UNIT, NATIVE),),
+    ((UNIT, SIMULATION, NATIVE),),
     ((MODULES, END_TO_END, GPU), (ROLES, FRESH_MACHINE)),
     ((LAB,),),
 )

@@ -100,6 +100,13 @@ def _hear_answers(
         usage=ledger.usage.with_changed(usage),
     )
     outcomes = list(_outcomes(snapshot, ledger, answers))
+    fetched = {
+        (answer.agent_id, session_id)
+        for answer in answers
+        for session_id, outcome in answer.outcomes.items()
+        if outcome.outcome == "stopped" and session_id not in snapshot.on_agents
+    }
+    ledger = replace(ledger, fetched=ledger.fetched | fetched)
     ledger = ledger.with_spooled(_spooled(snapshot, ledger, reporting, answers))
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
     heard = Heard(

@@ -34,8 +34,9 @@ class Ledger:
     inventory. `outcomes` holds what agents made of a session's step, by session id and step, and agent id. `launches`
     are those (session id, generation) whose answers are still to come. `unclear` holds launches that were cut short, by
     session id, with the agents whose part in it a newer manifest is still to find out. `leftovers_tried` holds, by
-    agent id, what a visit was to remove, `silent_at` when the agent last gave no report. No Ansible run begins before
-    `paused_until`, in seconds since the epoch.
+    agent id, what a visit was to remove, `silent_at` when the agent last gave no report. `fetched` are (agent id,
+    session id) whose last words came after the session had ended: what is not among them never comes. No Ansible run
+    begins before `paused_until`, in seconds since the epoch.
     """
 
     visits: OpenVisits = field(default_factory=OpenVisits)
@@ -48,6 +49,7 @@ class Ledger:
     unclear: Mapping[str, frozenset[str]] = field(default_factory=dict)
     leftovers_tried: Mapping[str, frozenset[str]] = field(default_factory=dict)
     silent_at: Mapping[str, float] = field(default_factory=dict)
+    fetched: frozenset[tuple[str, str]] = frozenset()
     paused_until: float = 0.0
 
     @property
@@ -133,5 +135,6 @@ class Ledger:
             outcomes={key: of_step for key, of_step in self.outcomes.items() if key in steps},
             launches=frozenset(launch for launch in self.launches if starting.get(launch[0]) == launch[1]),
             unclear={session_id: agents for session_id, agents in self.unclear.items() if session_id in starting},
+            fetched=self.fetched & {(a.id, id_) for a in snapshot.agents for id_ in a.report.spools},
             silent_at={a.id: self.silent_at[a.id] for a in snapshot.agents if a.id in self.silent_at},
         )

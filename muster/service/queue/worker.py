@@ -236,7 +236,12 @@ class QueueWorker:
     def _unfetched(self, agents: Iterable[Agent], snapshot: Snapshot) -> dict[str, list[Session]]:
         """Read, by agent id, the sessions that have ended while the agent was away, and whose last words it keeps."""
         placed = {session.id for session in snapshot.placed}
-        spools = {a.id: [id_ for id_ in a.report.spools[:_MOST_FETCHED] if id_ not in placed] for a in agents}
+        known = self.ledger.fetched
+        spools = {
+            agent.id: [id_ for id_ in agent.report.spools if id_ not in placed and (agent.id, id_) not in known]
+            for agent in agents
+        }
+        spools = {agent_id: found[:_MOST_FETCHED] for agent_id, found in spools.items()}
         ids = sorted({id_ for found in spools.values() for id_ in found})
         ended = self._shell.store.get(ids) if ids else {}
         return {

@@ -432,3 +432,18 @@ def test_last_words_that_the_control_node_never_got_are_fetched_when_their_agent
     visits = agents[0].visits
     node.run()
     assert agents[0].visits == visits + 1
+
+
+def test_last_words_that_will_never_come_are_not_fetched_again_and_again(node, agents):
+    """One of the kernels has vanished: nobody has its log."""
+    session = node.submit(cluster_size=2)
+    node.run()
+    del agents[0].containers[session.kernels[1].id]
+    node.run()
+    assert node.state(session) is S.TERMINATED
+    for _ in range(3):
+        node.run()
+    assert agents[0].spool == {}
+    visits = agents[0].visits
+    node.run()
+    assert agents[0].visits == visits + 1

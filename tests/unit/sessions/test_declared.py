@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def commands(store: Store, settings: Settings) -> SessionCommands:
 
 @pytest.fixture
 def present(declared: DeclaredSession) -> Present:
-    def make(name: str, *, check: bool = False, **spec: object) -> Outcome:
+    def make(name: str, *, check: bool = False, **spec: Any) -> Outcome:
         return declared.present(name, spec, "ada", check=check)
 
     return make
