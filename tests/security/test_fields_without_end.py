@@ -22,6 +22,8 @@ def deep(levels: int) -> object:
         {f"unknown{number}": 0 for number in range(20_000)},
         {"roles": [{f"unknown{number}": 0 for number in range(20_000)}]},
         {"x" * 2_000_000: 1},
+        {"begin": float("inf")},
+        {"mem": "9" * 400_000},
         {"\x1b[2J\x00": 1},
         {"command": deep(900)},
         {"env": {"A": deep(900)}},

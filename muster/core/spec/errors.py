@@ -14,6 +14,7 @@ from muster.core.values.errors import FieldError, SpecError
 
 _MOST_ERRORS = 100
 _MOST_SHOWN = 80
+_MOST_OF_A_PROBLEM = 400
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MOST_SHOWN
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -68,7 +69,7 @@ def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:
     field = _path(detail["loc"]) or "spec"
     kind = detail["type"]
     if kind == "invalid":
-        return FieldError(field, str(context["problem"]), str(context["remedy"]))
+        return FieldError(field, _short(str(context["problem"])), str(context["remedy"]))
     if kind == "missing":
         return FieldError(field, "it is missing", "give it a value")
     if kind == "extra_forbidden":
@@ -85,6 +86,12 @@ def _shown(value: object) -> str:
         return repr(value) if isinstance(value, str) and len(value) <= _MOST_SHOWN else _REPR.repr(value)
     except ValueError:  # of an integer with thousands of digits
         return "that number"
+
+
+def _short(problem: str) -> str:
+    """Return a problem that repeats what was written; of one that is long the beginning and the end, which says why."""
+    whole = printable(" ".join(problem.split()))
+    return whole if len(whole) <= _MOST_OF_A_PROBLEM else f"{whole[: _MOST_OF_A_PROBLEM // 2]}…{whole[-100:]}"
 
 
 def _clipped(word: str) -> str:

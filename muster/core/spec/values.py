@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
@@ -59,7 +60,7 @@ def _seconds(value: object, info: ValidationInfo) -> int:
 
 def _moment(value: object, info: ValidationInfo) -> float | None:
     """Return the moment. A text is understood relative to the validation context's `now` (`validated`)."""
-    if value is None or (isinstance(value, float) and not info.context):
+    if value is None or (isinstance(value, float) and isfinite(value) and not info.context):
         return value
     if not info.context:
         raise invalid(f"{value!r} is not in seconds since the epoch", "write a number such as 1795334400.0")
