@@ -8,6 +8,7 @@ import struct
 import tarfile
 import threading
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def file(name: str, content: bytes = b"evil", mode: int = 0o644) -> tuple[tarfil
     return member(name, mode=mode), content
 
 
-ATTACKS = {
+ATTACKS: dict[str, list[Any]] = {
     "a name that goes up": [file("tree/../mine"), file("tree/../../outside/secret"), file("../mine")],
     "an absolute name": [file("/tmp/evil"), file("/tree/evil")],
     "another tree": [file("mine"), file("away/secret"), file("dst/mine")],

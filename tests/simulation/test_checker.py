@@ -1,6 +1,6 @@
 """The checker can fail: a queue, a store or an agent with a fault of its own is found out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -104,7 +104,7 @@ GANG = submission(cluster_size=4)
 ENGINE_STOPS = [
     (GANG, fault(at / 10, "engine stops", host, for_s=5.0)) for at in range(30, 90, 2) for host in ("a1", "a2")
 ]
-FAULTY: dict[str, tuple[Any, str, Callable[..., Any], list[tuple[Deed, ...]], str]] = {
+FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]], str]] = {
     "outcomes in the wrong order": (conclusions, "record", failing_although_others_began, ENGINE_STOPS, "twice"),
     "a release before all are up": (
         *(conclusions, "record", releasing_what_is_not_up),
