@@ -82,14 +82,23 @@ class Modules:
 
     def _accepted(self, wanted: Any) -> Any:
         """Return the plan for this manifest; raise ModuleFailedError where it is refused as a whole."""
-        if not self._host.engine_runs:
-            raise ModuleFailedError(_NO_ENGINE, nothing_begun=True)
-        if self._host.generation is not None and self._host.generation > wanted.generation:
-            raise ModuleFailedError(f"this agent has accepted generation {self._host.generation}", nothing_begun=True)
-        if self._host.disk_is_full and self._host.generation != wanted.generation:
-            raise ModuleFailedError("this agent cannot keep its state: no space left on device", nothing_begun=True)
+        if refusal := self._refusal(wanted):
+            for session in wanted.sessions:
+                if session.desired == agent_manifest.LAUNCH:
+                    self._host.witness.launch_fails(self._host, session.id, permanent=False)
+            raise ModuleFailedError(refusal, nothing_begun=True)
         self._host.generation = wanted.generation
         return agent_plan.plan_for(wanted, self._observed(wanted))
+
+    def _refusal(self, wanted: Any) -> str:
+        accepted = self._host.generation
+        if not self._host.engine_runs:
+            return _NO_ENGINE
+        if accepted is not None and accepted > wanted.generation:
+            return f"this agent has accepted generation {accepted} already: the manifest is out of date"
+        if self._host.disk_is_full and accepted != wanted.generation:
+            return "this agent cannot keep its state: no space left on device"
+        return ""
 
     def _networks(self) -> list[Network]:
         """Return those that this host could remove; overlays are seen by managers alone."""

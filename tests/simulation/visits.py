@@ -140,6 +140,8 @@ class SimulatedAnsible:
         if visit.is_cut_short:
             return
         fault, by_s = host.answers.popleft() if host.answers else ("", 0.0)
+        if fault:
+            host.well_since = self._timeline.now + by_s
         if fault == "lost" and visit.is_everywhere:
             # Of a run that ends well, it would say that the host left the inventory.
             fault = "breaks off"

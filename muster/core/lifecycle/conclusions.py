@@ -83,11 +83,14 @@ def _cut_short(
         return transitions.back_to_the_queue(session, reason, now), ledger
     if silent:
         return None, ledger
+    reports = {agent_id: agents[agent_id].report for agent_id in session.agents}
+    if missed := observation.missed_the_launch(session, reports):
+        return transitions.back_to_the_queue(session, f"agent {missed} was rebooted before the launch", now), ledger
     if session.id not in ledger.unclear:
         ledger = replace(ledger, unclear={**ledger.unclear, session.id: frozenset(session.agents)})
     if ledger.unclear[session.id]:
         return None, ledger
-    return observation.adopt(session, {agent_id: agents[agent_id].report for agent_id in session.agents}, now), ledger
+    return observation.adopt(session, reports, now), ledger
 
 
 def _is_lost(agents: Mapping[str, Agent], agent_id: str) -> bool:

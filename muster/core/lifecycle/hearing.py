@@ -7,7 +7,7 @@ from muster.contract.outcome import Outcome
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
 from muster.core.lifecycle.launch_usage import Sample, samples_in
-from muster.core.lifecycle.ledger import Ledger, TurnRules
+from muster.core.lifecycle.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import step_of
 from muster.core.lifecycle.touch import spooled
@@ -18,8 +18,6 @@ from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.silence import is_cut_off
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUsage
-
-_PAUSE_AFTER_FAILURE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +241,7 @@ def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver) -> Heard:
     heard = replace(heard, ledger=replace(heard.ledger, visits=heard.ledger.visits.without(end.visit)))
     if end.error is not None:
         # Agents that are silent because it broke off say nothing of themselves.
-        return replace(heard, ledger=replace(heard.ledger, paused_until=snapshot.now + _PAUSE_AFTER_FAILURE_S))
+        return replace(heard, ledger=replace(heard.ledger, paused_until=snapshot.now + PAUSE_AFTER_FAILURE_S))
     if not visit.everywhere:
         silence = _Silence("Ansible brought no answer of it", visit.since, reached=False)
         return _with_silent(snapshot, heard, dict.fromkeys(visit.waiting, silence))

@@ -16,6 +16,8 @@ from muster.core.lifecycle.pulls import Pulls
 from muster.core.model.session import LaunchStep, Session
 from muster.core.model.snapshot import Snapshot
 
+PAUSE_AFTER_FAILURE_S = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class TurnRules:
@@ -56,6 +58,10 @@ class Ledger:
     def is_idle(self) -> bool:
         """Return whether nothing is under way, and nothing is to be observed."""
         return not (self.visits.visits or self.pulls.under_way or self.to_observe or self.to_observe_all)
+
+    def pauses(self, now: float) -> bool:
+        """Return whether a run of Ansible has just failed; a clock that was set back prolongs no pause."""
+        return 0 < self.paused_until - now <= PAUSE_AFTER_FAILURE_S
 
     def tried_on(self, agent_id: str) -> frozenset[str]:
         """Return the leftovers that wait for the next observation: a visit has tried to remove them, or left them."""

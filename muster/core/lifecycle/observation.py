@@ -106,6 +106,22 @@ def rebooted_agents(session: Session, reports: Reports) -> frozenset[str]:
     return frozenset(found)
 
 
+def missed_the_launch(session: Session, reports: Reports) -> str:
+    """Return an agent whose host was rebooted before the session's launch could reach it; empty where none was.
+
+    An agent keeps the generation of a manifest on its disk before it begins anything of it, and nothing that was sent
+    to it before its reboot can still arrive.
+    """
+    for kernel in session.kernels:
+        agent_id = kernel.allocation.agent_id if kernel.allocation else ""
+        report = reports.get(agent_id)
+        if report is None or not report.boot_id or not kernel.boot_id or report.boot_id == kernel.boot_id:
+            continue
+        if (report.generation or 0) < session.generation:
+            return agent_id
+    return ""
+
+
 def _with_gpu_problems(
     session: Session, seen: dict[str, dict[str, Any]], findings: Mapping[str, GpuFinding | None]
 ) -> dict[str, dict[str, Any]]:

@@ -91,7 +91,7 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
         events = (*transitions.place(plan, snapshot), *transitions.preempt(plan, snapshot))
     waits = plan.waits if plan is not None else None
     snapshot = applied(snapshot, events)
-    if snapshot.now < ledger.paused_until:
+    if ledger.pauses(snapshot.now):
         return Turn(events, ledger, snapshot, waits=waits)
     pull_events, pulls = _pulls(snapshot, ledger)
     snapshot = applied(snapshot, pull_events)

@@ -1,0 +1,26 @@
+"""What the search has found, as schedules of its own: each failed before its cause was mended."""
+
+from tests.simulation.test_checker import carried_out, fault, submission
+
+
+def story(verdict, name: str = "s1") -> list[str]:
+    return [line.partition(f"{name}: ")[2] for line in verdict.trace if f"{name}: " in line]
+
+
+def test_a_launch_that_a_rebooting_host_never_got_is_tried_again():
+    """Nothing of it has begun: the generation on the host's disk tells."""
+    hosts = [fault(3.2, "reboot", host, for_s=60.0) for host in ("a1", "a2")]
+    verdict = carried_out(*hosts, submission(at=5.0))
+    assert verdict.broken is None
+    assert "PREPARING → PENDING: agent a1 was rebooted before the launch" in story(verdict)
+    assert "RUNNING → TERMINATING: the command ended with exit code 0" in story(verdict)
+
+
+def test_a_clock_that_is_set_back_stops_nothing():
+    """A pause after a failed run of Ansible was once as long as the clock was set back."""
+    breaks_off = [fault(10.0, "visit breaks off", host) for host in ("a1", "a2")]
+    verdict = carried_out(*breaks_off, fault(52.0, "clock jumps", by_s=-3600), submission(at=60.0, run_s=0.0))
+    assert verdict.broken is None
+    ended = [line for line in verdict.trace if "→ TERMINATED" in line]
+    assert ended, "it ran"
+    assert float(ended[0].split()[0]) < 120
