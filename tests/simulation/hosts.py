@@ -326,9 +326,7 @@ class Host:
                 )
                 for c in self.containers.values()
             ],
-            networks=[
-                names.SeenNetwork(n.name, n.name, n.session_id, str(n.generation), n.driver) for n in present
-            ],
+            networks=[names.SeenNetwork(n.name, n.name, n.session_id, str(n.generation), n.driver) for n in present],
             keys={
                 session_id: {name: str(generation or "") for name, generation in kernels.items()}
                 for session_id, kernels in self.keys.items()

@@ -153,7 +153,9 @@ class Promises:
         if not truth.harms:
             raise BrokenPromiseError("untrue result", f"{story}: nothing of it failed")
         if session.spec.requeue and truth.harms <= {"lost", "reboot"}:
-            raise BrokenPromiseError("not requeued", f"{story}: it only lost its host ({', '.join(sorted(truth.harms))})")
+            raise BrokenPromiseError(
+                "not requeued", f"{story}: it only lost its host ({', '.join(sorted(truth.harms))})"
+            )
 
     def _failed_to_launch_truly(self, session: Session, truth: Truth, story: str) -> None:
         if truth.permanent_failure:
@@ -199,7 +201,9 @@ class Promises:
             lives = begun.container.state == "running" and begun.host.is_released(begun.container)
             is_known = (session.id, begun.generation, begun.host.id) not in self.stranded
             if begun.generation != generation and lives and is_known:
-                message = f"{name} begins on {host.id}, while {begun.kernel} of an earlier launch runs on {begun.host.id}"
+                message = (
+                    f"{name} begins on {host.id}, while {begun.kernel} of an earlier launch runs on {begun.host.id}"
+                )
                 raise BrokenPromiseError("two gangs", message)
         truth.begun.append(Begun(0.0, generation, container.kernel_name, host, container))
 
@@ -214,7 +218,9 @@ class Promises:
         session = self.sessions[container.session_id]
         is_present = session.state is _S.RUNNING and session.generation == container.generation
         if is_present and host.id in session.agents:
-            raise BrokenPromiseError("removed", f"{session.name}/{container.kernel_name} ran, and is removed on {host.id}")
+            raise BrokenPromiseError(
+                "removed", f"{session.name}/{container.kernel_name} ran, and is removed on {host.id}"
+            )
 
     def launch_fails(self, host: Host, session_id: str, *, permanent: bool) -> None:
         truth = self.truths[session_id]

@@ -133,7 +133,9 @@ class SimulatedAnsible:
 
     def _times_out(self, visit: Visit, host: Host, send: Send) -> None:
         if host.id in visit.waiting and not visit.is_cut_short:
-            self._answers(visit, host, AgentAnswer(host.id, problem=f"Timed out after {_MODULE_TIMEOUT_S:.0f} second(s)"), send)
+            self._answers(
+                visit, host, AgentAnswer(host.id, problem=f"Timed out after {_MODULE_TIMEOUT_S:.0f} second(s)"), send
+            )
 
     def _done(self, visit: Visit, host: Host, send: Send, result: dict[str, Any] | ModuleFailedError | None) -> None:
         if visit.is_cut_short:

@@ -84,9 +84,7 @@ class _World:
             hardware, inventory = host_of(host_id, connection="ssh", **dict(facts))
             chance = Chance(schedule.seed, f"host {host_id}")
             peers = lambda: list(self.hosts.values())  # noqa: E731
-            self.hosts[host_id] = Host(
-                host_id, hardware, inventory, self.timeline, chance, self, self._overlays, peers
-            )
+            self.hosts[host_id] = Host(host_id, hardware, inventory, self.timeline, chance, self, self._overlays, peers)
         self._chance = Chance(schedule.seed, "world")
         self._numbers: dict[str, Session] = {}
         self._submissions: dict[str, Deed] = {}
@@ -250,7 +248,11 @@ class _World:
     def _do(self, deed: Deed) -> None:
         self.struck[deed.kind] += 1
         self.note(f"* {deed}")
-        act = self._begin_ansible_fails if deed.kind == "Ansible fails" else getattr(self, "_" + deed.kind.replace(" ", "_"))
+        act = (
+            self._begin_ansible_fails
+            if deed.kind == "Ansible fails"
+            else getattr(self, "_" + deed.kind.replace(" ", "_"))
+        )
         if deed.kind in {SUBMIT, "end", "restart", "drain", "resume", "hold", "let go"} and self._database_is_away:
             self.timeline.after(5.0, partial(self._do, deed))
             return
