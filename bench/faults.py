@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.faults [--schedules 100000] [--first 0] [--processes 1] [--keep 20]
     .venv/bin/python -m bench.faults --seed 428 [--only 0,2]
 
-The first prints schedules per second (and per second of CPU time), how often each kind of fault struck, and each broken
+The first prints schedules per second and the CPU time of each, how often each kind of fault struck, and each broken
 promise as the command that repeats it, without what it does not need. It ends with 1 if there was one. The second
 repeats one schedule and prints what happened. A seed gives the same schedule on any machine, as long as neither
 tests/simulation/ nor what the queue decides has changed.
@@ -82,7 +82,8 @@ def search(first: int, count: int, processes: int, keep: int) -> int:
             told_at = time.monotonic()
             print(f"{done} of {count}, {len(broken)} broke a promise", file=sys.stderr, flush=True)
     elapsed = time.monotonic() - began
-    print(f"{count} schedules in {elapsed:.0f} s: {count / elapsed:.1f} a second; {cpu_s / count * 1000:.0f} ms of CPU each")
+    rate = f"{count / elapsed:.1f} a second; {cpu_s / count * 1000:.0f} ms of CPU each"
+    print(f"{count} schedules in {elapsed:.0f} s: {rate}")
     print("what users did and what befell them:")
     for kind, times in struck.most_common():
         print(f"{times:8}  {kind}")

@@ -9,6 +9,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from muster.core.values.errors import SettingsError
+from muster.whole_files import write_whole, writing_to
 
 _NONCE_BYTES = 12
 _KEY_BYTES = 32
@@ -53,18 +54,15 @@ def read_key(path: Path) -> SealKey | None:
 
 def make_key(path: Path) -> SealKey:
     """The key in that file, made if it is not there: whole or not at all, even where several make it at once."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(os.urandom(_KEY_BYTES))
-            os.fsync(descriptor)
-        os.link(partial, path)
-    except FileExistsError:
-        pass
-    finally:
-        partial.unlink()
+    partial = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+    write_whole(partial, os.urandom(_KEY_BYTES))
+    with writing_to(path):
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            pass
+        finally:
+            partial.unlink()
     made = read_key(path)
     if made is None:
         raise SettingsError(f"{path} vanished while it was made; try again")

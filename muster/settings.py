@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.apps import KINDS, AppDefinition
-from muster.core.model.policy import Limit, Limits
+from muster.core.model.policy import EACH, Limit, Limits
+from muster.core.model.projects import Projects
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
 from muster.core.spec.errors import validated
@@ -23,6 +24,7 @@ from muster.settings_section import Section
 DEFAULT_PATH = Path("/etc/muster/muster.yml")
 # Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
 _UNWORKED_LIMIT_S = 180.0
+_USUAL_PRIORITY = 50
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
@@ -85,16 +87,21 @@ class LimitSettings(Section):
         return Limit(self.running.bounds(), self.pending.bounds())
 
 
+# Where the site says nothing of all users: more than a person queues, and less than what slows down everybody's queue.
+_PENDING_OF_EACH = LimitSettings(pending=Amounts(sessions=20_000, kernels=200_000))
+
+
 class LimitsSettings(Section):
-    """By name; `*` stands for all that are not named, each by himself."""
+    """By name; `*` stands for all that are not named, each by themselves."""
 
     users: dict[str, LimitSettings] = Field(default={})
     projects: dict[str, LimitSettings] = Field(default={})
     resource_groups: dict[str, LimitSettings] = Field(default={})
 
     def limits(self) -> Limits:
+        users = {EACH: _PENDING_OF_EACH, **self.users}
         return Limits(
-            users={name: limit.limit() for name, limit in self.users.items()},
+            users={name: limit.limit() for name, limit in users.items()},
             projects={name: limit.limit() for name, limit in self.projects.items()},
             resource_groups={name: limit.limit() for name, limit in self.resource_groups.items()},
         )
@@ -132,6 +139,9 @@ class Settings(BaseModel):
     catalog: Path = Field(default=Path("/etc/muster/images.yml"), description="image catalog")
     templates: Path | None = Field(default=None, description="directory whose files replace those of muster/templates")
     default_image: str = Field(default="muster/default:latest", description="image of sessions that name none")
+    foreign_images: bool = Field(
+        default=True, description="whether sessions may name images of registries that the catalog does not have"
+    )
     commit_max_size: Bytes = Field(
         default=20 << 30, description="bytes of an image that `muster commit` may make, its parent's included"
     )
@@ -174,6 +184,12 @@ class Settings(BaseModel):
     )
     limits: LimitsSettings = Field(
         default=LimitsSettings(), description="what users, projects and resource groups may have running and pending"
+    )
+    projects: dict[str, tuple[str, ...]] = Field(
+        default={}, description="members of each project, * for everybody; without any, all projects are open to all"
+    )
+    max_priority: dict[str, Annotated[int, Field(ge=0, le=100)]] = Field(
+        default={}, description="highest priority of a user's sessions; * for all that are not named, 50 by default"
     )
     apps: dict[str, AppSettings] = Field(
         default={}, description="programs that `--app NAME` starts: the site's own, and changes of the built-in ones"
@@ -221,6 +237,13 @@ class Settings(BaseModel):
     def app_kinds(self) -> dict[str, AppDefinition]:
         """What `--app` may name."""
         return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
+
+    @property
+    def members(self) -> Projects:
+        return Projects(self.projects)
+
+    def most_priority_of(self, user: str) -> int:
+        return self.max_priority.get(user, self.max_priority.get(EACH, _USUAL_PRIORITY))
 
     @property
     def database_url(self) -> str:

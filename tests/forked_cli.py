@@ -16,9 +16,8 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import muster.cli.agents.agent
 import muster.cli.agents.resources
@@ -176,7 +175,7 @@ def _become_muster(
         os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
-def _stream(number: int, mode: str) -> TextIOWrapper:
+def _stream(number: int, mode: str) -> IO[str]:
     return open(number, mode, encoding="utf-8", closefd=False)
 
 

@@ -7,12 +7,12 @@ from muster.core.model.session import Session
 from tests.simulated_agents import report_of
 
 
-def use_of(**counters: object) -> dict[str, Any]:
+def use_of(**counters: Any) -> dict[str, Any]:
     """A kernel's `use`; nothing is known but for these counters."""
     return {**dict.fromkeys(UseSample.model_fields), "at": 0, **counters}
 
 
-def kernel_entry(session: Session, name: str, **facts: object) -> dict[str, Any]:
+def kernel_entry(session: Session, name: str, **facts: Any) -> dict[str, Any]:
     kernel = next(kernel for kernel in session.kernels if kernel.name == name)
     return {
         "kernel_id": kernel.id,
@@ -36,7 +36,7 @@ def kernel_entry(session: Session, name: str, **facts: object) -> dict[str, Any]
     }
 
 
-def reports_of(session: Session, **differing: dict[str, object] | None) -> dict[str, Report]:
+def reports_of(session: Session, **differing: dict[str, Any] | None) -> dict[str, Report]:
     """Every agent's report: all kernels run, but for those named; None means that the container is gone."""
     reports = {agent_id: {**report_of(agent_id), "generation": session.generation} for agent_id in session.agents}
     for kernel in session.kernels:

@@ -92,7 +92,7 @@ class ControlNode:
         self.gateway.crash_before = self.gateway.crash_after = None
         self.open()
 
-    def submit(self, **values: object) -> Session:
+    def submit(self, **values: Any) -> Session:
         session = replace(make_session(next(self.numbers), **values), submitted_at=self.now)
         self.store.add([session])
         return session

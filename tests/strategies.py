@@ -41,7 +41,7 @@ def new_id(session: int, kernel: int = 0) -> str:
     return str(uuid.UUID(int=(session << 96) | (0x4 << 76) | (0x8 << 60) | kernel, version=4))
 
 
-def make_session(number: int = 1, *, state: SessionState = SessionState.PENDING, **values: object) -> Session:
+def make_session(number: int = 1, *, state: SessionState = SessionState.PENDING, **values: Any) -> Session:
     """A session with nothing placed; `values` are fields of the spec or, where it has none such, of the session."""
     in_spec = {key: values.pop(key) for key in list(values) if key in SessionSpec.model_fields}
     in_spec = {"name": f"s{number}", "image": "busybox", **in_spec}
@@ -56,7 +56,7 @@ def first_for(passes: int) -> Wait:
     return Wait(WaitCode.BUSY, "busy", passes=passes)
 
 
-def make_array(number: int, indexes: Iterable[int], **values: object) -> list[Session]:
+def make_array(number: int, indexes: Iterable[int], **values: Any) -> list[Session]:
     """The sessions of one array, as they are submitted."""
     spec = {"name": f"s{number}", "array": ",".join(map(str, indexes)), **values}
     made = [make_session(number + place, **spec) for place, _ in enumerate(indexes)]
@@ -220,7 +220,7 @@ def texts() -> st.SearchStrategy[str]:
 
 
 @st.composite
-def mounts(draw: st.DrawFn) -> list[dict[str, object]]:
+def mounts(draw: st.DrawFn) -> list[dict[str, Any]]:
     folders = draw(st.lists(st.from_regex(r"[a-z]{1,5}(/[a-z]{1,5}){0,2}", fullmatch=True), max_size=3, unique=True))
     return [
         {"folder": folder, "target": f"/data/{number}{folder}", "read_only": draw(st.booleans())}
@@ -229,7 +229,7 @@ def mounts(draw: st.DrawFn) -> list[dict[str, object]]:
 
 
 @st.composite
-def role_entries(draw: st.DrawFn) -> list[dict[str, object]]:
+def role_entries(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Roles that a spec accepts, without resources that could disagree with the session's."""
     names = draw(st.lists(st.sampled_from(("ps", "worker", "sub", "data-loader")), max_size=3, unique=True))
     return [
@@ -287,7 +287,7 @@ def specs(draw: st.DrawFn) -> SessionSpec:
 
 
 @st.composite
-def what_is_asked_of_time_and_place(draw: st.DrawFn) -> dict[str, object]:
+def what_is_asked_of_time_and_place(draw: st.DrawFn) -> dict[str, Any]:
     """Fields of a spec that say when and where it may start."""
     ids = st.lists(st.integers(1, 9).map(new_id), max_size=2)
     agents = st.lists(st.sampled_from(("a1", "a2", "a3")), max_size=2)
@@ -312,7 +312,7 @@ def what_is_asked_of_time_and_place(draw: st.DrawFn) -> dict[str, object]:
 def gang_specs(draw: st.DrawFn, *, never_spread: bool = False) -> SessionSpec:
     """Small gangs whose amounts are of the size of a small agent's: they compete."""
 
-    def resources() -> dict[str, object]:
+    def resources() -> dict[str, Any]:
         kind = draw(st.sampled_from(("none", "none", "gpu", "fgpu", "fgpu")))
         return {
             "cpu": f"{draw(st.sampled_from((250, 500, 1000, 1500, 3000)))}m",
@@ -383,12 +383,12 @@ def _maybe_placed(draw: st.DrawFn, session: Session, known: Sequence[Agent], led
             return None
         kernels.append(placed)
     ledger.cpu, ledger.mem, ledger.gpus = trial.cpu, trial.mem, trial.gpus
-    placed = replace(session, kernels=tuple(kernels), generation=7)
-    mode = "single-node" if len(placed.agents) == 1 else "multi-node"
+    launched = replace(session, kernels=tuple(kernels), generation=7)
+    mode = "single-node" if len(launched.agents) == 1 else "multi-node"
     state = draw(st.sampled_from(sorted(PLACED)))
     step = draw(st.sampled_from(LaunchStep)) if state is SessionState.PREPARING else None
     started_at = NOW - draw(st.integers(0, 500)) if state in {SessionState.RUNNING, SessionState.TERMINATING} else None
-    return replace(placed, placed_mode=mode, state=state, step=step, started_at=started_at, reason="placed")
+    return replace(launched, placed_mode=mode, state=state, step=step, started_at=started_at, reason="placed")
 
 
 @st.composite

@@ -82,11 +82,11 @@ def run_playbook(
     if not finished or (not hosts and runner.rc):
         lines = [line for message in messages for line in message.splitlines() if line.strip()]
         cause = next((line for line in lines if "ERROR" in line), lines[-1] if lines else f"exit code {runner.rc}")
-        raise AnsibleFailedError(f"playbooks/{name}.yml on inventory {inventory}: {cause}")
+        raise AnsibleFailedError(f"playbooks/{name}.yml on inventory {inventory}: {_one_line(cause)}")
 
 
 def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadResult) -> AgentAnswer | None:
-    message = " ".join(printable(str(result.get("msg", result))[:_MOST_OF_A_MESSAGE]).split())
+    message = _one_line(str(result.get("msg", result)))
     match event:
         case "runner_on_ok":
             return read_result(host, result, "")
@@ -97,3 +97,7 @@ def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadR
             return AgentAnswer(host, problem=f"unreachable: {message}", reached=False, nothing_begun=nothing_begun)
         case _:
             return None
+
+
+def _one_line(said: str) -> str:
+    return " ".join(printable(said[:_MOST_OF_A_MESSAGE]).split())

@@ -79,7 +79,7 @@ def _unwarned_backend() -> Iterator[Backend]:
 
 
 def asks_server() -> bool:
-    """Whether --server is given, or MUSTER_SERVER."""
+    """Return whether --server is given, or MUSTER_SERVER."""
     context = click.get_current_context(silent=True)
     return context is not None and context.find_root().params.get("server") is not None
 
@@ -104,12 +104,12 @@ def _token(file: Path | None) -> str:
 
 
 def current_user() -> str:
-    """The person, where root was reached by sudo."""
+    """Return the user; behind sudo, the one who called it."""
     return os.environ.get("SUDO_USER") or getpass.getuser()
 
 
 def split_kernel(reference: str) -> tuple[str, str | None]:
-    """`train:sub1` as session and kernel name."""
+    """Return `train:sub1` as session and kernel name."""
     session, _, kernel = reference.partition(":")
     return session, kernel or None
 

@@ -9,9 +9,10 @@ import click
 from muster.cli.context import current_user, json_option, opened_backend
 from muster.cli.output import or_dash, print_json, print_table
 from muster.core.model.folders import few_names
+from muster.core.model.projects import DEFAULT_PROJECT
 from muster.core.values.errors import BadInputError
 from muster.core.values.units import format_bytes, parse_bytes, timestamp
-from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
+from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderView, MeasuredFolderView
 
 _UNKNOWN = "n/a"
@@ -152,7 +153,7 @@ def unshare(name: str, whom: str, owner: str | None, as_json: bool) -> None:
 
 @folder_group.command()
 @_name
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 @_owner
 @json_option
 @click.pass_context
@@ -183,7 +184,7 @@ def rm(ctx: click.Context, name: str, is_sure: bool, owner: str | None, as_json:
 
 def _ask(name: str) -> None:
     if not sys.stdin.isatty():
-        raise BadInputError("--yes: nobody can be asked here whether to remove all that is in it; add --yes")
+        raise BadInputError("--yes: there is no terminal to confirm on that all its data is removed; add --yes")
     click.confirm(f"Remove {name} and all that is in it?", abort=True)
 
 

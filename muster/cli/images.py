@@ -161,7 +161,7 @@ def sync(reference: str, source: str | None, targets: tuple[str, ...], group: st
 def rm(reference: str, as_json: bool) -> None:
     """Remove an image that `muster commit` made: from the catalog, and from all agents.
 
-    Its author may, and whoever keeps the control node. Exit code 1 when an agent could not be reached: the image stays
+    Its author may, and administrators. Exit code 1 when an agent could not be reached: the image stays
     in the catalog then, and the same command tries the others again.
     """
     with opened_service() as service:

@@ -4,12 +4,14 @@ import difflib
 import errno
 import importlib
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from muster.core.values.errors import BadInputError, MusterError, SpecError
+from muster.whole_files import unwritable
 
 _COMMANDS: Mapping[str, str] = {
     "submit": "muster.cli.sessions.submit:submit",
@@ -57,15 +59,11 @@ _WITHOUT_CONTROL_NODE = frozenset(
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
 
-_UNWRITABLE: Mapping[int | None, str] = {
-    errno.ENOSPC: "free space there",
-    errno.EDQUOT: "free space there",
-    errno.EROFS: "mount it for writing",
-}
+_DISK_TROUBLES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 class _LazyGroup(click.Group):
-    """Imports a command when it is asked for: a short command should not pay for the others' libraries."""
+    """Import a command when it is used, so that a short command does not load the others' libraries."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -141,14 +139,13 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
-        # Such as `muster ls | head -1`. Closing quietly is what a pipe's reader asked for.
+        # As by `muster ls | head -1`: the reader has closed the pipe, which is no error.
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
-        if error.errno not in _UNWRITABLE:
+        if error.errno not in _DISK_TROUBLES:
             raise
-        place, remedy = error.filename or "a file", _UNWRITABLE[error.errno]
-        click.echo(f"muster: {place} cannot be written: {error.strerror}; {remedy}", err=True)
+        click.echo(f"muster: {unwritable(Path(error.filename or tempfile.gettempdir()), error)}", err=True)
         sys.exit(1)
     except SpecError as error:
         for item in error.errors:

@@ -1,4 +1,4 @@
-"""How things look: plain columns that awk can read, and the same as JSON."""
+"""Output of the commands: plain columns that awk can read, and the same as JSON."""
 
 import json
 import time
@@ -18,7 +18,7 @@ _Value = TypeVar("_Value")
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Left-aligned columns, two blanks apart; the last is never cut."""
+    """Print left-aligned columns, two blanks apart; the last is never cut."""
     cells = [list(headers), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     for row in cells:
@@ -41,7 +41,7 @@ def age(since: float | None) -> object:
 
 
 def session_rows(sessions: Iterable[SessionView]) -> list[list[object]]:
-    """A row for each; one for those of an array that differ in nothing but their indexes."""
+    """Return a row for each session, and one row for those of an array that differ only in their indexes."""
     alike: dict[tuple[object, ...], list[SessionView]] = {}
     for session in sessions:
         row = _session_row(session)
@@ -51,14 +51,14 @@ def session_rows(sessions: Iterable[SessionView]) -> list[list[object]]:
 
 
 def name_of(same: Sequence[SessionView]) -> str:
-    """The session's name; of several of one array such as `train-[0-9]`."""
+    """Return the session's name; for several of one array a name such as `train-[0-9]`."""
     if len(same) == 1:
         return same[0].name
     return f"{same[0].array_name}-[{format_indexes(s.array_index for s in same if s.array_index is not None)}]"
 
 
 def print_states(changed: Iterable[SessionView]) -> None:
-    """A line for each session, or for those of an array that are in the same state."""
+    """Print a line for each session, and one line for those of an array that are in the same state."""
     alike: dict[tuple[str, str], list[SessionView]] = {}
     for session in changed:
         held = f", held by {session.held_by}" if session.held_by and session.state is SessionState.PENDING else ""

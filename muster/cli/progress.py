@@ -22,7 +22,7 @@ def follow(
     timeout_s: float | None = None,
     quiet: bool = False,
 ) -> list[SessionView]:
-    """The sessions as they are when all have `reached`. Progress goes to standard error.
+    """Wait until all sessions have `reached`, and return them then. Progress goes to standard error.
 
     Raises WaitedTooLongError.
     """

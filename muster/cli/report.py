@@ -37,7 +37,7 @@ def report(
 ) -> None:
     """Add up what sessions were given and what they used, by user unless --by says otherwise.
 
-    Of a session that runs longer than the time asked for, the part within it counts. Days begin at midnight UTC.
+    Of a session that runs longer than this time, the part within it counts. Days begin at midnight UTC.
     """
     if as_csv and as_json:
         raise BadInputError("--csv: --json is given as well; give one of them")
@@ -61,7 +61,7 @@ def report(
 
 
 def print_uses(uses: Sequence[KernelUsageView]) -> None:
-    """What each kernel of a session has used, in each of its runs."""
+    """Print what each kernel of a session has used, in each of its runs."""
     if not uses:
         return
     print_table(

@@ -16,7 +16,7 @@ from muster.service.secrets.secrets import MAX_SECRET_BYTES
 def secret_group() -> None:
     """Passwords, tokens and keys for my sessions: `muster submit --secret NAME`.
 
-    They are sealed on the control node, and nobody is ever shown one again.
+    They are sealed on the control node, and never shown again.
     """
 
 
@@ -26,7 +26,7 @@ def secret_group() -> None:
 def set_(name: str, from_file: Path | None) -> None:
     r"""Set a secret, or change it; sessions get what it is when they are launched.
 
-    It is read from standard input, without its last line break; at a terminal it is asked for.
+    It is read from standard input, without its last line break; at a terminal there is a prompt.
 
     \b
       muster secret set api-token < token.txt

@@ -35,7 +35,7 @@ class SyncProgress:
             self._draw()
 
     def end(self, agent_id: str) -> None:
-        """Of what is no copy and has come to its end."""
+        """End the line of a transfer that is no copy."""
         with self._lock:
             self._percent.pop(agent_id, None)
             self._clear()

@@ -28,21 +28,28 @@ def token_group() -> None:
     show_default=True,
     help="admin: everybody's sessions, and agents; user: the user's own; read: the same, changing nothing.",
 )
+@click.option(
+    "--project", "-P", "projects", metavar="PROJECT", multiple=True, help="Only for this project; may be repeated."
+)
 @click.option("--expires", metavar="TIME", help="Not valid any more after this time: 30d, 12h; never by default.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the token only.")
 @json_option
-def create(name: str, user: str, scope: str, expires: str | None, quiet: bool, as_json: bool) -> None:
+def create(
+    name: str, user: str, scope: str, projects: tuple[str, ...], expires: str | None, quiet: bool, as_json: bool
+) -> None:
     """Make a token and print it: this once, since only a hash of it is kept."""
     with opened_service() as service:
-        token, secret = service.tokens.create(name, user, Scope(scope), expires)
+        token, secret = service.tokens.create(name, user, Scope(scope), expires, projects)
     if as_json:
         print_json({**TokenView.of(token).as_json(), "token": secret})
         return
     click.echo(secret)
     if not quiet:
         until = f", until {timestamp(token.expires_at)}" if token.expires_at is not None else ""
+        only = f" for {', '.join(token.projects)}" if token.projects else ""
         click.echo(
-            f"{name} is {user}'s, with scope {scope}{until}; keep it in a file of mode 0600 for --token-file", err=True
+            f"{name} is {user}'s, with scope {scope}{only}{until}; keep it in a file of mode 0600 for --token-file",
+            err=True,
         )
 
 

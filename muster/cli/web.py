@@ -43,10 +43,10 @@ def web(
     """
     from muster.web.server import ServerOptions, serve  # noqa: PLC0415 - its libraries load slowly
 
-    log_to_stderr(load_settings().log_format)
     ports = None if app_ports is None else _ports(app_ports)
     options = ServerOptions(host, port, tls_cert, tls_key, insecure, behind_proxy, ports)
     options.check()
+    log_to_stderr(load_settings().log_format)
     with opened_service() as service:
         serve(service, options)
 

@@ -1,7 +1,9 @@
 """An agent's Docker engine, reached from the control node by the Docker SDK."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import docker
 import requests
@@ -9,6 +11,7 @@ import urllib3
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
+from muster.contract.values import printable
 from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel
 from muster.core.values.errors import AgentUnreachableError, NotPossibleInStateError
@@ -16,8 +19,13 @@ from muster.engine.agent_ssh import is_local
 from muster.engine.tunnel import ENGINE_SOCKET, EngineTunnel, engine_tunnel
 
 _LOCAL_ENGINE = EngineTunnel(f"unix://{ENGINE_SOCKET}", str)
+_MOST_OF_A_MESSAGE = 2_000
 # The SDK wraps its libraries' errors only here and there.
 ENGINE_ERRORS = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
+# Reading an answer also fails where it is none that a Docker engine gives: a compromised agent says what it likes.
+_MALFORMED = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
+ANSWER_ERRORS = (*ENGINE_ERRORS, *_MALFORMED)
+_SESSION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @contextmanager
@@ -59,16 +67,33 @@ def watch_deaths(agent: Agent, cluster: str, died: Callable[[str], None]) -> Non
         filters = {"type": "container", "event": "die", "label": f"muster.cluster={cluster}"}
         try:
             for event in client.events(decode=True, filters=filters):
-                died(event["Actor"]["Attributes"].get("muster.session", ""))
+                session_id = _session_of(event)
+                if session_id is not None:
+                    died(session_id)
         except ENGINE_ERRORS as error:
             raise AgentUnreachableError(f"agent {agent.id}: {cause(error)}") from None
     raise AgentUnreachableError(f"agent {agent.id}: its engine closed the event stream")
 
 
+def _session_of(event: Any) -> str | None:  # noqa: ANN401 - whatever the engine sent
+    try:
+        session_id = event["Actor"]["Attributes"]["muster.session"]
+        return session_id if _SESSION_ID.fullmatch(session_id) else None
+    except _MALFORMED:
+        return None
+
+
 def cause(error: BaseException) -> str:
-    """One line: the engine's own words, else the innermost error, since the layers around it tell a user nothing."""
+    """Return one line: the engine's own words, else the innermost error, since the layers around it say nothing."""
     if isinstance(error, APIError) and error.explanation:
-        return " ".join(str(error.explanation).split())
+        return one_line(str(error.explanation))
+    if isinstance(error, _MALFORMED):
+        return one_line(f"it answers what no Docker engine does ({type(error).__name__}: {error})")
     while error.__context__ is not None:
         error = error.__context__
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(str(error)) or type(error).__name__
+
+
+def one_line(said: str) -> str:
+    """Return what an engine, a registry or an image says as a line for terminals and databases."""
+    return " ".join(printable(said[:_MOST_OF_A_MESSAGE]).split())

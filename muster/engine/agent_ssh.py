@@ -8,17 +8,17 @@ from muster.core.values.errors import AgentUnreachableError
 
 
 def is_local(agent: Agent) -> bool:
-    """Whether the agent is the control node itself."""
+    """Return whether the agent is the control node itself."""
     return agent.connection.is_local
 
 
 def ssh_user(agent: Agent) -> str:
-    """Empty where the inventory leaves it to ssh."""
+    """Return the user; empty where the inventory leaves it to ssh."""
     return agent.connection.user
 
 
 def ssh_port(agent: Agent) -> str:
-    """Empty where the inventory leaves it to ssh."""
+    """Return the port; empty where the inventory leaves it to ssh."""
     return str(agent.connection.port or "")
 
 

@@ -13,7 +13,7 @@ _FOLLOW = 'exec "$1" tail -n "$3" -F "/run/muster-apps/$2.log"'
 
 
 def app_log(container: Container, runtime_path: str, app: str, *, tail: int | None, follow: bool) -> Iterator[bytes]:
-    """The app's output in pieces; only the last `tail` lines, and on until main1 ends with `follow`."""
+    """Yield the app's output in pieces; only the last `tail` lines, and on until main1 ends with `follow`."""
     busybox = f"{runtime_path}/bin/busybox"
     script = _FOLLOW if follow else _ALL if tail is None else _LAST
     lines = "+1" if tail is None else str(tail)

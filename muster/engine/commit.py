@@ -50,7 +50,7 @@ class Made:
 
 
 def parent_id(agent: Agent, kernel: Kernel) -> str:
-    """The id of the image that the kernel runs. Raises as `container_of`."""
+    """Return the id of the image that the kernel runs. Raises as `container_of`."""
     with container_of(agent, kernel) as container:
         return str(container.attrs["Image"])
 
@@ -79,7 +79,7 @@ def commit(
 
 
 def remove(agent: Agent, reference: str) -> bool:
-    """Whether the agent had it. Raises ImageError where it is in use, and AgentUnreachableError."""
+    """Remove an image; return whether the agent had it. Raises ImageError if it is in use, AgentUnreachableError."""
     with engine_of(agent) as client:
         try:
             client.images.remove(reference)
@@ -124,7 +124,7 @@ def _cleaned(
 
 
 def _read_image(stream: "_Stream", config_hex: str, newest: str, layer: IO[bytes]) -> dict[str, Any]:
-    """The image's configuration; its newest layer goes to `layer`. Raises ImageError where the engine sends neither."""
+    """Return the image's configuration, and write its newest layer to `layer`. Raises ImageError without them."""
     config: dict[str, Any] | None = None
     has_layer = False
     with tarfile.open(fileobj=stream, mode="r|") as archive:
@@ -153,20 +153,20 @@ def clean_layer(layer: IO[bytes], cleaned: IO[bytes], mount_targets: Collection[
         tarfile.open(fileobj=cleaned, mode="w", format=tarfile.PAX_FORMAT) as new,
     ):
         members = old.getmembers()
-        wanted = kept(
+        selected = kept(
             [Entry(member.name, member.isdir(), member.linkname, member.issym()) for member in members],
             mount_targets,
             HOME,
         )
         for member in members:
-            if member.name in wanted:
+            if member.name in selected:
                 new.addfile(member, old.extractfile(member) if member.isreg() else None)
     cleaned.seek(0)
     return _copied(cleaned, None)
 
 
 def _new_config(config: dict[str, Any], parent: dict[str, Any], digest: str, new: CommittedAs) -> dict[str, Any]:
-    """The parent's way to start, and nothing of how the kernel was started."""
+    """Return a configuration that starts as the parent does, with nothing of how the kernel was started."""
     created = exact_moment(new.at)
     history = [*config["history"][:-1], {"created": created, "created_by": _CREATED_BY, "comment": new.message}]
     plain = {key: value for key, value in parent.items() if value is not None and key not in {"Hostname", "Image"}}
@@ -203,7 +203,7 @@ def _write_image(archive: IO[bytes], layer: IO[bytes], config: dict[str, Any], r
 
 
 def _copied(source: IO[bytes], target: IO[bytes] | None) -> str:
-    """The digest of all that there is to read."""
+    """Copy all that there is to read; return its digest."""
     digest = hashlib.sha256()
     while chunk := source.read(_CHUNK):
         digest.update(chunk)

@@ -10,7 +10,7 @@ from docker.errors import NotFound
 
 from muster.core.model.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
-from muster.engine.agent_engine import ENGINE_ERRORS, cause
+from muster.engine.agent_engine import ANSWER_ERRORS, cause
 
 # A container's answer takes the engine a second: it measures over that.
 _THREADS = 16
@@ -44,12 +44,12 @@ def container_usages(
     try:
         with ThreadPoolExecutor(max(1, min(_THREADS, len(ids)))) as pool:
             return {container_id: use for container_id, use in pool.map(ask, ids) if use is not None}
-    except ENGINE_ERRORS as error:
+    except ANSWER_ERRORS as error:
         raise AgentUnreachableError(f"agent {agent.id}: {cause(error)}") from None
 
 
 def _read(stats: Mapping[str, Any]) -> ContainerUsage | None:
-    memory = stats["memory_stats"]
+    memory: Mapping[str, Any] = stats["memory_stats"]
     if not memory.get("usage"):
         return None
     details = memory.get("stats", {})
@@ -57,18 +57,27 @@ def _read(stats: Mapping[str, Any]) -> ContainerUsage | None:
     networks = (stats.get("networks") or {}).values()
     return ContainerUsage(
         cpu_cores=_cores(stats["cpu_stats"], stats["precpu_stats"]),
-        mem_bytes=max(0, memory["usage"] - cached),
-        mem_limit_bytes=memory.get("limit"),
-        net_rx_bytes=sum(network["rx_bytes"] for network in networks),
-        net_tx_bytes=sum(network["tx_bytes"] for network in networks),
-        processes=stats["pids_stats"].get("current", 0),
+        mem_bytes=max(0, _amount(memory["usage"]) - _amount(cached)),
+        mem_limit_bytes=_amount(memory["limit"]) if memory.get("limit") is not None else None,
+        net_rx_bytes=sum(_amount(network["rx_bytes"]) for network in networks),
+        net_tx_bytes=sum(_amount(network["tx_bytes"]) for network in networks),
+        processes=_amount(stats["pids_stats"].get("current", 0)),
     )
+
+
+def _amount(value: object) -> int:
+    """Return the engine's number. Raises TypeError for anything else, and ValueError for one that nothing can have."""
+    if not isinstance(value, int):
+        raise TypeError(f"{type(value).__name__} is no number")
+    if not 0 <= value < 1 << 64:
+        raise ValueError("a number is too large")
+    return value
 
 
 def _cores(now: Mapping[str, Any], before: Mapping[str, Any]) -> float | None:
     """The share of the host's time that went to the container, times its cores."""
-    elapsed = now.get("system_cpu_usage", 0) - before.get("system_cpu_usage", 0)
+    elapsed = _amount(now.get("system_cpu_usage", 0)) - _amount(before.get("system_cpu_usage", 0))
     if elapsed <= 0 or not before.get("system_cpu_usage"):
         return None
-    used = now["cpu_usage"]["total_usage"] - before["cpu_usage"]["total_usage"]
-    return float(used / elapsed * now.get("online_cpus", 1))
+    used = _amount(now["cpu_usage"]["total_usage"]) - _amount(before["cpu_usage"]["total_usage"])
+    return float(used / elapsed * _amount(now.get("online_cpus", 1)))

@@ -17,10 +17,15 @@ from docker.models.containers import Container
 from docker.utils.socket import frames_iter
 
 from muster.core.values.errors import BadInputError, MusterError
+from muster.engine.agent_engine import one_line
+from muster.engine.extraction import extract
+from muster.engine.tar_stream import MalformedTarError
 
 _BUSYBOX = "/opt/muster/runtime/bin/busybox"
 _CHUNK = 1 << 18
 _MOST_COMPLAINT = 4096
+# Of what comes after the end: padding.
+_MOST_DRAINED = 64 << 20
 # $1 is the path: what is there, and its name with every link in it followed.
 _PROBE = """
 p=$1; here=none
@@ -77,54 +82,23 @@ def pack_of(container: Container, directory: str, name: str, sink: IO[bytes], pr
 def get(container: Container, directory: str, name: str, target: Path, progress: Progress) -> list[str]:
     """A file or a directory of the kernel to `target` here, which is its new name; returns what was left out.
 
-    Left out are devices, and links that lead out of what is copied. Nothing is written outside of `target`, whatever
-    the kernel sends. Raises CopyFailedError.
+    Nothing is written outside of `target`, whatever the kernel sends (`extract`). Raises CopyFailedError, and OSError
+    where it cannot be written.
     """
-    left_out: list[str] = []
-    # Where the stream breaks off, what the program said is why.
-    with _tar(container, _pack(directory, name)) as run, suppress(tarfile.ReadError):
-        source = _Counting(lambda _: None, progress, run.read)
-        with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|") as tar:
-            for member in tar:
-                inside = _renamed(member, target.name)
-                if inside is None:
-                    left_out.append(member.name)
-                    continue
-                try:
-                    _check_links(inside, target)
-                    tar.extract(inside, target.parent, filter="data")
-                except tarfile.FilterError:
-                    left_out.append(member.name)
-    return left_out
+    malformed: MalformedTarError | None = None
+    with _tar(container, _pack(directory, name)) as run:
+        try:
+            return extract(_Counting(lambda _: None, progress, run.read).read, name, target)
+        except MalformedTarError as error:
+            malformed = error
+            if not run.has_ended:
+                run.break_off()
+    # Where the stream broke off because its program failed, that has been raised.
+    raise CopyFailedError(f"what it sends is no tar archive: {malformed}")
 
 
 def _pack(directory: str, name: str) -> list[str]:
     return [_BUSYBOX, "tar", "-c", "-f", "-", "-C", directory, f"./{name}"]
-
-
-def _renamed(member: tarfile.TarInfo, name: str) -> tarfile.TarInfo | None:
-    """With the copy's new name for the first part of its path; None for what is not below that."""
-    parts = member.name.removeprefix("./").split("/")
-    if ".." in parts or member.name.startswith("/"):
-        return None
-    renamed = member.replace(name="/".join([name, *parts[1:]]), deep=False)
-    if member.islnk():
-        linked = member.linkname.removeprefix("./").split("/")
-        if ".." in linked or member.linkname.startswith("/"):
-            return None
-        renamed.linkname = "/".join([name, *linked[1:]])
-    return renamed
-
-
-def _check_links(member: tarfile.TarInfo, target: Path) -> None:
-    """Raises FilterError for a link that leads out of the copy: the library's own filter allows what is beside it."""
-    if not member.issym():
-        return
-    place = target.parent / member.name
-    leads_to = (place.parent / member.linkname).resolve()
-    root = target.resolve() if not target.is_symlink() else target.parent.resolve() / target.name
-    if leads_to != root and root not in leads_to.parents:
-        raise tarfile.LinkOutsideDestinationError(member, str(leads_to))
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -175,6 +149,7 @@ class _Run:
         self._out = bytearray()
         self.complaint = bytearray()
         self._ended = False
+        self._drained = 0
         self._reader: threading.Thread | None = None
 
     def write(self, data: bytes) -> None:
@@ -191,6 +166,14 @@ class _Run:
         del self._out[: len(taken)]
         return taken
 
+    @property
+    def has_ended(self) -> bool:
+        return self._ended
+
+    def break_off(self) -> None:
+        """Read no further: whoever sends it may never end."""
+        self._ended = True
+
     def finish(self) -> None:
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
@@ -201,7 +184,10 @@ class _Run:
     def _drain(self) -> None:
         while not self._ended:
             self._receive()
+            self._drained += len(self._out)
             self._out.clear()
+            if self._drained > _MOST_DRAINED:
+                self.break_off()
 
     def _receive(self) -> None:
         try:
@@ -235,5 +221,5 @@ def _tar(container: Container, command: Sequence[str]) -> Iterator[_Run]:
     code = api.exec_inspect(execution)["ExitCode"]
     if code:
         lines = [line for line in run.complaint.decode(errors="replace").split("\n") if line.strip()]
-        said = lines[0].strip().removeprefix("tar: ") if lines else f"its tar ended with exit code {code}"
+        said = one_line(lines[0].strip().removeprefix("tar: ")) if lines else f"its tar ended with exit code {code}"
         raise CopyFailedError(said)

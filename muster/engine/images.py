@@ -10,7 +10,7 @@ from docker.models.images import Image
 
 from muster.core.model.agent import Agent
 from muster.core.values.errors import AgentUnreachableError, ImageError
-from muster.engine.agent_engine import ENGINE_ERRORS, cause, engine_of
+from muster.engine.agent_engine import ANSWER_ERRORS, ENGINE_ERRORS, cause, engine_of, one_line
 
 # An engine may write a large image to its own disk before it sends the first byte.
 SILENCE_S = 3600
@@ -22,16 +22,18 @@ _PERMANENT = re.compile(
 Progressed = Callable[[int, int], None]
 
 
-def pull(agent: Agent, reference: str, progressed: Progressed) -> None:
+def pull(agent: Agent, reference: str, progressed: Progressed, *, with_credentials: bool = False) -> None:
     """`progressed(bytes done, bytes of the layers that have begun)`, as often as the engine speaks.
 
-    Credentials are those of the control node's user (`docker login`). Raises ImageError, which is permanent when the
-    registry has no such image or does not give it to us.
+    `with_credentials`, those of the control node's user (`docker login`) are shown to the registry, and to the agent.
+    Raises ImageError, which is permanent when the registry has no such image or does not give it to us.
     """
+    # The SDK looks for credentials only where it is given none, not even empty ones.
+    auth_config: dict[str, str] | None = None if with_credentials else {}
     layers = _Layers()
     try:
         with engine_of(agent) as client:
-            for message in client.api.pull(reference, stream=True, decode=True):
+            for message in client.api.pull(reference, stream=True, decode=True, auth_config=auth_config):
                 if "error" in message:
                     raise _pull_error(agent, reference, str(message["error"]), None)
                 if layers.note(message):
@@ -42,7 +44,7 @@ def pull(agent: Agent, reference: str, progressed: Progressed) -> None:
         raise _pull_error(agent, reference, cause(error), 400) from None
     except AgentUnreachableError as error:
         raise ImageError(f"image {reference} cannot be pulled: {error}", permanent=False) from None
-    except ENGINE_ERRORS as error:
+    except ANSWER_ERRORS as error:
         raise _pull_error(agent, reference, cause(error), None) from None
 
 
@@ -101,7 +103,7 @@ def _copy_error(agent: Agent, reference: str, problem: str) -> ImageError:
 
 
 def _pull_error(agent: Agent, reference: str, problem: str, status: int | None) -> ImageError:
-    problem = " ".join(problem.split())
+    problem = one_line(problem)
     permanent = status in {400, 401, 403, 404} or _PERMANENT.search(problem.lower()) is not None
     return ImageError(f"image {reference} cannot be pulled on agent {agent.id}: {problem}", permanent=permanent)
 

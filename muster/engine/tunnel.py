@@ -3,7 +3,7 @@
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,12 @@ class EngineTunnel:
 @contextmanager
 def engine_tunnel(agent: Agent) -> Iterator[EngineTunnel]:
     """Forward the agent's engine socket. Raises AgentUnreachableError."""
-    with tempfile.TemporaryDirectory(prefix="muster-tunnel-") as directory:
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-tunnel-"))
+        except OSError as error:
+            cause = f"{error.filename or tempfile.gettempdir()} cannot be written: {error.strerror or error}"
+            raise AgentUnreachableError(f"agent {agent.id}: there is no place for a tunnel: {cause}") from None
         socket = Path(directory) / "docker.sock"
         options = forwarding_options(str(socket), ENGINE_SOCKET, _OPTIONS)
         command = [*ssh_command(agent, *options), f"exec sh -c {shlex.quote(_REMOTE)}"]

@@ -167,7 +167,7 @@ class RemoteBackend:
         reached: Callable[[SessionView], bool],
         timeout_s: float | None = None,
     ) -> Iterator[list[SessionView]]:
-        """As `SessionQueries.wait_for`. Raises TimeoutError."""
+        """Yield as `SessionQueries.wait_for`. Raises TimeoutError."""
         now: dict[str, SessionView] = {session.id: session for session in sessions}
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         last: list[SessionView] = []

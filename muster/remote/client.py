@@ -22,6 +22,7 @@ from muster.core.values.errors import (
     SettingsError,
     SpecError,
     StoreUnavailableError,
+    UnwritableError,
 )
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.view import View
@@ -41,6 +42,7 @@ _KINDS: Mapping[str, type[MusterError]] = {
     "scope": ScopeError,
     "store-unavailable": StoreUnavailableError,
     "agent-unreachable": AgentUnreachableError,
+    "unwritable": UnwritableError,
 }
 
 
@@ -110,7 +112,7 @@ class Client:
 
     @contextmanager
     def stream(self, path: str, parameters: Mapping[str, Any]) -> Iterator[Iterator[bytes]]:
-        """What comes, in pieces, however long it takes. Raises as `get`."""
+        """Open an answer in pieces, which may last for any time. Raises as `get`."""
         patience = httpx.Timeout(None, connect=10.0)
         with (
             self._reaching(),

@@ -7,8 +7,7 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,6 +22,7 @@ from muster.settings import Settings
 from muster.store.database.copies import DatabaseCopies, copies_of, is_newer
 from muster.store.database.lock import queue_lock
 from muster.store.store import Store
+from muster.whole_files import writing_to
 
 _CONTENTS = "backup.json"
 _DATABASE = "database"
@@ -81,7 +81,7 @@ def back_up(settings: Settings, file: Path, *, force: bool = False) -> Backup:
         taken_at=taken_at,
     )
     keys = [name for name in _KEYS if (settings.state_dir / name).is_file()]
-    with _writable(file), tempfile.TemporaryDirectory(prefix=".muster-backup-", dir=file.parent) as directory:
+    with writing_to(file), tempfile.TemporaryDirectory(prefix=".muster-backup-", dir=file.parent) as directory:
         work = Path(directory)
         copies.save(work / _DATABASE)
         (work / _CONTENTS).write_text(contents.model_dump_json(indent=2), encoding="utf-8")
@@ -120,7 +120,7 @@ def restore(settings: Settings, file: Path, *, force: bool = False, hold: bool =
                     " give --force to put that aside and restore"
                 )
             aside = settings.state_dir / f"replaced-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
-            with _writable(settings.state_dir):
+            with writing_to(settings.state_dir):
                 copies.replace_by(work / _DATABASE, aside)
                 for name in keys:
                     _replace_key(settings.state_dir / name, work / name, aside)
@@ -196,15 +196,6 @@ def _taken_over(settings: Settings, *, hold: bool) -> tuple[int, int]:
         return len(now.sessions), len(free) if hold else 0
     finally:
         store.close()
-
-
-@contextmanager
-def _writable(path: Path) -> Iterator[None]:
-    """Raises MusterError in place of OSError."""
-    try:
-        yield
-    except OSError as error:
-        raise MusterError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:

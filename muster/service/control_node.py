@@ -38,7 +38,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
         yield WorkerDependencies(
             store=store,
             gateway=AnsibleGateway(settings.inventory, settings.cluster),
-            pull_image=ImageSource(store),
+            pull_image=ImageSource(store, settings),
             render=Templates(settings.templates).render,
             make_key_pair=make_key_pair,
             launch_policy=settings.launch_policy(),
@@ -52,7 +52,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
 
 
 def work_once(settings: Settings, shell: WorkerDependencies, *, wait: bool = False) -> Work:
-    """One pass; where a daemon or another pass works the queue, that one is asked for it.
+    """Make one pass; where a daemon or another pass works the queue, request one of it.
 
     Raises PassInProgressError then, unless it may `wait` until that pass is over.
     """
@@ -77,7 +77,7 @@ def work_once(settings: Settings, shell: WorkerDependencies, *, wait: bool = Fal
 
 
 def pass_as_data(config: str, *, check: bool) -> dict[str, Any]:
-    """One pass for `library/queue_pass.py`; with `check` only what would be placed, from the last observation."""
+    """Make one pass for `library/queue_pass.py`; with `check` only say what it would place, as last observed."""
     settings = load_settings(Path(config))
     with opened(settings) as shell:
         if check:
@@ -97,7 +97,7 @@ def _worked_here(settings: Settings, shell: WorkerDependencies) -> Work:
 
 
 def _idle_rules(settings: Settings) -> IdleRulesOf:
-    """Return the rules by resource group. What three observations in a row could have told counts."""
+    """Return the rules by resource group. It counts what three observations in a row could have shown."""
     gap_s = max(_LEAST_GAP_S, 3 * settings.observe_interval_s)
     return lambda resource_group: settings.idle.rules(resource_group, gap_s)
 

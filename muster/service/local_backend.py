@@ -18,6 +18,7 @@ from muster.core.values.errors import BadInputError, NotFoundError
 from muster.service.agents.agents import AgentOccupancy, Agents
 from muster.service.agents.resources import ClusterResources, visible_gpus
 from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
+from muster.service.folders.measurements import Measurements
 from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.permissions import check_admin, check_may_change, owner_of_new
 from muster.service.identity.tokens import Tokens
@@ -72,18 +73,21 @@ class KeyUsedError(BadInputError):
 class LocalBackend:
     """`Backend` on the control node's store, for a token's user."""
 
-    def __init__(self, store: Store, settings: Settings, commits: CommitsUnderWay, token: Token) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, commits: CommitsUnderWay, measurements: Measurements, token: Token
+    ) -> None:
         secrets = Secrets(store.secrets, settings.seal_key)
         owner = token.owner_filter
         self._store = store
         self._settings = settings
         self._commits = commits
+        self._measurements = measurements
         self._token = token
         self._secrets = secrets
         self._agents = Agents(store, settings)
         self._queries = SessionQueries(store, owner)
-        self._commands = SessionCommands(store, settings, secrets, visible_owner=owner)
-        self._preparation = SessionPreparation(store, settings, secrets, owner)
+        self._commands = SessionCommands(store, settings, secrets, visible_owner=owner, projects=token.projects)
+        self._preparation = SessionPreparation(store, settings, secrets, owner, token.projects)
 
     @property
     def token(self) -> Token:
@@ -91,7 +95,7 @@ class LocalBackend:
 
     @property
     def folders(self) -> OwnedFolders:
-        return OwnedFolders(self._store, self._settings, self._token)
+        return OwnedFolders(self._store, self._settings, self._token, self._measurements)
 
     @property
     def resources(self) -> ClusterResources:

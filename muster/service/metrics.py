@@ -1,4 +1,4 @@
-"""What Prometheus is told: numbers of the whole cluster, without a name of a session or a user."""
+"""Numbers of the whole cluster for Prometheus, without a name of a session or a user."""
 
 import threading
 from collections import Counter

@@ -12,6 +12,7 @@ from muster.core.model.token import Token
 from muster.core.values.errors import PassInProgressError
 from muster.service.agents.agents import Agents, shown_agents
 from muster.service.agents.reservations import Reservations
+from muster.service.folders.measurements import Measurements
 from muster.service.identity.tokens import Tokens
 from muster.service.images.catalog import reference_of
 from muster.service.images.commits_under_way import CommitsUnderWay
@@ -45,6 +46,7 @@ class Service:
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
         self._under_way = CommitsUnderWay()
+        self._measurements = Measurements()
         self.settings = settings
         self.commands = SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key))
         self.queries = SessionQueries(store)
@@ -64,7 +66,7 @@ class Service:
 
     def backend(self, token: Token) -> LocalBackend:
         """Return what the token's user may see and change."""
-        return LocalBackend(self._store, self.settings, self._under_way, token)
+        return LocalBackend(self._store, self.settings, self._under_way, self._measurements, token)
 
     def live_changes(self) -> LiveChanges:
         """Return a reader of changes of sessions as they happen; it begins to read when it is run."""

@@ -1,4 +1,4 @@
-"""A nudge for whoever works the queue. It only wakes: what is true is read again from the store and the agents."""
+"""A nudge for the loop that works the queue. It carries no facts: the loop reads store and agents again."""
 
 import socket
 from pathlib import Path
@@ -11,7 +11,7 @@ AGENTS = "agents"
 
 
 def wake(settings: Settings, store: Store, message: str = QUEUE) -> None:
-    """By the database where it can, so that any control node is reached; otherwise by this machine's socket."""
+    """Wake the loop: by the database where possible, which reaches any control node; else by the local socket."""
     if not store.notify(message):
         send(settings.wake_socket, message)
 

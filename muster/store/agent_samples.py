@@ -49,20 +49,20 @@ class AgentSamples:
                 upsert(connection, agent_samples, rows[start : start + _CHUNK], changes)
 
     def remove_old(self, now: float) -> None:
-        """What no span shows any more."""
+        """Remove the samples that no span shows any more."""
         with writing(self._engine) as connection:
             for span in SPANS.values():
                 is_old = sa.and_(agent_samples.c.span_s == span.step_s, agent_samples.c.begins_at < now - span.kept_s)
                 connection.execute(sa.delete(agent_samples).where(is_old))
 
     def of_agent(self, span: Span, since: float, agent_id: str) -> Means:
-        """The agent's means."""
+        """Return the agent's means."""
         query = _means(span, since).where(agent_samples.c.agent_id == agent_id)
         with reading(self._engine) as connection:
             return {row["begins_at"]: _amounts(row) for row in connection.execute(query).mappings()}
 
     def by_group(self, span: Span, since: float) -> dict[str, Means]:
-        """By resource group, the sums over its agents of each one's mean."""
+        """Return by resource group the sums of its agents' means."""
         first = int(since // span.step_s) * span.step_s
         with self._lock:
             known = self._known.get(span.name)

@@ -1,4 +1,4 @@
-"""Changes that somebody outside is still to be told of, until he was."""
+"""Changes that are still to be sent to callbacks and hooks. A row stays until its target has taken the change."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ class Deliveries:
             continue
 
     def due(self, now: float) -> list[Delivery]:
-        """The next of each session and target, where it may be tried now; those that wait longest first."""
+        """Return the next delivery of each session and target that may be tried now; those that wait longest first."""
         first = sa.select(sa.func.min(deliveries.c.event_id).label("event_id"), deliveries.c.target).group_by(
             deliveries.c.session_id, deliveries.c.target
         )
@@ -61,12 +61,12 @@ class Deliveries:
             return [Delivery(*row) for row in connection.execute(query)]
 
     def done(self, delivery: Delivery) -> None:
-        """It arrived, or there is nobody any more to whom it could go."""
+        """Remove a delivery that arrived, or whose target is gone."""
         with writing(self._engine) as connection:
             connection.execute(sa.delete(deliveries).where(_is(delivery)))
 
     def failed(self, delivery: Delivery, note: str, now: float) -> None:
-        """To be tried again later, or given up. The first `note` on a target comes into the session's story."""
+        """Record a failure: try again later, or give up. The first `note` on a target goes into the session's story."""
         again_at = retry_at(delivery.attempts + 1, now)
         with writing(self._engine) as connection:
             revision = raised(connection, SESSION_REVISION)
@@ -91,7 +91,7 @@ class Deliveries:
         connection.execute(sa.insert(events).values(line))
 
     def _gather_some(self, hooks: Sequence[str], now: float) -> bool:
-        """Whether there may be more."""
+        """Gather some deliveries; return whether there may be more."""
         with reading(self._engine) as connection:
             newest = connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0
             if newest <= value_of(connection, _CURSOR):

@@ -47,12 +47,12 @@ class Folders:
             return _found(connection, owner, name)
 
     def all(self) -> tuple[Folder, ...]:
-        """By owner and name; those too whose data are still to be removed from agents."""
+        """Return all folders by owner and name, also those whose data are still to be removed from agents."""
         with reading(self._engine) as connection:
             return _selected(connection, sa.true())
 
     def mountable(self, user: str, project: str, named: Iterable[tuple[str, str]] = ()) -> tuple[Folder, ...]:
-        """The user's own folders, those shared with the user or the project, and those `named` by owner and name."""
+        """Return the user's own folders, those shared with them or the project, and those `named` by owner and name."""
         grantees = (user, f"{PROJECT_MARK}{project}")
         shared = sa.select(folder_shares.c.folder_id).where(folder_shares.c.grantee.in_(grantees))
         pairs = [sa.and_(folders.c.owner == owner, folders.c.name == name) for owner, name in named]
@@ -65,7 +65,7 @@ class Folders:
             )
 
     def share(self, folder: Folder, share: FolderShare) -> None:
-        """A grantee that has a share already gets this one instead. Raises NotFoundError."""
+        """Save a share, in place of the grantee's earlier one. Raises NotFoundError."""
         with writing(self._engine) as connection:
             _found(connection, folder.owner, folder.name)
             row = {"folder_id": folder.id, "grantee": share.grantee, "read_only": share.read_only}
@@ -85,12 +85,12 @@ class Folders:
             connection.execute(sa.update(folders).where(folders.c.id == folder.id).values(quota_bytes=quota_bytes))
 
     def mounters(self) -> dict[str, list[FolderMounter]]:
-        """By folder id, the sessions that mount it and have not ended."""
+        """Return by folder id the sessions that mount it and have not ended."""
         with reading(self._engine) as connection:
             return _mounters(connection)
 
     def remove(self, folder: Folder, now: float, agent_ids: Iterable[str]) -> Folder:
-        """No session can mount it from now on; its data are to be removed from these agents.
+        """Keep sessions from mounting it from now on; its data are to be removed from these agents.
 
         Raises NotFoundError, and NotPossibleInStateError, naming the sessions, while one mounts it.
         """
@@ -106,7 +106,7 @@ class Folders:
             return _found(connection, folder.owner, folder.name)
 
     def removed_from(self, folder: Folder, agent_ids: Collection[str]) -> Folder | None:
-        """Its data are gone from these agents. None when they are gone from all, and with them the folder."""
+        """Record that its data are gone from these agents. Return None once they are gone from all."""
         this = folders.c.id == folder.id
         with writing(self._engine) as connection:
             found = _selected(connection, this)

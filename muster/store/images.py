@@ -31,24 +31,24 @@ class CommittedImages:
                 ) from None
 
     def made(self, image: CommittedImage) -> None:
-        """It is there: from now on sessions may use it."""
+        """Record that the image is made: from now on sessions may use it."""
         with writing(self._engine) as connection:
             changes = {"image_id": image.image_id, "size_bytes": image.size_bytes}
             connection.execute(sa.update(images).where(*_this(image.name, image.tag)).values(changes))
 
     def forget(self, name: str, tag: str) -> bool:
-        """Whether there was one."""
+        """Forget an image; return whether there was one."""
         with writing(self._engine) as connection:
             return bool(connection.execute(sa.delete(images).where(*_this(name, tag))).rowcount)
 
     def find(self, name: str, tag: str) -> CommittedImage | None:
-        """One that is still being made, too."""
+        """Return an image, also one that is still being made."""
         with reading(self._engine) as connection:
             row = connection.execute(sa.select(images).where(*_this(name, tag))).mappings().first()
         return _image(row) if row else None
 
     def all(self) -> tuple[CommittedImage, ...]:
-        """Those that are made, by name and the time at which they were."""
+        """Return the images that are made, by name and time."""
         query = sa.select(images).where(images.c.image_id != "").order_by(images.c.name, images.c.created_at)
         with reading(self._engine) as connection:
             return tuple(map(_image, connection.execute(query).mappings()))

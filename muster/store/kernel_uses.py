@@ -23,7 +23,7 @@ class KernelUses:
         self._engine = engine
 
     def save(self, uses: Iterable[KernelUsage]) -> None:
-        """Those of sessions that were removed since are left out."""
+        """Save usage; that of sessions that were removed since is left out."""
         rows = sorted((asdict(use) for use in uses), key=lambda row: (row["kernel_id"], row["generation"]))
         for start in range(0, len(rows), _CHUNK):
             some = rows[start : start + _CHUNK]
@@ -33,7 +33,7 @@ class KernelUses:
                 upsert(connection, kernel_uses, [row for row in some if row["session_id"] in there])
 
     def of_sessions(self, session_ids: Sequence[str]) -> list[KernelUsage]:
-        """Of all their launches, oldest first."""
+        """Return the usage of all their launches, oldest first."""
         found: list[KernelUsage] = []
         with reading(self._engine) as connection:
             for start in range(0, len(session_ids), _CHUNK):
@@ -43,7 +43,7 @@ class KernelUses:
     def runs(
         self, since: float, until: float, now: float, users: Sequence[str] = (), projects: Sequence[str] = ()
     ) -> Iterator[RunUsage]:
-        """What had agents in that time, session after session; what still has them is counted until `now`.
+        """Yield the runs in that time, session after session; one that goes on is counted until `now`.
 
         They are read in pieces, so that a long time needs no more memory than a short one.
         """
@@ -74,7 +74,7 @@ def _uses(connection: sa.Connection, session_ids: Sequence[str]) -> list[KernelU
 
 
 def _slots(connection: sa.Connection, session_ids: Sequence[str]) -> dict[str, list[Slots]]:
-    """By session id, those of its kernels."""
+    """Return by session id the sum of its kernels' slots."""
     found: dict[str, list[Slots]] = {session_id: [] for session_id in session_ids}
     query = sa.select(kernels.c.session_id, kernels.c.slots).where(kernels.c.session_id.in_(session_ids))
     for row in connection.execute(query) if session_ids else ():

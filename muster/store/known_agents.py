@@ -24,7 +24,7 @@ class KnownAgents:
         self._forgotten = -1
 
     def read(self, connection: sa.Connection) -> tuple[Agent, ...]:
-        """All agents, by id; the same values as before where nothing has changed."""
+        """Return all agents by id; the same values as before where nothing has changed."""
         with self._lock:
             forgotten = connection.execute(sa.select(counters.c.value).where(counters.c.name == FORGOTTEN)).scalar()
             if (forgotten or 0) != self._forgotten:

@@ -28,7 +28,7 @@ class Reservations:
                 ) from None
 
     def remove(self, name: str) -> Reservation:
-        """What it was. Raises NotFoundError."""
+        """Remove a reservation and return it. Raises NotFoundError."""
         this = reservations.c.name == name
         with writing(self._engine) as connection:
             row = connection.execute(sa.select(reservations).where(this)).mappings().first()
@@ -38,13 +38,13 @@ class Reservations:
         return _reservation(row)
 
     def all(self) -> tuple[Reservation, ...]:
-        """Those that are over too."""
+        """Return all reservations, also those that are over."""
         with reading(self._engine) as connection:
             return _selected(connection, sa.select(reservations))
 
 
 def reservations_after(connection: sa.Connection, now: float) -> tuple[Reservation, ...]:
-    """Those that are not over yet."""
+    """Return the reservations that are not over yet."""
     return _selected(connection, sa.select(reservations).where(reservations.c.ends_at > now))
 
 

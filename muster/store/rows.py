@@ -35,7 +35,7 @@ _UNREADABLE = "what is stored of it cannot be read; it is observed again"
 
 
 def session_row(session: Session) -> dict[str, Any]:
-    """Why it waits is for a pass to say."""
+    """Return a session's row, without its wait, which a pass writes."""
     return {
         **{name: getattr(session, name) for name in _SESSION_FIELDS},
         "resource_group": session.spec.resource_group,
@@ -65,7 +65,7 @@ def kernel_rows(session: Session) -> list[dict[str, Any]]:
 
 
 def columns(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """An event's changes of a session or a kernel, as column values. A wait can only be taken away by one."""
+    """Return an event's changes of a session or a kernel as column values. An event can only take a wait away."""
     return dict(_column(name, value) for name, value in changes.items())
 
 
@@ -109,7 +109,7 @@ def agent_from(row: Row) -> Agent:
 
 
 def agent_row(agent: Agent) -> dict[str, Any]:
-    """What observing an agent tells; its drain is a user's word."""
+    """Return an observed agent's row, without its drain, which users set."""
     return {
         "id": agent.id,
         "report": agent.report.model_dump(mode="json"),

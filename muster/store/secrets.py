@@ -27,7 +27,7 @@ class SecretRows:
         self._engine = engine
 
     def put(self, secret: SealedSecret) -> None:
-        """A secret of that owner and name is replaced."""
+        """Save a secret, in place of one of that owner and name."""
         row = {
             "owner": secret.owner,
             "name": secret.name,
@@ -46,12 +46,12 @@ class SecretRows:
                 raise NotFoundError(f"{owner} has no secret {name!r}; see `muster secret ls`")
 
     def of(self, owner: str) -> dict[str, SealedSecret]:
-        """By name, in the names' order."""
+        """Return the owner's secrets in their names' order."""
         query = sa.select(secrets).where(secrets.c.owner == owner).order_by(secrets.c.name)
         with reading(self._engine) as connection:
             return {row["name"]: SealedSecret(**row) for row in connection.execute(query).mappings()}
 
     def key_ids(self) -> set[str]:
-        """Of the keys that any secret is sealed with."""
+        """Return the ids of the keys that any secret is sealed with."""
         with reading(self._engine) as connection:
             return set(connection.execute(sa.select(secrets.c.key_id).distinct()).scalars())

@@ -23,7 +23,7 @@ class SignIns:
             )
 
     def token_of(self, secret_hash: str, now: float) -> Token | None:
-        """The token by which that browser signed in; it may have expired itself."""
+        """Return the token by which that browser signed in; the token may have expired."""
         query = sa.select(tokens).join(sign_ins, sign_ins.c.token_name == tokens.c.name)
         query = query.where(sign_ins.c.hash == secret_hash, sign_ins.c.expires_at > now)
         with reading(self._engine) as connection:

@@ -124,7 +124,7 @@ class Store:
             rename(connection, session, name, by, now)
 
     def save_waits(self, waits: Mapping[str, Wait]) -> None:
-        """Why each pending session waits, where that differs from the last snapshot; others are left alone.
+        """Save why each pending session waits, where that differs from the last snapshot.
 
         Sessions that wait for the same reason may share one value; so they do in the database.
         """
@@ -136,7 +136,7 @@ class Store:
         self._waits = known
 
     def save_progress(self, session_id: str, progress: Iterable[PullProgress]) -> None:
-        """How far a launch has come; once it is over, that is left alone."""
+        """Save how far a launch has come, unless it is over."""
         preparing = sessions.c.state == SessionState.PREPARING.value
         with self._writing() as connection:
             revision = raised(connection, SESSION_REVISION)
@@ -144,7 +144,7 @@ class Store:
             connection.execute(this.values(progress=progress_row(progress), revision=revision))
 
     def keep_log(self, session_id: str, kernel_name: str, gz: bytes) -> None:
-        """What an ended kernel wrote, gzipped; a kernel that ended again leaves its newest log."""
+        """Keep what an ended kernel wrote, gzipped, in place of its earlier log."""
         with self._writing() as connection:
             upsert(connection, logs, [{"session_id": session_id, "kernel_name": kernel_name, "gz": gz}])
 
@@ -155,24 +155,24 @@ class Store:
         return None if gz is None else gzip.decompress(gz)
 
     def save_agents(self, observed: Iterable[Agent]) -> None:
-        """What observing agents told of them; whether they are drained is left alone."""
+        """Save what observing agents reported. Whether they are drained stays as it is."""
         with self._writing() as connection:
             revision = raised(connection, REVISION)
             rows = [{**agent_row(agent), "revision": revision} for agent in observed]
             upsert(connection, agents, sorted(rows, key=lambda row: row["id"]))
 
     def drain_agent(self, agent_id: str, reason: str) -> bool:
-        """No new sessions on it until it is resumed. Whether that changed anything. Raises NotFoundError."""
+        """Let no session start on it until it is resumed. Return whether that is a change. Raises NotFoundError."""
         return self._set_drain(agent_id, reason)
 
     def resume_agent(self, agent_id: str) -> bool:
-        """Whether it was drained or suspect. Raises NotFoundError."""
+        """Resume an agent; return whether it was drained or suspect. Raises NotFoundError."""
         suspect = any(agent.id == agent_id and agent.is_suspect for agent in self.agents())
         self.save_launch_records({agent_id: LaunchRecord()})
         return self._set_drain(agent_id, None) or suspect
 
     def save_launch_records(self, records: Mapping[str, LaunchRecord]) -> None:
-        """How launches went on these agents, by agent id."""
+        """Save how launches went, by agent id."""
         if not records:
             return
         with self._writing() as connection:
@@ -187,7 +187,7 @@ class Store:
             connection.execute(sa.delete(agents).where(agents.c.id == agent_id))
 
     def next_generation(self, now: float) -> int:
-        """A number above every earlier one.
+        """Return a number above every earlier one.
 
         It follows the clock in milliseconds, so that a database begun anew is not outranked by what agents remember of
         the old one.
@@ -195,15 +195,18 @@ class Store:
         return self._raise_counter(_GENERATION, int(now * 1000), step=1)
 
     def request_pass(self) -> int:
-        """A number for a pass that is asked for: what is true now is seen once `finished_pass` has come to it."""
+        """Request a pass and return its number.
+
+        Once `finished_pass` has reached the number, a pass has read what is true now.
+        """
         return self._raise_counter(_REQUESTED, 1, step=1)
 
     def requested_pass(self) -> int:
-        """The newest number given out; a pass that begins after reading it serves all up to it."""
+        """Return the newest request's number; a pass that begins after this call serves all up to it."""
         return self._counter(_REQUESTED)
 
     def finish_pass(self, number: int) -> None:
-        """A pass has ended that began when `number` was the newest one asked for."""
+        """Record the end of a pass that began when `number` was the newest request."""
         self._raise_counter(_FINISHED, number, step=0)
 
     def finished_pass(self) -> int:
@@ -216,14 +219,14 @@ class Store:
                 raised(connection, name, amount, step=amount)
 
     def counters(self, names: Sequence[str]) -> dict[str, int]:
-        """By name; one that was never raised is 0."""
+        """Return counters by name; one that was never incremented is 0."""
         with reading(self._engine) as connection:
             return {name: value_of(connection, name) for name in names}
 
     def notify(self, message: str) -> bool:
-        """Tells all who listen on this database, wherever they run. False where nobody could be told.
+        """Notify all listeners on this database, wherever they run. Return False where that is not possible.
 
-        What went before is committed, and whoever listens looks again after an outage: a message may be lost.
+        What went before is committed. Listeners read again after an outage, since a message may be lost.
         """
         if self._engine.dialect.name != "postgresql":
             return False
@@ -239,12 +242,12 @@ class Store:
         return listening(self._engine, heard) if self._engine.dialect.name == "postgresql" else nullcontext()
 
     def agents(self) -> tuple[Agent, ...]:
-        """All that are known, by id."""
+        """Return all agents by id."""
         with reading(self._engine) as connection:
             return self._known_agents.read(connection)
 
     def snapshot(self, now: float) -> Snapshot:
-        """The agents, every session that has not ended, what pending ones depend on, reservations; as of one moment."""
+        """Return agents, sessions that have not ended, what they depend on, and reservations, as of one moment."""
         with reading(self._engine) as connection:
             known = self._known_agents.read(connection)
             active, waits = self._known_sessions.read(connection)
@@ -254,7 +257,7 @@ class Store:
         return Snapshot(known, active, now, ended=ended, reservations=reserved)
 
     def ended_runs(self, after: float) -> dict[str, SessionRun]:
-        """By session id, what those that ended later than that had of their agents."""
+        """Return by session id the runs of sessions that ended later than that."""
         with reading(self._engine) as connection:
             return ended_runs(connection, after)
 
@@ -268,7 +271,7 @@ class Store:
     ) -> list[Session]:
         """Sessions, oldest first, an array's by their indexes.
 
-        Those that have ended only when asked for, by `ended` or by their state.
+        Those that have ended are included only with `ended` or by their state.
         """
         query = SELECT
         wanted = [state.value for state in states]
@@ -286,11 +289,11 @@ class Store:
         return sorted(found, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
 
     def page(self, filtered: SessionFilter, page: ListPageRequest) -> tuple[list[str], Place | None, int]:
-        """As `session_ids_of_page`."""
+        """Return as `session_ids_of_page`."""
         return session_ids_of_page(self._engine, filtered, page)
 
     def find(self, reference: str, owner: str | None = None) -> Session:
-        """By id, by name, or by the start of an id (4 characters or more) where that is nobody's name.
+        """Return the session of an id, a name, or the start of an id (4 characters or more) that is nobody's name.
 
         A name that several sessions had means the one that has not ended, or the newest. Raises NotFoundError, and
         AmbiguousNameError where several that have not ended fit, or the name is that of an array. With an `owner`, as
@@ -304,19 +307,19 @@ class Store:
         return found[0]
 
     def find_all(self, reference: str, owner: str | None = None) -> list[Session]:
-        """As `find`; all sessions of the array, by their indexes, where it is an array's name."""
+        """Return as `find`; for an array's name all of its sessions by their indexes."""
         with reading(self._engine) as connection:
             found = self._reader.read(connection, SELECT.where(meant(connection, reference, owner)))
         return sorted(found, key=lambda session: session.array_index or 0)
 
     def ids(self, reference: str, owner: str | None = None) -> list[str]:
-        """Of the sessions that `find_all` would find; with an `owner`, as if there were his only."""
+        """Return the ids of what `find_all` finds; with an `owner`, among that owner's sessions only."""
         with reading(self._engine) as connection:
             query = sa.select(sessions.c.id).where(meant(connection, reference, owner))
             return list(connection.execute(query).scalars())
 
     def get(self, session_ids: Sequence[str]) -> dict[str, Session]:
-        """By id, in the order of the ids; what does not exist is left out."""
+        """Return sessions by id, in the order of the ids; unknown ids are left out."""
         with reading(self._engine) as connection:
             return self._reader.of_ids(connection, session_ids)
 
@@ -327,7 +330,7 @@ class Store:
             return [StoryLine(*row) for row in rows]
 
     def last_event(self) -> int:
-        """The number of the newest line in any story; 0 when there is none."""
+        """Return the number of the newest line in any story; 0 if there is none."""
         with reading(self._engine) as connection:
             return connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0
 

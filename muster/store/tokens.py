@@ -25,7 +25,11 @@ class Tokens:
         row = {name: getattr(token, name) for name in Token.__dataclass_fields__}
         with writing(self._engine) as connection:
             try:
-                connection.execute(sa.insert(tokens).values({**row, "scope": token.scope.value, "hash": secret_hash}))
+                connection.execute(
+                    sa.insert(tokens).values(
+                        {**row, "scope": token.scope.value, "projects": list(token.projects), "hash": secret_hash}
+                    )
+                )
             except sa.exc.IntegrityError:
                 raise NameTakenError(
                     f"NAME: there is a token {token.name!r} already;"
@@ -33,7 +37,7 @@ class Tokens:
                 ) from None
 
     def remove(self, name: str) -> Token:
-        """What it was. Raises NotFoundError."""
+        """Remove a token and return it. Raises NotFoundError."""
         this = tokens.c.name == name
         with writing(self._engine) as connection:
             row = connection.execute(sa.select(*_SHOWN).where(this)).mappings().first()
@@ -43,7 +47,7 @@ class Tokens:
         return token_from_row(row)
 
     def all(self) -> tuple[Token, ...]:
-        """Those that have expired too, by name."""
+        """Return all tokens by name, also those that have expired."""
         with reading(self._engine) as connection:
             rows = connection.execute(sa.select(*_SHOWN)).mappings()
             return tuple(sorted(map(token_from_row, rows), key=lambda token: token.name))
@@ -64,4 +68,4 @@ class Tokens:
 
 def token_from_row(row: sa.RowMapping) -> Token:
     fields: dict[str, Any] = {name: row[name] for name in Token.__dataclass_fields__}
-    return Token(**{**fields, "scope": Scope(fields["scope"])})
+    return Token(**{**fields, "scope": Scope(fields["scope"]), "projects": tuple(fields["projects"])})

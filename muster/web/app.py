@@ -21,7 +21,7 @@ from muster.web.problems import Problem, install
 from muster.web.protection import Audit, RequestSize, SecurityHeaders
 from muster.web.rendering import STATIC, CachedFiles
 from muster.web.routes import PREFIX, all_routes
-from muster.web.viewer import NotSignedInError
+from muster.web.viewer import NotSignedInError, is_known
 
 _THREADS = 100
 _DESCRIPTION = """Cluster sessions on plain Docker hosts. Each request carries `Authorization: Bearer TOKEN`, with a
@@ -64,7 +64,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     install(app, error_page)
     app.add_exception_handler(NotSignedInError, _ask_to_sign_in)
     # The last one added is the outermost.
-    app.add_middleware(RequestSize)
+    app.add_middleware(RequestSize, is_known=is_known)
     app.add_middleware(Audit, log=AuditLog(service.settings))
     app.add_middleware(SecurityHeaders, secure=secure)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]

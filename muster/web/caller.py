@@ -22,21 +22,21 @@ _bearer = HTTPBearer(auto_error=False, description="A token made by `muster toke
 
 
 class FailureLimit:
-    """A count of the failed sign-ins of the last minute by address; forgets the oldest of very many addresses."""
+    """A count of the failed sign-ins of the last minute by address; forgets the oldest of very many addresses.
+
+    Only failures are slowed down: many users may share an address, and a token cannot be guessed.
+    """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def check(self, address: str) -> None:
-        """Refuse an address with too many failures. Raises TooManyError."""
+    def record_failure(self, address: str) -> None:
+        """Count a failure. Raises TooManyError where the address has had too many."""
         with self._lock:
             recent = self._recent(address)
             if recent is not None and len(recent) >= MAX_FAILURES:
                 raise TooManyError(f"{MAX_FAILURES} failed sign-ins in a minute; try again in a minute")
-
-    def record_failure(self, address: str) -> None:
-        with self._lock:
             self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(time.monotonic())
             self._failures.move_to_end(address)
             while len(self._failures) > _MAX_ADDRESSES:
@@ -59,12 +59,10 @@ def caller(request: Request, credentials: Annotated[HTTPAuthorizationCredentials
     if credentials is None:
         raise NoTokenError("there is no token; send the header Authorization: Bearer TOKEN")
     limit: FailureLimit = request.app.state.failures
-    address = request.client.host if request.client else ""
-    limit.check(address)
     try:
         token = service_of(request).tokens.of_secret(credentials.credentials)
     except NoTokenError:
-        limit.record_failure(address)
+        limit.record_failure(request.client.host if request.client else "")
         raise
     request.state.caller = token
     return token

@@ -21,6 +21,7 @@ from muster.core.values.errors import (
     SettingsError,
     SpecError,
     StoreUnavailableError,
+    UnwritableError,
 )
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import KeyUsedError
@@ -48,6 +49,7 @@ STATUS: Mapping[type[MusterError], tuple[HTTPStatus, str]] = {
     ScopeError: (HTTPStatus.FORBIDDEN, "scope"),
     TooManyError: (HTTPStatus.TOO_MANY_REQUESTS, "too-many"),
     StoreUnavailableError: (HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable"),
+    UnwritableError: (HTTPStatus.INSUFFICIENT_STORAGE, "unwritable"),
     AgentUnreachableError: (HTTPStatus.SERVICE_UNAVAILABLE, "agent-unreachable"),
     MusterError: (HTTPStatus.INTERNAL_SERVER_ERROR, "failed"),
 }

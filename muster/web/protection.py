@@ -1,15 +1,21 @@
 """Middleware before the application: security headers, a limit on request sizes, and the audit log."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from muster.service.audit import AuditLog
 from muster.web.problems import MEDIA_TYPE, Problem
 
 MAX_REQUEST_BYTES = 4 << 20
+# As much as a sign-in or a small form.
+MAX_UNKNOWN_BYTES = 64 << 10
+BODY_TIMEOUT_S = 60.0
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -45,30 +51,39 @@ class SecurityHeaders:
 
 
 class RequestSize:
-    """Refuses request bodies that are too large, with or without a Content-Length."""
+    """Refuses request bodies that are too large, with or without a Content-Length, and those that come too slowly.
 
-    def __init__(self, app: ASGIApp, max_bytes: int = MAX_REQUEST_BYTES) -> None:
+    More than a small body is kept for callers only whom `is_known` knows; it is called in a thread.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        is_known: Callable[[HTTPConnection], bool],
+        max_bytes: int = MAX_REQUEST_BYTES,
+        timeout_s: float = BODY_TIMEOUT_S,
+    ) -> None:
         self._app = app
+        self._is_known = is_known
         self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        length = Headers(scope=scope).get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._max_bytes:
-            await self._refuse(send)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                body = await self._body(scope, receive)
+        except _RefusedError as refused:
+            await _send_problem(send, refused.problem)
             return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return  # the client has closed the connection
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > self._max_bytes:
-                await self._refuse(send)
-                return
+        except TimeoutError:
+            detail = f"the request took longer than {self._timeout_s:g} s to arrive"
+            await _send_problem(send, _problem(408, "too-slow", "Request Timeout", detail))
+            return
+        if body is None:
+            return  # the client has closed the connection
         was_received = False
 
         async def receive_whole() -> Message:
@@ -80,16 +95,48 @@ class RequestSize:
 
         await self._app(scope, receive_whole, send)
 
-    async def _refuse(self, send: Send) -> None:
-        refusal = Problem(
-            type="urn:muster:too-large",
-            title="Content Too Large",
-            status=413,
-            detail=f"the request is larger than {self._max_bytes >> 20} MiB; put large files into a data folder",
-        )
-        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"connection", b"close")]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": refusal.model_dump_json().encode()})
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """Return the body; None where the client has left. Raises _RefusedError."""
+        length = Headers(scope=scope).get("content-length", "0")
+        # No number of so many digits is a length; to read it would take long.
+        announced = int(length) if length.isdecimal() and len(length) < 20 else self._max_bytes + 1
+        is_known = False
+        body, more = bytearray(), True
+        while True:
+            size = max(len(body), announced)
+            if size > self._max_bytes:
+                detail = f"the request is larger than {self._max_bytes >> 20} MiB; put large files into a data folder"
+                raise _RefusedError(_problem(413, "too-large", "Content Too Large", detail))
+            if size > MAX_UNKNOWN_BYTES and not is_known:
+                is_known = await run_in_threadpool(self._is_known, HTTPConnection(scope))
+                if not is_known:
+                    detail = "a request as large as this needs a token; send the header Authorization: Bearer TOKEN"
+                    raise _RefusedError(_problem(401, "no-token", "Unauthorized", detail))
+            if not more:
+                return bytes(body)
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+
+
+class _RefusedError(Exception):
+    """A request is not read any further."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+def _problem(status: int, kind: str, title: str, detail: str) -> Problem:
+    return Problem(type=f"urn:muster:{kind}", title=title, status=status, detail=detail)
+
+
+async def _send_problem(send: Send, problem: Problem) -> None:
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": problem.model_dump_json().encode()})
 
 
 class Audit:

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
@@ -35,6 +36,22 @@ class NotSignedInError(MusterError):
 
 class ForeignPageError(ScopeError):
     """The request came from a page of another site, or from an old page; load the page again."""
+
+
+def is_known(connection: HTTPConnection) -> bool:
+    """Return whether a request carries a token, or comes from a browser that is signed in."""
+    scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
+    cookie = connection.cookies.get(cookie_name(connection))
+    tokens = service_of(connection).tokens
+    for value, token_of in (
+        (secret if scheme.lower() == "bearer" else "", tokens.of_secret),
+        (cookie, tokens.signed_in),
+    ):
+        if value:
+            with suppress(NoTokenError):
+                token_of(value)
+                return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import multiprocessing
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -21,7 +21,7 @@ class Forked:
         self._process.start()
         self._mouth.close()  # so that its end is noticed
 
-    def hear(self) -> object:
+    def hear(self) -> Any:
         """The next word. Raises EOFError when it ended without one."""
         return self._ear.recv()
 

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,10 @@ def beat_since(url: str, at: float) -> bool:
     return last is not None and last.at > at
 
 
+def is_logged(log: Path, words: str, after: int) -> bool:
+    return words in log.read_text()[after:]
+
+
 def test_a_daemon_waits_for_a_database_that_is_away_from_the_start_and_later(tmp_path):
     with postgresql_server() as server:
         url = server.url(server.new_database())
@@ -64,11 +69,10 @@ def test_a_daemon_waits_for_a_database_that_is_away_from_the_start_and_later(tmp
                 for _ in range(2):
                     server.stop()
                     said = len(log.read_text())
-                    eventually(lambda said=said: "trying again" in log.read_text()[said:], running, log)
+                    eventually(partial(is_logged, log, "trying again", said), running, log)
                     server.start()
-                    back_at = time.time()
-                    eventually(lambda back_at=back_at: beat_since(url, back_at), running, log)
-                    eventually(lambda said=said: "worked again" in log.read_text()[said:], running, log)
+                    eventually(partial(beat_since, url, time.time()), running, log)
+                    eventually(partial(is_logged, log, "worked again", said), running, log)
         finally:
             if not server.is_running:
                 server.start()

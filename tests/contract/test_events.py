@@ -5,6 +5,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, pairwise
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -20,7 +21,7 @@ from tests.strategies import NOW, make_session, placed_on
 S = SessionState
 
 
-def event(session: Session, to: SessionState, reason: str = "because", **changes: object) -> Event:
+def event(session: Session, to: SessionState, reason: str = "because", **changes: Any) -> Event:
     return Event(session.id, NOW, session.state, to, reason, changes)
 
 

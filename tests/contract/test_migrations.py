@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -75,7 +76,7 @@ def test_processes_that_open_a_new_database_at_once_all_can(new_url):
 def at_first_migration(new_url: str) -> Callable[..., str]:
     """Makes a database as the first Muster left it, with these rows."""
 
-    def make(rows: dict[str, list[dict[str, object]]]) -> str:
+    def make(rows: dict[str, list[dict[str, Any]]]) -> str:
         engine = new_engine(new_url)
         with engine.begin() as connection:
             alembic = config()
@@ -91,7 +92,7 @@ def at_first_migration(new_url: str) -> Callable[..., str]:
     return make
 
 
-def first_agent_row(agent: Agent, **values: object) -> dict[str, object]:
+def first_agent_row(agent: Agent, **values: Any) -> dict[str, Any]:
     """The row with the inventory's word inside the report, which had fewer fields then."""
     row = agent_row(agent)
     report = {name: value for name, value in row["report"].items() if name not in {"numa", "swarm", "fgpu"}}

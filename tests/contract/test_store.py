@@ -4,6 +4,7 @@ import gzip
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -308,7 +309,7 @@ def test_a_search_is_oldest_first_and_by_state_owner_and_number(store):
         make_session(4, state=S.RUNNING),
     ])  # fmt: skip
 
-    def names(**filters: object) -> list[str]:
+    def names(**filters: Any) -> list[str]:
         return [session.name for session in store.search(**filters)]
 
     assert names() == ["s1", "s3", "s4"]

@@ -18,6 +18,12 @@ from tests.web_server import Server, web_server
 PATIENCE_S = 120
 
 
+class SignedIn(httpx.Client):
+    """A browser's client; `token` is what its user signed in with."""
+
+    token = ""
+
+
 @pytest.fixture(scope="module")
 def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with web_server(node, tmp_path_factory.mktemp("web"), "--app-ports", app_ports()) as made:
@@ -25,13 +31,13 @@ def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def ada(server: Server) -> Iterator[httpx.Client]:
+def ada(server: Server) -> Iterator[SignedIn]:
     with closing(signed_in(server, "ada")) as client:
         yield client
 
 
-def signed_in(server: Server, user: str) -> httpx.Client:
-    client = httpx.Client(base_url=server.url, timeout=PATIENCE_S)
+def signed_in(server: Server, user: str) -> SignedIn:
+    client = SignedIn(base_url=server.url, timeout=PATIENCE_S)
     client.token = server.token(user)
     client.post("/sign-in", data={"token": client.token})
     found = re.search(r'X-CSRF-Token": "([0-9a-f]{64})"', client.get("/sessions").text)
@@ -40,7 +46,7 @@ def signed_in(server: Server, user: str) -> httpx.Client:
     return client
 
 
-def running(server: Server, client: httpx.Client, name: str) -> str:
+def running(server: Server, client: SignedIn, name: str) -> str:
     """The name of his session with the app, which serves."""
     with server.client(client.token) as api:
         answer = api.post("/sessions", json={**SPEC, "name": name})
@@ -49,7 +55,7 @@ def running(server: Server, client: httpx.Client, name: str) -> str:
     return name
 
 
-def entered(client: httpx.Client, session: str) -> httpx.Client:
+def entered(client: SignedIn, session: str) -> httpx.Client:
     """The app's own client, past its login page."""
     opened = client.post(f"/sessions/{session}/apps/page/open")
     assert opened.status_code == 200, opened.text

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def expected(session: dict, rank: int) -> dict[str, str]:
     }
 
 
-def ours(variables: dict[str, str]) -> dict[str, object]:
+def ours(variables: dict[str, str]) -> dict[str, Any]:
     prefixes = ("BACKENDAI_", "WORLD_", "MASTER_", "RANK", "LOCAL_RANK", "TF_CONFIG", "GREETING")
     chosen = {name: value for name, value in variables.items() if name.startswith(prefixes)}
     return {name: json.loads(value) if name == "TF_CONFIG" else value for name, value in chosen.items()}

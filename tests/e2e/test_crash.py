@@ -88,17 +88,24 @@ def test_a_daemon_killed_in_the_middle_of_a_launch_is_healed_by_the_next(busy_no
     assert busy_node.left_on_host() == NOTHING
 
 
+def network_of(node: ControlNode, name: str) -> str:
+    return f"muster-{node.show(name)['id'].replace('-', '')[:12]}"
+
+
+def remove_network(node: ControlNode, name: str) -> None:
+    network = docker.from_env().networks.get(network_of(node, name))
+    for kernel in node.show(name)["kernels"]:
+        network.disconnect(kernel["container_id"], force=True)
+    network.remove()
+
+
 def test_a_session_whose_network_was_removed_is_put_back_on_it_and_runs_on(new_node):
     node = new_node()
     gang = node.submit(*SMALL, "--cluster-size", "2")
     node.run("pass")
     before = node.show(gang)
     assert before["state"] == "RUNNING"
-    engine = docker.from_env()
-    network = engine.networks.get(f"muster-{before['id'].replace('-', '')[:12]}")
-    for kernel in before["kernels"]:
-        network.disconnect(kernel["container_id"], force=True)
-    network.remove()
+    remove_network(node, gang)
     assert node.exec(gang, "ssh", "sub1", "hostname", check=False).code != 0
     node.run("pass")
     after = node.show(gang)
@@ -107,3 +114,19 @@ def test_a_session_whose_network_was_removed_is_put_back_on_it_and_runs_on(new_n
     assert all(kernel["address"] for kernel in after["kernels"])
     assert node.exec(gang, "ssh", "sub1", "hostname").out == "sub1\n"
     assert node.run("ssh", gang, "hostname").out == "main1\n"
+
+
+def test_a_session_whose_network_cannot_be_made_again_ends_with_that_cause(new_node):
+    node = new_node()
+    gang, other = (node.submit(*SMALL, "--cluster-size", size) for size in ("2", "1"))
+    node.run("pass")
+    remove_network(node, gang)
+    foreign = docker.from_env().networks.create(network_of(node, gang))
+    try:
+        node.run("pass", "--wait")
+    finally:
+        foreign.remove()
+    ended = node.show(gang)
+    assert (ended["state"], ended["result"]) == ("TERMINATED", "FAILURE")
+    assert "main1: its network was removed from this agent and cannot be made again" in ended["reason"]
+    assert node.show(other)["state"] == "RUNNING"

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import docker
 import pytest
@@ -21,7 +22,7 @@ class Listener:
 
     def __init__(self, refuses: int = 0) -> None:
         listener = self
-        self.heard: list[dict[str, object]] = []
+        self.heard: list[dict[str, Any]] = []
         self.refuses = refuses
         self.changed = threading.Condition()
 

@@ -140,7 +140,7 @@ def test_what_is_not_to_be_mounted_is_refused_at_once(quiet_node, mounts, field,
         (("share", "notes", "ada", *ADA), "WHOM: ada owns the folder; "),
         (("share", "notes", "@", *ADA), "WHOM: '@' names nobody; "),
         (("unshare", "notes", "eve", *ADA), "folder notes is not shared with eve; "),
-        (("rm", "notes", *ADA), "--yes: nobody can be asked here "),
+        (("rm", "notes", *ADA), "--yes: there is no terminal to confirm on "),
     ],
 )
 def test_a_wrong_word_gets_one_clear_line(quiet_node, arguments, line):

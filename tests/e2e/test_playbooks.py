@@ -36,7 +36,7 @@ def test_a_session_is_launched_once_and_ended_once(quiet_node):
 
     other = quiet_node.playbook("launch", "-e", json.dumps({"session": {**SESSION, "cpu": 0.1}}))
     assert other.code != 0
-    assert "cpu is 50m, asked for is 100m" in other.out
+    assert "cpu is 50m, declared is 100m" in other.out
 
     ended = quiet_node.playbook("terminate", "-e", "name=by-playbook")
     assert ended.code == 0, ended.out

@@ -21,6 +21,12 @@ PATIENCE_S = 60
 ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)")
 
 
+class SignedIn(httpx.Client):
+    """A browser's client; `token` is what its user signed in with."""
+
+    token = ""
+
+
 @pytest.fixture(scope="module")
 def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with web_server(node, tmp_path_factory.mktemp("web")) as made:
@@ -28,12 +34,12 @@ def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def ada(server: Server) -> httpx.Client:
+def ada(server: Server) -> SignedIn:
     return signed_in(server, "ada")
 
 
 @pytest.fixture(scope="module")
-def train(server: Server, ada: httpx.Client) -> str:
+def train(server: Server, ada: SignedIn) -> str:
     """The id of ada's session of two kernels, which says that it is ready and goes on."""
     spec = {**SMALL, "name": "with-terminal", "cluster_size": 2, "command": "echo it runs; sleep 10000"}
     with server.client(ada.token) as client:
@@ -42,14 +48,14 @@ def train(server: Server, ada: httpx.Client) -> str:
     return session_id
 
 
-def signed_in(server: Server, user: str) -> httpx.Client:
-    client = httpx.Client(base_url=server.url, timeout=120)
+def signed_in(server: Server, user: str) -> SignedIn:
+    client = SignedIn(base_url=server.url, timeout=120)
     client.token = server.token(user)
     client.post("/sign-in", data={"token": client.token})
     return client
 
 
-def opened(client: httpx.Client, session: str, kernel: str = "main1", origin: str | None = None) -> ClientConnection:
+def opened(client: SignedIn, session: str, kernel: str = "main1", origin: str | None = None) -> ClientConnection:
     base = str(client.base_url).rstrip("/")
     return connect(
         f"{base.replace('http', 'ws', 1)}/sessions/{session}/terminal?kernel={kernel}",

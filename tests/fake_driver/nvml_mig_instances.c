@@ -80,7 +80,7 @@ static nvmlReturn_t create(nvmlDevice_t handle, unsigned profile_id, const nvmlG
         return result;
     struct device *made = NULL;
     state_lock();
-    for (unsigned i = 0; i < profile->count && !made; i++) {
+    for (unsigned i = 0; i < profile->count; i++) {
         unsigned start = profile->starts[i];
         if ((placement && placement->start != start) || !place_is_free(gpu, profile, start))
             continue;
@@ -95,6 +95,7 @@ static nvmlReturn_t create(nvmlDevice_t handle, unsigned profile_id, const nvmlG
         made->mem_bytes = profile_mib(gpu, profile) * MIB;
         made->skipped_ns = skipped;
         new_uuid(made->uuid, "MIG");
+        break;
     }
     state_unlock();
     *instance = (nvmlGpuInstance_t)made;

@@ -37,7 +37,7 @@ static int show(void)
         result = p_nvmlDeviceGetCount_v2(&count);
     for (unsigned index = 0; index < count && result == NVML_SUCCESS; index++) {
         nvmlDevice_t device;
-        nvmlMemory_t memory;
+        nvmlMemory_t memory = {0};
         nvmlMemory_v2_t memory_v2 = {.version = nvmlMemory_v2};
         char uuid[NVML_DEVICE_UUID_BUFFER_SIZE] = "";
         result = p_nvmlDeviceGetHandleByIndex_v2(index, &device);

@@ -28,7 +28,7 @@ class LabControlNode(ControlNode):
         agents: dict[str, Any] = self.hosts["all"]["children"]["agents"]
         return agents
 
-    def set_host_variables(self, host: str, **variables: object) -> None:
+    def set_host_variables(self, host: str, **variables: Any) -> None:
         """What this control node's inventory says of the host from now on, above all its `resource_group`."""
         path = self.directory / "host_vars" / f"{host}.yml"
         path.parent.mkdir(exist_ok=True)

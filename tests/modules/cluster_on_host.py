@@ -244,7 +244,7 @@ def log_with(cluster, container_id, text):
         if text in log:
             return log
         time.sleep(0.05)
-    raise AssertionError(f"no {text} in {log}")
+    raise AssertionError(f"no {text!r} in {log!r}")
 
 
 def killed_when(reached, manifest):

@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import time
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ PATIENCE_S = 60
 
 def with_apps(**commands):
     """A session of two kernels whose main1 has an app of each command; a name leads to its port and health path."""
-    apps = [
+    apps: list[dict[str, Any]] = [
         {"name": name, "port": 8000 + place, "health": "/name", "starts": command is not None}
         for place, (name, command) in enumerate(commands.items())
     ]

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
@@ -21,7 +22,12 @@ from tests.modules.agent_code import (
 from tests.modules.cluster_on_host import session
 
 NUMBER = (1 << 30) + 5
-ENTRY = {"path": ".muster/folders/ada/data-00000014", "uid": 4711, "number": NUMBER, "quota_bytes": None}
+ENTRY: dict[str, Any] = {
+    "path": ".muster/folders/ada/data-00000014",
+    "uid": 4711,
+    "number": NUMBER,
+    "quota_bytes": None,
+}
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.native.virtual_clock import VirtualClock
 
@@ -54,13 +55,13 @@ class FakeDriver:
         command, environment = self.command(script, *libraries)
         return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def run(self, script: str, *libraries: Path) -> object:
+    def run(self, script: str, *libraries: Path) -> Any:
         """Returns what `script` gives to `tell()`, or nothing."""
         process = self.start(script, *libraries)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         return json.loads(output) if output else None
 
-    def run_on(self, clock: VirtualClock, script: str) -> object:
+    def run_on(self, clock: VirtualClock, script: str) -> Any:
         """Runs `script` by a virtual clock, and returns what it gives to `tell()`."""
         return json.loads(clock.output(clock.start(*self.command(script))))

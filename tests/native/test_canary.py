@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,23 +19,33 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kernel")
 
 
-@pytest.fixture
-def run_canary(fake_driver, build_native: Callable[..., Path], place: Path) -> Callable[..., tuple[int, str]]:
-    """Runs it with limits and libraries as given; returns the exit status and what it wrote on stderr."""
-    built = build_native(place / "limits", place)
-    (place / "usage").unlink(missing_ok=True)
+@dataclass
+class Canary:
+    """Runs with limits and libraries as given, and returns the exit status and what it wrote on stderr.
 
-    def run(gpus: dict[str, int], *libraries: Path, canary: Path = built / "bin/canary") -> tuple[int, str]:
+    `proxies` is where our libraries are, `driver` where the driver's own are.
+    """
+
+    program: Path
+    place: Path
+    proxies: Path
+    driver: Path
+
+    def __call__(self, gpus: dict[str, int], *libraries: Path, canary: Path | None = None) -> tuple[int, str]:
         entries = "".join(f"gpu {uuid} {cap} 250\n" for uuid, cap in gpus.items())
         limits = f"version 1\nkernel k\ncompute none\ncontext_bytes 0\n{entries}"
-        (place / "limits").write_text(limits, encoding="utf-8")
+        (self.place / "limits").write_text(limits, encoding="utf-8")
         environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
-        done = subprocess.run([canary], env=environment, stderr=subprocess.PIPE, text=True, check=False, timeout=30)
+        command = [canary or self.program]
+        done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False, timeout=30)
         return done.returncode, done.stderr
 
-    run.proxies = built / "lib"
-    run.driver = fake_driver.directory
-    return run
+
+@pytest.fixture
+def run_canary(fake_driver, build_native: Callable[..., Path], place: Path) -> Canary:
+    built = build_native(place / "limits", place)
+    (place / "usage").unlink(missing_ok=True)
+    return Canary(built / "bin/canary", place, built / "lib", fake_driver.directory)
 
 
 def test_a_share_that_holds_is_silent(run_canary, fake_driver) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.native.fake_driver import FakeDriver
 
@@ -26,7 +27,7 @@ def test_a_container_sees_only_what_its_list_names_whatever_its_environment(fake
     assert fake_driver.run("tell(cuda.cuInit(0))") == 100
 
 
-def pynvml(fake_driver: FakeDriver, script: str, *before: str) -> object:
+def pynvml(fake_driver: FakeDriver, script: str, *before: str) -> Any:
     environment = {"LD_LIBRARY_PATH": str(fake_driver.directory), "PATH": os.environ["PATH"]}
     code = f"import json\nfrom pynvml import *\nnvmlInit()\ndevice = nvmlDeviceGetHandleByIndex(0)\n{script}"
     command = [*before, sys.executable, "-c", code]

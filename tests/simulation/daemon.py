@@ -29,7 +29,7 @@ from tests.simulation.timeline import Chance, Timeline
 from tests.simulation.visits import SimulatedAnsible
 from tests.strategies import fake_key_pair
 
-SETTINGS = Settings(observe_interval_s=30, lost_after_s=90, slow_after_s=15, start_timeout_s=60, stop_grace_s=10)
+SETTINGS = Settings(observe_interval_s=50, lost_after_s=120, slow_after_s=15, start_timeout_s=60, stop_grace_s=10)
 _POLICY = SchedulingPolicy(hold_repaired_s=30)
 _RENDER = Templates().render
 _LAUNCH_POLICY = SETTINGS.launch_policy()
@@ -177,7 +177,7 @@ class Daemon:
         )
         self.watched.clear()
         try:
-            with mock.patch.object(loop_module, "SimpleQueue", lambda: inbox):
+            with mock.patch.object(loop_module, "SimpleQueue", return_value=inbox):
                 self.loop = QueueLoop(SETTINGS, shell, self, self._watch)
             self.loop.run()
         finally:

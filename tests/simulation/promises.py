@@ -9,7 +9,8 @@ from muster.core.lifecycle.applied import applied_to
 from muster.core.lifecycle.transitions import TRANSITIONS, Event
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
-from tests.simulation.hosts import Container, Host
+from tests.simulation.containers import Container
+from tests.simulation.hosts import Host
 from tests.strategies import Ledger
 
 _S = SessionState

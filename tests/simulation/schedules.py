@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-USERS_AND_FAULTS_END_S = 150.0
+USERS_AND_FAULTS_END_S = 200.0
 """After this nothing is done to the cluster any more, and everything is in order."""
 
 
@@ -142,7 +142,7 @@ def _submission(chance: random.Random, number: int) -> Deed:
 
 def _fault(chance: random.Random, kind: str, hosts: list[str]) -> Deed:
     values: dict[str, Any] = {}
-    for_s = round(chance.choice((chance.uniform(1, 12), chance.uniform(10, 45), chance.uniform(45, 140))), 2)
+    for_s = round(chance.choice((chance.uniform(1, 12), chance.uniform(10, 45), chance.uniform(45, 190))), 2)
     match kind:
         case "reboot" | "cut" | "engine stops" | "hang" | "disk full" | "launches fail" | "stops fail" | "pulls fail":
             values["for_s"] = for_s

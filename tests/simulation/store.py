@@ -44,20 +44,18 @@ def _engine() -> sa.Engine:
 
 @contextmanager
 def emptied(passes: Callable[[], None]) -> Iterator[None]:
-    """Empty the database, and let all stores that are opened meanwhile be of it; `passes` is called before each transaction.
+    """Empty the database, and let all stores that are opened meanwhile be of it.
 
-    The engine stays: what it compiled serves the next schedule.
+    `passes` is called before each transaction. The engine stays: what it compiled serves the next schedule.
     """
     with writing(_engine()) as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(sa.delete(table))
-
     WRITES.count += 1
+    transaction = connection_module._transaction
 
     @contextmanager
-    def gated(
-        engine: sa.Engine, options: Mapping[str, Mapping[str, Any]], transaction: Any = connection_module._transaction
-    ) -> Iterator[sa.Connection]:
+    def gated(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[sa.Connection]:
         passes()
         if options is connection_module._WRITING:
             WRITES.count += 1
@@ -65,7 +63,7 @@ def emptied(passes: Callable[[], None]) -> Iterator[None]:
             yield connection
 
     with (
-        mock.patch.object(store_module, "open_engine", lambda _url: _engine()),
+        mock.patch.object(store_module, "open_engine", return_value=_engine()),
         mock.patch.object(connection_module, "_transaction", gated),
     ):
         yield

@@ -1,18 +1,18 @@
 """The checker can fail: a queue, a store or an agent with a fault of its own is found out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from muster.core.lifecycle import conclusions, transitions
+from muster.core.lifecycle import conclusions, hearing, touch, transitions
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.agent import AgentState
-from muster.core.model.session import LaunchStep, Result, SessionState
+from muster.core.model.session import Allocation, LaunchStep, Result, SessionState
 from muster.store.store import Store
-from tests.simulation.hosts import Host
+from tests.simulation.modules import Modules
 from tests.simulation.schedules import SUBMIT, Deed, Schedule
 from tests.simulation.world import Verdict, carry_out
 
@@ -24,46 +24,136 @@ HOSTS = tuple(
 
 def submission(number: int = 1, at: float = 1.5, **values: Any) -> Deed:
     spec = {"cluster_size": 1, "cluster_mode": "multi-node", "cpu": "1", "mem": "256M", "image": "busybox"}
-    behaviour = {"run_s": 5.0, "exit_code": 0, "oom": ""}
+    behaviour = {"run_s": 15.0, "exit_code": 0, "oom": ""}
     return Deed(at, SUBMIT, str(number), tuple({**spec, "command": "work", **behaviour, **values}.items()))
 
 
-def carried_out(*deeds: Deed, seed: int = 1) -> Verdict:
-    return carry_out(Schedule(seed, HOSTS, tuple(sorted(deeds, key=lambda deed: deed.at))), traced=True)
+def fault(at: float, kind: str, target: str = "", **values: Any) -> Deed:
+    return Deed(at, kind, target, tuple(values.items()))
 
 
-def kind_of(verdict: Verdict) -> str:
-    return verdict.broken.kind if verdict.broken is not None else ""
+def carried_out(*deeds: Deed) -> Verdict:
+    return carry_out(Schedule(1, HOSTS, tuple(sorted(deeds, key=lambda deed: deed.at))), traced=True)
 
 
-def test_a_cluster_without_faults_keeps_every_promise():
-    verdict = carried_out(submission(), submission(2, cluster_size=4), submission(3, command=None))
-    assert kind_of(verdict) == "", verdict.trace[-1]
+def kinds(schedules: Iterable[tuple[Deed, ...]]) -> set[str]:
+    """Return the kinds of promises that these schedules break."""
+    verdicts = [carried_out(*deeds) for deeds in schedules]
+    return {verdict.broken.kind for verdict in verdicts if verdict.broken is not None}
 
 
-# Faults of the control node's own decisions
+# Faults of the control node's own: what it does instead, and the function that does so
 
 
-def failing_before_others_are_released(session, outcomes, reports, now, record=conclusions.record) -> Event | None:
-    """Outcomes in the wrong order: one agent's failure counts, although another has begun the commands."""
+def failing_although_others_began(session, outcomes, reports, now, record=conclusions.record) -> Event | None:
+    """Let one agent's failed release count more than another's that went well."""
     failures = [outcome for outcome in outcomes.values() if outcome.outcome == "failed"]
     if session.step is LaunchStep.RELEASING and failures:
         return transitions.back_to_the_queue(session, str(failures[0].error), now)
     return record(session, outcomes, reports, now)
 
 
-def released_before_all_are_up(session, outcomes, reports, now, record=conclusions.record) -> Event | None:
+def releasing_what_is_not_up(session, outcomes, reports, now, record=conclusions.record) -> Event | None:
     event = record(session, outcomes, reports, now)
     if session.step is LaunchStep.STARTING and event is not None and event.to_state is S.PENDING:
         return transitions.all_started(session, {}, now)
     return event
 
 
-def with_the_other_result(session, outcomes, reports, now, record=conclusions.record) -> Event | None:
+def calling_it_a_success(session, outcomes, reports, now, record=conclusions.record) -> Event | None:
     event = record(session, outcomes, reports, now)
     return replace(event, session={**event.session, "result": Result.SUCCESS}) if event is not None else None
 
 
-def lost_at_once(snapshot, *rest, lose=transitions.lose) -> Any:
+def losing_agents_at_once(snapshot, *rest, lose=transitions.lose) -> list[Event]:
     silent = (replace(a, state=AgentState.LOST) if a.state is AgentState.UNREACHABLE else a for a in snapshot.agents)
     return lose(replace(snapshot, agents=tuple(silent)), *rest)
+
+
+def placing_all_on_one_agent(plan, snapshot, place=transitions.place) -> list[Event]:
+    crowded = {"allocation": Allocation("a1")}
+    return [replace(event, kernels=dict.fromkeys(event.kernels, crowded)) for event in place(plan, snapshot)]
+
+
+def never_queueing_again(session, *rest: Any, inner=transitions._ends_or_is_requeued) -> Event:
+    return inner(replace(session, spec=session.spec.model_copy(update={"requeue": False})), *rest)
+
+
+def ending_without_a_stop(session, _owner, now) -> Event:
+    return Event(session.id, now, session.state, S.TERMINATED, "ended", {"result": Result.SUCCESS, "ended_at": now})
+
+
+def forgetting_the_second(self, new, submission=None, add=Store.add) -> None:
+    add(self, [session for session in new if session.name != "s2"], submission)
+
+
+def seeing_nothing(*_arguments: Any) -> list[Event]:
+    return []
+
+
+def leaving_everything(*_arguments: Any) -> frozenset[str]:
+    return frozenset()
+
+
+def speaking_nonsense(self, report=Modules._report) -> dict[str, Any]:
+    return {**report(self), "surprise": 1}
+
+
+GANG = submission(cluster_size=4)
+# A release takes a moment; when it comes is up to the seed.
+ENGINE_STOPS = [
+    (GANG, fault(at / 10, "engine stops", host, for_s=5.0)) for at in range(30, 90, 2) for host in ("a1", "a2")
+]
+FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]], str]] = {
+    "outcomes in the wrong order": (conclusions, "record", failing_although_others_began, ENGINE_STOPS, "twice"),
+    "a release before all are up": (
+        *(conclusions, "record", releasing_what_is_not_up),
+        *([(GANG, fault(1.6, "next launch fails", "a2", how="transient"))], "not whole"),
+    ),
+    "a failure called a success": (
+        *(conclusions, "record", calling_it_a_success),
+        *([(submission(exit_code=3),)], "untrue result"),
+    ),
+    "agents lost at once": (
+        *(transitions, "lose", losing_agents_at_once),
+        *([(submission(command=None), fault(20.0, "control cut", for_s=60.0))], "untrue result"),
+    ),
+    "slots given twice": (
+        *(transitions, "place", placing_all_on_one_agent),
+        *([(submission(1), submission(2), submission(3), submission(4))], "slots"),
+    ),
+    "a session that is not queued again": (
+        *(transitions, "_ends_or_is_requeued", never_queueing_again),
+        *([(submission(requeue=True, run_s=60.0), fault(20.0, "reboot", host, for_s=10.0)) for host in ("a1", "a2")],),
+        "not requeued",
+    ),
+    "a change that the table does not have": (
+        *(transitions, "end_by_user", ending_without_a_stop),
+        *([(submission(command=None), fault(20.0, "end", "1"))], "illegal event"),
+    ),
+    "a store that forgets": (
+        *(Store, "add", forgetting_the_second),
+        *([(submission(1), submission(2))], "forgotten"),
+    ),
+    "reports that mean nothing": (hearing, "observe", seeing_nothing, [(submission(),)], "liveness"),
+    "leftovers that stay": (
+        *(touch, "leftovers", leaving_everything),
+        *([(submission(command=None), fault(20.0, "cut", host, for_s=170.0)) for host in ("a1", "a2")], "liveness"),
+    ),
+    "agents whose words are refused": (Modules, "_report", speaking_nonsense, [(submission(),)], "liveness"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_fault_of_muster_itself_is_found(name):
+    where, function, faulty, schedules, kind = FAULTY[name]
+    assert kinds(schedules) == set(), "it is to be found by the fault alone"
+    with mock.patch.object(where, function, faulty):
+        assert kind in kinds(schedules)
+
+
+def test_a_cluster_without_faults_keeps_every_promise_and_does_its_work():
+    verdict = carried_out(submission(), submission(2, cluster_size=2), submission(3, command=None))
+    assert verdict.broken is None
+    ran = [line.split()[2] for line in verdict.trace if "PREPARING → RUNNING" in line]
+    assert sorted(ran) == ["s1:", "s2:", "s3:"]

@@ -14,7 +14,8 @@ from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.lifecycle.facts import PullOver, VisitOver
 from muster.core.model.agent import Agent
 from muster.core.values.errors import AnsibleFailedError, ImageError
-from tests.simulation.hosts import Action, Host, ModuleFailedError
+from tests.simulation.containers import ModuleFailedError
+from tests.simulation.hosts import Action, Host
 from tests.simulation.timeline import Chance, Timeline
 
 Send = Callable[[Any], None]
@@ -124,10 +125,8 @@ class SimulatedAnsible:
             self._timeline.after(_CONNECT_TIMEOUT_S, lambda: self._answers(visit, host, problem, send))
             return
         done = partial(self._done, visit, host, send)
-        if visit.manifests is None:
-            action = host.observe(done)
-        else:
-            action = host.converge(visit.manifests[host.id], done)
+        manifests = visit.manifests
+        action = host.observe(done) if manifests is None else host.converge(manifests[host.id], done)
         visit.actions[host.id] = action
         self._timeline.after(_MODULE_TIMEOUT_S, partial(self._times_out, visit, host, send))
 

@@ -28,8 +28,12 @@ PREPARE = Tier("compiling", ("prepare",), on_engine=False)
 LINT = Tier("lint", ("lint",), on_engine=False, is_gate=True)
 PROVISION = Tier("provisioning", ("provision",))
 UNIT = Tier("unit and contract", ("unit", "--cov=muster", "--cov-report=term:skip-covered"), on_engine=False)
+SIMULATION = Tier("simulated faults", ("simulation",), on_engine=False)
 NATIVE = Tier("native libraries", ("native",), on_engine=False)
-MODULES = Tier("modules on a real engine", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/modules"))
+MODULES = Tier(
+    "modules on a real engine",
+    ("engine", "--numprocesses=2", "--dist=loadfile", "tests/modules", "tests/security/engine"),
+)
 END_TO_END = Tier("end to end", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/e2e"))
 ROLES = Tier("roles, by molecule", ("molecule",))
 FRESH_MACHINE = Tier("a fresh machine", ("engine", "tests/fresh_machine"))
@@ -39,7 +43,7 @@ GPU = Tier("a host with a GPU", ("engine", "tests/gpu"))
 PLAN: tuple[Stage, ...] = (
     ((LINT,), (PREPARE,)),
     ((PROVISION,),),
-    ((UNIT, NATIVE),),
+    ((UNIT, SIMULATION, NATIVE),),
     ((MODULES, END_TO_END, GPU), (ROLES, FRESH_MACHINE)),
     ((LAB,),),
 )

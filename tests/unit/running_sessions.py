@@ -1,12 +1,13 @@
 """Sessions that run, as the store would hold them, without any agent."""
 
 from dataclasses import replace
+from typing import Any
 
 from muster.core.model.session import Session
 from tests.strategies import make_session, placed_on
 
 
-def running_session(number: int, *agent_ids: str, ssh_port: int = 30001, **values: object) -> Session:
+def running_session(number: int, *agent_ids: str, ssh_port: int = 30001, **values: Any) -> Session:
     """Its kernels lie on the agents in turn."""
     session = placed_on(make_session(number, **values), *agent_ids)
     kernels = [

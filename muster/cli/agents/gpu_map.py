@@ -13,7 +13,7 @@ _LETTERS = ascii_lowercase + ascii_uppercase
 
 
 def print_gpu_map(gpus: Iterable[GpuView]) -> None:
-    """A line for each GPU; of a bar, a letter stands for a kernel's share and a dot for what is free."""
+    """Print a line for each GPU; in its bar, a letter stands for a kernel's share and a dot for what is free."""
     print_table(
         ("AGENT", "GPU", "MODEL", "SHARES", "FGPU FREE", "MEMORY", "KERNELS"),
         [
@@ -33,7 +33,7 @@ def print_gpu_map(gpus: Iterable[GpuView]) -> None:
 
 
 def print_kernels_gpus(kernels: Iterable[KernelView]) -> None:
-    """What each kernel of a session has."""
+    """Print the GPUs and shares of each kernel of a session."""
     print_table(
         ("KERNEL", "GPU", "SHARE", "COMPUTE", "MEMORY", "UUID", "PROBLEM"),
         [
@@ -62,7 +62,7 @@ def _letters(gpu: GpuView) -> list[str]:
 
 
 def _bar(gpu: GpuView) -> str:
-    """Each share as long as it is of the GPU, but no shorter than one cell while there are cells."""
+    """Return the bar: each share as long as its part of the GPU, at least one cell while there are cells."""
     cells, taken = "", 0
     for letter, share in zip(_letters(gpu), gpu.shares, strict=True):
         taken += gpu.capacity if share.is_device else share.amount

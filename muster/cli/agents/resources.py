@@ -23,11 +23,11 @@ SUSPECT = "SUSPECT"
 @json_option
 def agents(labels: tuple[str, ...], shows_gpus: bool, as_json: bool) -> None:
     """List agents: what they have, and what is free."""
-    wanted = dict(_label(text) for text in labels)
+    required = dict(_label(text) for text in labels)
     with opened_backend() as backend:
-        gpus = backend.gpus(wanted).items if shows_gpus else []
-        known = backend.agents(wanted).items if not shows_gpus or not gpus else []
-        any_known = bool(known or gpus or (wanted and backend.agents({}).items))
+        gpus = backend.gpus(required).items if shows_gpus else []
+        known = backend.agents(required).items if not shows_gpus or not gpus else []
+        any_known = bool(known or gpus or (required and backend.agents({}).items))
     if as_json:
         print_json(gpus if shows_gpus else known)
         return
@@ -60,7 +60,7 @@ def _print_agents(known: Sequence[AgentView]) -> None:
 
 
 def _fgpu_problem(agent: AgentView) -> str:
-    """Empty where its GPUs are cut as the site wants it."""
+    """Return why its GPUs are not cut as the site wants it; empty if they are."""
     return f"fgpu: {agent.fgpu_problem}" if agent.fgpu_problem else ""
 
 
@@ -72,7 +72,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def agent_state(use: AgentOccupancy) -> str:
-    """One word for awk, flags behind a comma as in Kubernetes' `Ready,SchedulingDisabled`."""
+    """Return the state in one word for awk, flags behind a comma as in Kubernetes' `Ready,SchedulingDisabled`."""
     suspect = SUSPECT if use.agent.is_suspect else ""
     return ",".join(part for part in (use.agent.state.value, use.drain, suspect) if part)
 

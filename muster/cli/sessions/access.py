@@ -26,9 +26,9 @@ from muster.service.service import Service
 @click.option("--app", metavar="NAME", help="What this app has written instead; while the session runs.")
 def logs(reference: str, follow: bool, tail: int | None, timestamps: bool, app: str | None) -> None:
     """Print what a kernel has written: main1, or SESSION:sub1."""
-    wanted = LogRequest(follow, tail, timestamps, app)
+    request = LogRequest(follow, tail, timestamps, app)
     session, kernel = split_kernel(reference)
-    with opened_backend() as backend, backend.log(session, kernel, wanted) as pieces:
+    with opened_backend() as backend, backend.log(session, kernel, request) as pieces:
         for piece in pieces:
             _write(piece)
 
@@ -52,7 +52,7 @@ def ssh(reference: str, command: tuple[str, ...], print_only: bool) -> NoReturn:
         # The login's banner says the same, but ssh keeps that to itself at our log level.
         click.echo(f"muster: {session.notice.strip()}", err=True)
     try:
-        os.execvp("ssh", ["ssh", "-F", str(config), kernel.name, *command])  # noqa: S606 - no shell is wanted
+        os.execvp("ssh", ["ssh", "-F", str(config), kernel.name, *command])  # noqa: S606 - no shell is needed
     except FileNotFoundError:
         raise MusterError("there is no ssh on this machine; install openssh-client, or use `muster exec`") from None
 

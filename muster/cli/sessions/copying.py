@@ -15,6 +15,7 @@ from docker.models.containers import Container
 
 from muster.cli.audit import note_sessions
 from muster.cli.context import opened_service
+from muster.contract.values import printable
 from muster.core.model.session import kernel_named
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError, MusterError
@@ -75,7 +76,7 @@ def cp(source: str, destination: str) -> None:
 
 
 def _kernel_path(argument: str) -> KernelPath | None:
-    """None for a path on this machine. Raises BadInputError."""
+    """Return a path in a kernel; None for a path on this machine. Raises BadInputError."""
     session, colon, rest = argument.partition(":")
     if not colon or argument.startswith(("/", ".")):
         return None
@@ -132,7 +133,8 @@ def _copy_out(container: Container, path: str, destination: str, progress: Calla
     except OSError as error:
         raise MusterError(f"{error.filename or target} cannot be written: {error.strerror or error}") from None
     for member in left_out:
-        click.echo(f"muster: left out {member}: a device, or a link that leads out of what is copied", err=True)
+        why = "a device, a link that leads out of what is copied, or in the way of what is here"
+        click.echo(f"muster: left out {printable(member)}: {why}", err=True)
 
 
 class _Progress:

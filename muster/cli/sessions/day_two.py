@@ -41,7 +41,7 @@ def restart(references: tuple[str, ...], wait: bool, as_json: bool) -> None:
         restarted = backend.restart(references)
         note_sessions(restarted)
         if wait:
-            # None of them runs as it is told here: each has begun to stop.
+            # None of these is RUNNING: each has begun to stop.
             restarted = follow(backend, restarted, lambda session: session.state is SessionState.RUNNING, quiet=as_json)
     if as_json:
         print_json(restarted)

@@ -28,9 +28,9 @@ from muster.service.sessions.views import StoryLineView, why_text
 @json_option
 def ls(everything: bool, states: tuple[str, ...], mine: bool, limit: int | None, as_json: bool) -> None:
     """List sessions; those that have ended with --all. Sessions of an array that are alike share a line."""
-    wanted = SessionQuery(everything, tuple(SessionState(state.upper()) for state in states), mine, limit)
+    query = SessionQuery(everything, tuple(SessionState(state.upper()) for state in states), mine, limit)
     with opened_backend() as backend:
-        found = backend.search(wanted)
+        found = backend.search(query)
     if as_json:
         print_json(found)
     else:

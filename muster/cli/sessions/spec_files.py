@@ -15,7 +15,7 @@ _MOST_BYTES = (2 << 20) + 1
 
 
 def with_texts(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields with the text of the files that flags name; `-` is standard input. Raises BadInputError."""
+    """Return the fields with the text of the files that flags name; `-` is standard input. Raises BadInputError."""
     read = {name: value for name, value in given.items() if _reads_file(name) and value is not None}
     if sum(value == "-" for value in read.values()) > 1:
         raise BadInputError(f"{' and '.join(read)}: both read standard input; give one of them a file")

@@ -27,7 +27,7 @@ _FLAGGED = {name for name, field in SessionSpec.model_fields.items() if isinstan
 
 
 def _spec_options() -> list[click.Parameter]:
-    """One option for each field of the spec that has flags.
+    """Return an option for each field of the spec that has flags.
 
     Values stay text: the spec itself checks them, all at once.
     """
@@ -208,7 +208,7 @@ def _exit_code(session: SessionView) -> int:
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers win, field by field; in what holds NAME=VALUE, name by name."""
+    """Merge the layers. Later ones win, field by field; in what holds NAME=VALUE, name by name."""
     merged: dict[str, Any] = {}
     for layer in layers:
         both = {
@@ -221,7 +221,7 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _can_be_read(value: object) -> bool:
-    """What cannot is left for the spec to complain of."""
+    """Return whether the value holds NAME=VALUE; any other is left for the spec to refuse."""
     return isinstance(value, Mapping) or (isinstance(value, list) and all("=" in str(item) for item in value))
 
 
@@ -230,7 +230,7 @@ def _by_name(value: Any) -> dict[str, Any]:  # noqa: ANN401 - either form of the
 
 
 def _given(ctx: click.Context) -> dict[str, Any]:
-    """The spec's fields that were given as flags in this context."""
+    """Return the spec's fields that were given as flags in this context."""
     given = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in ctx.params.items()
@@ -254,7 +254,7 @@ def _from_file(path: Path | None) -> dict[str, Any]:
 
 
 def _from_script(command: click.Command, path: Path | None) -> dict[str, Any]:
-    """The script's text, and the flags on its #MUSTER lines before its first command."""
+    """Return the script's text, and the flags on its #MUSTER lines before its first command."""
     if path is None:
         return {}
     try:

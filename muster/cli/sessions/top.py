@@ -17,13 +17,13 @@ _HEADERS = (*_WHERE, "CPU", "MEMORY", "NET IN", "NET OUT", "GPU", "GPU MEM", "PR
 @click.argument("references", nargs=-1, metavar="[SESSION]…", shell_complete=complete_session)
 @click.option("--once", is_flag=True, help="Look once, and end; as it is where the output is no terminal.")
 @click.option(
-    "--interval", type=click.FloatRange(1, 3600), default=2.0, show_default=True, help="Seconds between two looks."
+    "--interval", type=click.FloatRange(1, 3600), default=2.0, show_default=True, help="Seconds between two samples."
 )
 @json_option
 def top(references: tuple[str, ...], once: bool, interval: float, as_json: bool) -> None:
     """Show what running sessions use at this moment, kernel by kernel; all of them, unless some are named.
 
-    All agents are asked at once; one that does not answer delays none of the others. Ends with Ctrl-C.
+    All agents are read at once; one that does not answer delays none of the others. Ends with Ctrl-C.
     """
     once = once or as_json or not sys.stdout.isatty()
     with opened_backend() as backend:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -98,7 +98,7 @@ class CatalogImage(BaseModel):
 class ImageVersion(BaseModel):
     """An image that a session may pick. `words` are all its names, the plainest first.
 
-    `users` and `projects` may use it; everyone where both are empty.
+    `users` and `projects` may use it; everyone where both are empty. `is_of_the_site` is false of one that a user made.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -108,6 +108,7 @@ class ImageVersion(BaseModel):
     reference: str
     words: tuple[str, ...]
     is_default: bool = True
+    is_of_the_site: bool = True
     description: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     architecture: str = ""
@@ -118,13 +119,9 @@ class ImageVersion(BaseModel):
     def may_be_used_by(self, user: str, project: str) -> bool:
         return not (self.users or self.projects) or user in self.users or project in self.projects
 
-    def visible_to(self, user: str) -> bool:
-        """Return whether the user may see the version.
-
-        No list of a user's projects exists. An image of a project is therefore shown to all, and refused when it is
-        used.
-        """
-        return not self.users or bool(self.projects) or user in self.users
+    def visible_to(self, user: str, has_project: Callable[[str], bool]) -> bool:
+        """Return whether the user may see the version; `has_project` says which projects they may name."""
+        return not (self.users or self.projects) or user in self.users or any(map(has_project, self.projects))
 
     @property
     def aliases(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from muster.core.images.catalog import ImageVersion, shortages
-from muster.core.images.names import familiar
+from muster.core.images.names import familiar, parse_image_name, unmistakable
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.architecture import LABEL
 from muster.core.values.errors import FieldError, SpecError
@@ -15,47 +15,76 @@ _NEAR = 0.75
 class Choosing:
     """The images that one user may choose for one project.
 
-    `held` are the tags that agents hold: a name among these is taken to be meant as it is written.
+    `held` are the tags that agents hold: a name among these is taken to be meant as it is written. With `foreign`, the
+    user may name images that the catalog does not have.
     """
 
-    def __init__(self, versions: Sequence[ImageVersion], user: str, project: str, held: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        versions: Sequence[ImageVersion],
+        user: str,
+        project: str,
+        held: Collection[str] = (),
+        *,
+        foreign: bool = True,
+    ) -> None:
         self._user, self._project = user, project
         self._held = held
+        self._foreign = foreign
         self._all = versions
         self._by_word = {word: version for version in reversed(versions) for word in version.words}
+        self._named = [(version, name) for version in versions if (name := parse_image_name(version.reference))]
         self._by_reference = {familiar(version.reference): version for version in reversed(versions)}
 
     def version(self, word: str) -> ImageVersion | None:
-        """Return the catalog's version, None for another reference. Raises SpecError where the user may use neither."""
+        """Return the catalog's version, None for another reference. Raises SpecError where the user may use neither.
+
+        The answer for an image that the user may not use is that for one which is not there.
+        """
         found = self._by_word.get(word) or self._by_reference.get(familiar(word))
-        if found is not None and found.may_be_used_by(self._user, self._project):
+        if found is not None and self._may_use(found):
             return found
-        if found is None and (_is_elsewhere(word) or familiar(word) in self._held):
+        near = self._near(word)
+        if found is None and self._may_be_foreign(word) and (self._is_meant_so(word) or not near):
             return None
         problem = f"there is no image {word!r} in the catalog for {self._user} in project {self._project}"
-        if found is not None:
-            raise SpecError(
-                [FieldError("image", problem, "choose one of `muster images`, or ask who keeps the catalog")]
-            )
-        near = self._near(word)
-        if not near:
-            return None
-        other = f"for a registry's image, write docker.io/library/{word}"
-        raise SpecError([FieldError("image", problem, f"did you mean {' or '.join(near)}? ({other})")])
+        remedy = "choose one of `muster images`, or ask who keeps the catalog"
+        if near:
+            other = f" (for a registry's image, write docker.io/library/{word})" if self._foreign else ""
+            remedy = f"did you mean {' or '.join(near)}?{other}"
+        raise SpecError([FieldError("image", problem, remedy)])
+
+    def _may_use(self, version: ImageVersion) -> bool:
+        return version.may_be_used_by(self._user, self._project)
+
+    def _may_be_foreign(self, word: str) -> bool:
+        """Return whether it names an image by its own name, and none that the catalog keeps from this user.
+
+        An id could be any image's. A digest could be that of any image of its repository, and a repository of the
+        site's that is not for this user has nothing for them.
+        """
+        name = parse_image_name(word)
+        if name is None or not self._foreign:
+            return False
+        same = [
+            version
+            for version, other in self._named
+            if other.repository == name.repository and (name.digest or version.is_of_the_site)
+        ]
+        return not same or any(map(self._may_use, same))
+
+    def _is_meant_so(self, word: str) -> bool:
+        """Return whether the reference itself names a registry or a digest, or an agent holds it."""
+        return "/" in word or "@" in word or familiar(word) in self._held
 
     def _near(self, word: str) -> list[str]:
-        usable = [version for version in self._all if version.may_be_used_by(self._user, self._project)]
+        usable = [version for version in self._all if self._may_use(version)]
         name = word.partition(":")[0]
         versions = [w for version in usable for w in version.words if ":" in w and w.partition(":")[0] == name]
         if ":" in word and versions:
             return versions[:5]
         words = [word for version in usable for word in version.words]
         return difflib.get_close_matches(word, words, n=2, cutoff=_NEAR)
-
-
-def _is_elsewhere(word: str) -> bool:
-    """Return whether a reference by itself names a registry, an image's id or a digest."""
-    return "/" in word or "@" in word or word.startswith("sha256:")
 
 
 def with_images(spec: SessionSpec, choosing: Choosing, default_image: str) -> SessionSpec:
@@ -101,7 +130,7 @@ def with_images(spec: SessionSpec, choosing: Choosing, default_image: str) -> Se
 
 def _reference(word: str, chosen: Mapping[str, ImageVersion | None]) -> str:
     version = chosen[word]
-    return version.reference if version else word
+    return version.reference if version else unmistakable(word)
 
 
 def _shortages(

@@ -14,7 +14,10 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token without its secret. Times are seconds since the epoch."""
+    """A token without its secret. Times are seconds since the epoch.
+
+    With `projects`, it submits to these only, of those that its user may name.
+    """
 
     name: str
     user: str
@@ -22,6 +25,7 @@ class Token:
     created_at: float
     expires_at: float | None = None
     last_used_at: float | None = None
+    projects: tuple[str, ...] = ()
 
     def is_expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now

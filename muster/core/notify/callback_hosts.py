@@ -18,10 +18,11 @@ _METADATA = (ip_address("fd00:ec2::254"), ip_address("100.100.100.200"))
 
 @dataclass(frozen=True, slots=True)
 class CallbackHosts:
-    """A site's allowed hosts, by patterns of names and networks of addresses; without either, all hosts.
+    """A site's allowed hosts, by patterns of names and networks of addresses; without either, all public addresses.
 
     Addresses of the control node (loopback), of its link and of a cloud's metadata are allowed by a network only.
-    A name may come to mean any address.
+    Others that are not public (the site's own networks) are allowed by a network or by the host's name. A name may come
+    to mean any address.
     """
 
     names: tuple[str, ...] = ()
@@ -48,7 +49,7 @@ class CallbackHosts:
             return True
         if _is_own(address):
             return False
-        return not (self.names or self.networks) or self._name(host)
+        return self._name(host) if self.names or self.networks else address.is_global
 
     def refuse(self, host: str) -> bool:
         """Return whether a URL's host is certainly refused, before its addresses are resolved."""

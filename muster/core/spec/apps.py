@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from muster.core.spec.base import SpecModel, flag
+from muster.core.spec.base import Argument, SpecModel, flag
 from muster.core.spec.values import invalid
 from muster.core.values.errors import FieldError
 
@@ -22,12 +22,12 @@ class AppSpec(SpecModel):
 
     name: str = Field(description="such as jupyterlab, tensorboard, mlflow, ttyd, or one of the site's or your own")
     port: int | None = Field(default=None, ge=1, le=65535, description="port of main1 that it serves")
-    command: str | None = Field(
+    command: Argument | None = Field(
         default=None,
         min_length=1,
         description="shell command that serves $MUSTER_APP_PORT and guards it with $MUSTER_APP_TOKEN",
     )
-    args: str | None = Field(default=None, description="added to the end of the command")
+    args: Argument | None = Field(default=None, description="added to the end of the command")
     health: str | None = Field(default=None, description="path that answers a GET once it serves; empty: its port does")
     url: str | None = Field(
         default=None, min_length=1, description="path, or whole URL, to open; {port} and {token} are filled in"

@@ -1,6 +1,7 @@
 """Pydantic's errors as ours: every error of a spec at once, each with its field and its remedy."""
 
 import difflib
+import reprlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeVar
@@ -8,8 +9,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from muster.contract.values import printable
 from muster.core.values.errors import FieldError, SpecError
 
+_MOST_ERRORS = 100
+_MOST_SHOWN = 80
+_MOST_OF_A_PROBLEM = 400
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MOST_SHOWN
 _Model = TypeVar("_Model", bound=BaseModel)
 _WHOLE = ("is not a whole number", "write a whole number such as 4")
 _BOOLEAN = ("is neither true nor false", "write true or false")
@@ -42,10 +49,13 @@ def validated(model: type[_Model], values: Mapping[str, Any], now: datetime | No
     Raises SpecError with every error that they have.
     """
     try:
-        return model.model_validate(dict(values), context=None if now is None else {"now": now})
+        return model.model_validate(dict(values), context={} if now is None else {"now": now})
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise SpecError([item for detail in details for item in _field_errors(model, detail)]) from None
+        found = [item for detail in details[:_MOST_ERRORS] for item in _field_errors(model, detail)]
+        if len(details) > _MOST_ERRORS:
+            found.append(FieldError("spec", f"it has {len(details) - _MOST_ERRORS} more errors", "mend these first"))
+        raise SpecError(found) from None
 
 
 def _field_errors(model: type[BaseModel], detail: ErrorDetails) -> list[FieldError]:
@@ -59,19 +69,38 @@ def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:
     field = _path(detail["loc"]) or "spec"
     kind = detail["type"]
     if kind == "invalid":
-        return FieldError(field, str(context["problem"]), str(context["remedy"]))
+        return FieldError(field, _short(str(context["problem"])), str(context["remedy"]))
     if kind == "missing":
         return FieldError(field, "it is missing", "give it a value")
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(detail["loc"][-1]), list(model.model_fields), n=1)
+        near = difflib.get_close_matches(_clipped(str(detail["loc"][-1])), list(model.model_fields), n=1)
         hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(model.model_fields))}"
         return FieldError(field, "there is no such field", hint)
     problem, remedy = _KINDS.get(kind, (f"is not valid: {detail['msg']}", "see `muster submit --schema`"))
-    return FieldError(field, f"{detail['input']!r} {problem}", remedy.format(**context))
+    return FieldError(field, f"{_shown(detail['input'])} {problem}", remedy.format(**context))
+
+
+def _shown(value: object) -> str:
+    """Return a value as a person writes it; of one that is long or deep the beginning."""
+    try:
+        return repr(value) if isinstance(value, str) and len(value) <= _MOST_SHOWN else _REPR.repr(value)
+    except ValueError:  # of an integer with thousands of digits
+        return "that number"
+
+
+def _short(problem: str) -> str:
+    """Return a problem that repeats what was written; of one that is long the beginning and the end, which says why."""
+    whole = printable(" ".join(problem.split()))
+    return whole if len(whole) <= _MOST_OF_A_PROBLEM else f"{whole[: _MOST_OF_A_PROBLEM // 2]}…{whole[-100:]}"
+
+
+def _clipped(word: str) -> str:
+    return word if len(word) <= _MOST_SHOWN else f"{word[:_MOST_SHOWN]}…"
 
 
 def _path(location: tuple[int | str, ...]) -> str:
     text = ""
     for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text
+        word = part if isinstance(part, int) else printable(_clipped(part))
+        text += f"[{word}]" if isinstance(part, int) else f".{word}" if text else str(word)
+    return " ".join(text.split())

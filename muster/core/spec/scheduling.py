@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from muster.core.spec.base import SpecModel, flag
+from muster.core.spec.base import Bounds, SpecModel, flag
 from muster.core.spec.values import Array, Moment, Names, Seconds, assignments, invalid
 from muster.core.values.array import array_indexes, array_most
 from muster.core.values.errors import FieldError
 
+MAX_DEPENDENCIES = 10_000
+MAX_ARRAY_BYTES = 128 << 10
 LABEL_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?")
 
 
@@ -41,17 +43,17 @@ class SchedulingFields(SpecModel):
         description="project that it counts for",
         json_schema_extra=flag("--project", "-P", metavar="PROJECT"),
     )
-    after: Names = Field(
+    after: Annotated[Names, Bounds(most_items=MAX_DEPENDENCIES)] = Field(
         default=(),
         description="start once this session, or all of this array, has started",
         json_schema_extra=flag("--after", metavar="SESSION", multiple=True),
     )
-    after_ok: Names = Field(
+    after_ok: Annotated[Names, Bounds(most_items=MAX_DEPENDENCIES)] = Field(
         default=(),
         description="start once this session, or all of this array, has ended well",
         json_schema_extra=flag("--after-ok", metavar="SESSION", multiple=True),
     )
-    after_any: Names = Field(
+    after_any: Annotated[Names, Bounds(most_items=MAX_DEPENDENCIES)] = Field(
         default=(),
         description="start once this session, or all of this array, has ended, however it did",
         json_schema_extra=flag("--after-any", metavar="SESSION", multiple=True),
@@ -66,7 +68,7 @@ class SchedulingFields(SpecModel):
         description="do not start until `muster release`",
         json_schema_extra=flag("--hold", "-H"),
     )
-    array: Array = Field(
+    array: Annotated[Array, Bounds(MAX_ARRAY_BYTES)] = Field(
         default=None,
         description="one session for each index, such as 0-99, 1,3,5 or 0-99%8: 8 at a time",
         json_schema_extra=flag("--array", "-a", metavar="INDEXES"),

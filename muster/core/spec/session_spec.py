@@ -7,13 +7,13 @@ Each field carries its help text and, where the command line has it, its flag; `
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from muster.core.spec.apps import AppFields
-from muster.core.spec.base import SpecModel, flag
+from muster.core.spec.base import MAX_ARGUMENT_BYTES, Argument, Bounds, SpecModel, flag
 from muster.core.spec.idle import IdleFields
 from muster.core.spec.scheduling import SchedulingFields
 from muster.core.spec.startup import StartupFields
@@ -23,6 +23,10 @@ from muster.core.values.slots import Slots
 
 MAX_KERNELS = 1000
 MAX_IMAGE = 1024
+MAX_MOUNTS = 100
+MAX_SCRIPT_BYTES = 1 << 20
+MAX_KEY_BYTES = 64 << 10
+MAX_NAME_BYTES = 255
 HOME = "/home/work"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 ROLE_PATTERN = re.compile(r"[a-z](?:[a-z-]{0,30}[a-z])?")
@@ -31,6 +35,7 @@ _RESERVED_TARGETS = (
     *("/", "/proc", "/sys", "/dev", "/etc", "/run", "/run/muster", "/run/muster-apps", "/run/fgpu", "/opt/muster"),
     *("/bin", "/sbin", "/lib", "/usr", "/usr/lib", "/usr/lib64", HOME),
 )
+_INTO_A_FOLDER = "put it into a data folder (--mount), and read it from there"
 _RESERVED_TREES = ("/run/muster/", "/run/muster-apps/", "/run/fgpu/", "/opt/muster/")
 
 
@@ -55,11 +60,16 @@ class MountSpec(SpecModel):
 
     @field_validator("folder")
     @classmethod
-    def _inside_the_root(cls, value: str) -> str:
+    def _inside_the_root(cls, value: str, info: ValidationInfo) -> str:
         path = posixpath.normpath(value)
         if not value or path == "." or value.startswith("/") or ".." in value.split("/"):
             raise invalid(f"{value!r} is not below the data root", "name a folder relative to it, without ..")
-        return path
+        return _nameable(path, info)
+
+    @field_validator("target")
+    @classmethod
+    def _nameable_target(cls, value: str, info: ValidationInfo) -> str:
+        return _nameable(value, info)
 
     @model_validator(mode="after")
     def _target_given(self) -> Self:
@@ -89,7 +99,7 @@ class RoleSpec(SpecModel):
     image: str | None = Field(
         default=None, max_length=MAX_IMAGE, description="image of this role; the session's by default"
     )
-    command: str | None = Field(default=None, description="shell command of this role; none by default")
+    command: Argument | None = Field(default=None, description="shell command of this role; none by default")
     cpu: Milli | None = Field(default=None, description="CPU cores of each kernel of this role")
     mem: Bytes | None = Field(default=None, description="memory of each kernel of this role")
     shm: Bytes | None = Field(default=None, description="shared memory of each kernel of this role")
@@ -140,12 +150,14 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         description="interactive runs until it is ended, batch until its command ends; batch if there is a command",
         json_schema_extra=flag("--type"),
     )
-    command: str | None = Field(
+    command: Argument | None = Field(
         default=None,
         description="shell command of a batch session",
         json_schema_extra=flag("--command", "-c", metavar="COMMAND"),
     )
-    script: str | None = Field(default=None, description="text of a job script, run instead of a command")
+    script: Annotated[str, Bounds(MAX_SCRIPT_BYTES, remedy=_INTO_A_FOLDER)] | None = Field(
+        default=None, description="text of a job script, run instead of a command"
+    )
     run_on: Literal["main", "all"] = Field(
         default="main", description="kernels that run the command", json_schema_extra=flag("--on")
     )
@@ -184,13 +196,14 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
     fgpu: Milli = Field(
         default=0, description="fGPU units of each kernel", json_schema_extra=flag("--fgpu", metavar="UNITS")
     )
-    env: dict[str, str] = Field(
+    env: Annotated[dict[str, str], Bounds(MAX_ARGUMENT_BYTES, remedy=_INTO_A_FOLDER)] = Field(
         default_factory=dict,
         description="environment variable NAME=VALUE",
         json_schema_extra=flag("--env", "-e", metavar="NAME=VALUE", multiple=True),
     )
     mounts: tuple[MountSpec, ...] = Field(
         default=(),
+        max_length=MAX_MOUNTS,
         description="data folder in every kernel: FOLDER[:TARGET][:ro]",
         json_schema_extra=flag("--mount", "-v", metavar="FOLDER", multiple=True),
     )
@@ -207,7 +220,9 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         description="LOCAL_RANK counts the session's kernels on one agent, or is 0 in each kernel",
         json_schema_extra=flag("--local-rank"),
     )
-    ssh_keys: tuple[str, ...] = Field(default=(), description="public keys that may log in to main1 from outside")
+    ssh_keys: Annotated[tuple[str, ...], Bounds(MAX_KEY_BYTES)] = Field(
+        default=(), description="public keys that may log in to main1 from outside"
+    )
 
     @field_validator("name")
     @classmethod
@@ -372,6 +387,13 @@ def _resource_errors_of(role: KernelRole) -> Iterator[FieldError]:
         yield FieldError("cpu", "it is less than 0.01", "ask for 0.01 or more")
     if role.slots.gpu and role.slots.fgpu:
         yield FieldError("gpu", "gpu and fgpu are both asked for", "ask for one of them: 1 gpu is a whole card")
+
+
+def _nameable(path: str, info: ValidationInfo) -> str:
+    """Return the path. No file system has longer names; a stored one is not judged anew."""
+    if info.context is not None and any(len(part.encode()) > MAX_NAME_BYTES for part in path.split("/")):
+        raise invalid(f"a part of it is longer than {MAX_NAME_BYTES} bytes", "choose a shorter name")
+    return path
 
 
 def _check_variable(name: str, content: object) -> None:

@@ -3,18 +3,20 @@
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Self
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from muster.core.spec.base import SpecModel, flag
+from muster.core.spec.base import Bounds, SpecModel, flag
 from muster.core.spec.values import invalid
 from muster.core.values.errors import FieldError
 
 MAX_INPUT_BYTES = 1 << 20
 MAX_BOOTSTRAP_BYTES = 256 << 10
 MAX_URL = 2000
+_RUN_FROM_A_FOLDER = "put what it needs into a data folder (--mount), and run that"
+_READ_FROM_A_FOLDER = "put it into a data folder (--mount), and read it from there"
 SECRET_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What Muster sets itself, or what would keep the runtime's own programs from running.
@@ -58,7 +60,7 @@ class SecretSpec(SpecModel):
 
 
 class StartupFields(SpecModel):
-    bootstrap: str | None = Field(
+    bootstrap: Annotated[str, Bounds(MAX_BOOTSTRAP_BYTES, remedy=_RUN_FROM_A_FOLDER)] | None = Field(
         default=None,
         description="script that every kernel runs before its command; one that fails ends the session",
         json_schema_extra=flag("--bootstrap", metavar="FILE", reads_file=True),
@@ -68,7 +70,7 @@ class StartupFields(SpecModel):
         description="directory in which commands begin; the home directory if not given",
         json_schema_extra=flag("--workdir", metavar="DIR"),
     )
-    input: str | None = Field(
+    input: Annotated[str, Bounds(MAX_INPUT_BYTES, remedy=_READ_FROM_A_FOLDER)] | None = Field(
         default=None,
         description="what the command reads on standard input",
         json_schema_extra=flag("--input", metavar="FILE|-", reads_file=True),
@@ -79,7 +81,7 @@ class StartupFields(SpecModel):
         description="secret in every kernel: NAME, NAME=VARIABLE or NAME:/path",
         json_schema_extra=flag("--secret", metavar="SECRET", multiple=True),
     )
-    callback: str | None = Field(
+    callback: Annotated[str, Bounds(MAX_URL)] | None = Field(
         default=None,
         max_length=MAX_URL,
         description="URL (http or https) that is sent each change of state as JSON",
@@ -88,18 +90,9 @@ class StartupFields(SpecModel):
 
     @field_validator("bootstrap")
     @classmethod
-    def _bounded_script(cls, value: str | None) -> str | None:
+    def _script(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
             raise invalid("it is empty", "write a script, or leave it out")
-        if value is not None and len(value.encode()) > MAX_BOOTSTRAP_BYTES:
-            raise invalid("it is larger than 256 KiB", "put what it needs into a data folder (--mount), and run that")
-        return value
-
-    @field_validator("input")
-    @classmethod
-    def _bounded_input(cls, value: str | None) -> str | None:
-        if value is not None and len(value.encode()) > MAX_INPUT_BYTES:
-            raise invalid("it is larger than 1 MiB", "put it into a data folder (--mount), and read it from there")
         return value
 
     @field_validator("workdir")

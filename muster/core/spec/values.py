@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
@@ -18,6 +19,8 @@ from muster.core.values.units import (
     parse_milli,
     parse_moment,
 )
+
+MAX_SECONDS = 3650 * 86400
 
 
 def invalid(problem: str, remedy: str) -> PydanticCustomError:
@@ -45,16 +48,19 @@ def _bytes(value: object) -> int:
         raise invalid(str(error), "write bytes such as 512M, 4G or 1.5G") from None
 
 
-def _seconds(value: object) -> int:
+def _seconds(value: object, info: ValidationInfo) -> int:
     try:
-        return parse_duration(value)
+        seconds = parse_duration(value)
     except ValueError as error:
         raise invalid(str(error), "write minutes, 90s, 30m, 2h, 1-12:00:00 or hours:minutes:seconds") from None
+    if info.context is not None and seconds > MAX_SECONDS:
+        raise invalid(f"{value!r} is more than ten years", "write 3650d at the most, or leave it out")
+    return seconds
 
 
 def _moment(value: object, info: ValidationInfo) -> float | None:
     """Return the moment. A text is understood relative to the validation context's `now` (`validated`)."""
-    if value is None or (isinstance(value, float) and not info.context):
+    if value is None or (isinstance(value, float) and isfinite(value) and not info.context):
         return value
     if not info.context:
         raise invalid(f"{value!r} is not in seconds since the epoch", "write a number such as 1795334400.0")

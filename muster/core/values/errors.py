@@ -51,6 +51,10 @@ class StoreUnavailableError(MusterError):
     """The database does not answer."""
 
 
+class UnwritableError(MusterError):
+    """A file of the control node's own state cannot be written: its disk may be full."""
+
+
 class ImageError(MusterError):
     """An image cannot be brought to an agent. `permanent` says that trying again cannot help."""
 

@@ -47,7 +47,7 @@ class AgentOccupancy:
 
 
 def agents_in_use(snapshot: Snapshot) -> list[AgentOccupancy]:
-    """All agents, in the snapshot's order; the sessions on them in the order in which they were submitted."""
+    """Return all agents in the snapshot's order, each with its sessions in the order of their submits."""
     placed: dict[str, list[Session]] = {}
     for session in sorted(snapshot.placed, key=lambda session: (session.submitted_at, session.id)):
         for agent_id in session.agents:
@@ -71,7 +71,7 @@ def shown_agents(store: Store, settings: Settings) -> Snapshot:
 
 
 def named_agents(snapshot: Snapshot, names: Collection[str]) -> list[AgentOccupancy]:
-    """In the order of the names, each once. Raises NotFoundError that names all that do not exist."""
+    """Return the named agents in the names' order, each once. Raises NotFoundError that names all that do not exist."""
     known = {use.agent.id: use for use in agents_in_use(snapshot)}
     unknown = [name for name in dict.fromkeys(names) if name not in known]
     if unknown:

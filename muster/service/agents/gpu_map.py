@@ -28,22 +28,22 @@ class KernelShare:
 
     @property
     def amount(self) -> int:
-        """In thousandths of a unit."""
+        """Return the amount in thousandths of a unit."""
         return self.gpu.capacity if self.gpu and self.is_device else self.share.amount
 
     @property
     def is_device(self) -> bool:
-        """Whether it is a whole GPU or a MIG instance."""
+        """Return whether it is a whole GPU or a MIG instance."""
         return self.share.whole or (self.gpu is not None and self.gpu.exclusive)
 
     @property
     def compute(self) -> int | None:
-        """In thousandths of the GPU; None for a device."""
+        """Return the compute in thousandths of the GPU; None for a device."""
         return self.limit.compute if self.limit else None
 
     @property
     def mem_bytes(self) -> int | None:
-        """None for a device."""
+        """Return the memory of the share; None for a device."""
         return self.limit.mem_bytes if self.limit else None
 
 
@@ -58,12 +58,12 @@ class GpuOccupancy:
 
     @property
     def free(self) -> int:
-        """In thousandths of a unit."""
+        """Return what is free in thousandths of a unit."""
         return max(0, self.gpu.capacity - sum(share.amount for share in self.held))
 
 
 def gpu_occupancies(uses: Iterable[AgentOccupancy]) -> list[GpuOccupancy]:
-    """Every GPU of these agents."""
+    """Return every GPU of these agents."""
     found = []
     for use in uses:
         held = [share for session, kernel in use.kernels for share in kernel_shares(session, kernel, use.agent)]
@@ -75,7 +75,7 @@ def gpu_occupancies(uses: Iterable[AgentOccupancy]) -> list[GpuOccupancy]:
 
 
 def session_shares(session: Session, agents: Sequence[Agent]) -> dict[str, list[KernelShare]]:
-    """By kernel id, of kernels that have GPUs on one of these agents."""
+    """Return shares by kernel id, of kernels that have GPUs on one of these agents."""
     known = {agent.id: agent for agent in agents}
     placed = [
         (k, known[k.allocation.agent_id]) for k in session.kernels if k.allocation and k.allocation.agent_id in known
@@ -85,7 +85,7 @@ def session_shares(session: Session, agents: Sequence[Agent]) -> dict[str, list[
 
 
 def kernel_shares(session: Session, kernel: Kernel, agent: Agent) -> list[KernelShare]:
-    """What its container says that it was made with counts; before there is one, what it would be made with."""
+    """Return a kernel's shares: as its container says that it was made; without one, as it would be made."""
     gpus = {gpu.uuid: gpu for gpu in agent.gpus}
     made_with = _made_with(session, kernel, agent)
     limits = {limit.uuid: limit for limit in kernel_gpus(agent, kernel) if limit.uuid in gpus}

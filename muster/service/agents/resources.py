@@ -53,7 +53,7 @@ class ClusterResources:
         return found
 
     def use(self, span: str, *, group: str | None = None, agent: str | None = None) -> UsageOverTime:
-        """Of the agent, else of the group, else of all. Raises NotFoundError and BadInputError."""
+        """Return the usage of the agent, else of the group, else of all. Raises NotFoundError and BadInputError."""
         if agent is not None:
             return use_of_agent(self._store, agent, span)
         return use_of_cluster(self._store, span) if group is None else use_of_group(self._store, group, span)

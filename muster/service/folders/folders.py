@@ -2,11 +2,10 @@
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from muster.ansible_gateway.gateway import AnsibleGateway
-from muster.contract.folders import FolderState
 from muster.core.launch.folders import folder_to_make
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.agent import AgentState
@@ -20,48 +19,29 @@ from muster.core.model.folders import (
     check_quota,
 )
 from muster.core.values.errors import AnsibleFailedError
-from muster.service.folders.views import FolderUsage
+from muster.service.folders.measurements import Measurements, Visited
 from muster.settings import Settings
 from muster.store.store import Store
-
-_ENFORCED = "enforced"
-
-
-@dataclass(slots=True)
-class Visited:
-    """What agents answered, by agent id, in the order of the folders; and why others did not."""
-
-    answers: dict[str, Sequence[FolderState]] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-
-    def use_of(self, folder: Folder) -> FolderUsage | None:
-        """None where no agent answered."""
-        if not self.answers:
-            return None
-        found = {
-            agent_id: next(entry for entry in entries if entry.path == folder.path)
-            for agent_id, entries in self.answers.items()
-        }
-        # What several agents have from one place is counted once.
-        places = {entry.shared_from or agent_id: entry for agent_id, entry in found.items() if entry.exists}
-        return FolderUsage(
-            used_bytes=_sum(entry.used_bytes for entry in places.values()),
-            files=_sum(entry.files for entry in places.values()),
-            unenforced={key: e.quota for key, e in found.items() if e.quota not in {None, _ENFORCED}},
-        )
 
 
 class FolderService:
     """What `muster folder` does: in the store at once, and on the agents that answer."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        measurements: Measurements | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._measurements = measurements or Measurements()
         self._store = store
         self._settings = settings
         self._policy = settings.launch_policy()
         self._clock = clock
 
     def create(self, name: str, owner: str, quota_bytes: int | None) -> tuple[Folder, Visited]:
-        """A new folder; agents that do not answer make it when a session of theirs mounts it.
+        """Create a folder; agents that do not answer make it when a session of theirs mounts it.
 
         Raises BadInputError, and NameTakenError.
         """
@@ -79,6 +59,7 @@ class FolderService:
             check_quota(quota_bytes)
         folder = replace(self._store.folders.find(owner, name), quota_bytes=quota_bytes)
         self._store.folders.set_quota(folder, quota_bytes)
+        self._measurements.forget(folder)
         return folder, self._visited("present", [folder])
 
     def share(self, name: str, owner: str, grantee: str, *, read_only: bool) -> Folder:
@@ -89,13 +70,14 @@ class FolderService:
         return self._store.folders.find(owner, name)
 
     def unshare(self, name: str, owner: str, grantee: str) -> list[FolderMounter]:
-        """The sessions of others that have not ended and keep it until they do. Raises NotFoundError."""
+        """End a share; return the sessions of others that keep it until they end. Raises NotFoundError."""
         folder = self._store.folders.find(owner, name)
         self._store.folders.unshare(folder, grantee)
         return [user for user in self._store.folders.mounters().get(folder.id, ()) if user.owner != owner]
 
     def measured(self, folders: Sequence[Folder]) -> Visited:
-        return self._visited("measured", folders)
+        """Return what the folders hold, perhaps as of half a minute ago. Raises as `Measurements.of`."""
+        return self._measurements.of(folders, lambda stale: self._visited("measured", stale))
 
     def remove(self, name: str, owner: str, on_removed: Callable[[str], None]) -> tuple[Folder | None, Visited]:
         """Remove a folder and its data; `on_removed` is called with each agent that removed them.
@@ -106,6 +88,7 @@ class FolderService:
         known = {agent.id for agent in self._store.agents()}
         found = self._store.folders.find(owner, name)
         folder = self._store.folders.remove(found, self._clock(), known)
+        self._measurements.forget(folder)
         visited = self._visited("absent", [folder], folder.left_on, on_removed)
         # Agents that are no longer known took its data with them.
         gone = {*visited.answers, *(set(folder.left_on) - known)}
@@ -119,15 +102,15 @@ class FolderService:
         on_answer: Callable[[str], None] | None = None,
     ) -> Visited:
         visited = Visited()
-        asked: list[str] = []
+        reachable: list[str] = []
         for agent in self._store.agents():
             if only is not None and agent.id not in only:
                 continue
             if agent.state is AgentState.ALIVE:
-                asked.append(agent.id)
+                reachable.append(agent.id)
             else:
                 visited.problems[agent.id] = agent.problem or f"it is {agent.state}"
-        if not asked or not folders:
+        if not reachable or not folders:
             return visited
 
         def record(answer: AgentAnswer) -> None:
@@ -141,18 +124,9 @@ class FolderService:
         entries = [folder_to_make(folder, self._policy.uid_of(folder.owner)) for folder in folders]
         gateway = AnsibleGateway(self._settings.inventory, self._settings.cluster)
         try:
-            gateway.folders(asked, self._settings.folders_root, state, entries, record)
+            gateway.folders(reachable, self._settings.folders_root, state, entries, record)
         except AnsibleFailedError as error:
-            visited.problems |= {agent_id: str(error) for agent_id in asked if agent_id not in visited.answers}
-        silent = [agent_id for agent_id in asked if agent_id not in {*visited.answers, *visited.problems}]
+            visited.problems |= {agent_id: str(error) for agent_id in reachable if agent_id not in visited.answers}
+        silent = [agent_id for agent_id in reachable if agent_id not in {*visited.answers, *visited.problems}]
         visited.problems |= dict.fromkeys(silent, "Ansible brought no answer of it")
         return visited
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total

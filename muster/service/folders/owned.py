@@ -5,7 +5,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from muster.core.model.folders import PROJECT_MARK, Folder, FolderMounter, no_such_folder
+from muster.core.model.projects import DEFAULT_PROJECT
 from muster.core.model.token import Token
+from muster.core.values.errors import SpecError
+from muster.service.folders.measurements import Measurements, Visited
 from muster.service.folders.views import (
     FolderRemovedView,
     FoldersView,
@@ -20,9 +23,7 @@ from muster.settings import Settings
 from muster.store.store import Store
 
 if TYPE_CHECKING:  # Ansible's libraries load slowly
-    from muster.service.folders.folders import FolderService, Visited
-
-DEFAULT_PROJECT = "default"
+    from muster.service.folders.folders import FolderService
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +48,20 @@ class OwnedFolders:
     it did not exist; a visible one of another owner with ScopeError where it would be changed.
     """
 
-    def __init__(self, store: Store, settings: Settings, token: Token) -> None:
+    def __init__(self, store: Store, settings: Settings, token: Token, measurements: Measurements) -> None:
+        self._measurements = measurements
         self._store = store
         self._settings = settings
         self._token = token
 
     def search(self, query: FolderQuery) -> FoldersView:
-        """Return folders by owner and name. Raises ScopeError where another user's view is asked for."""
+        """Return folders by owner and name. Raises ScopeError for another user's view."""
         user = query.owner or self._token.user
         if user != self._token.user and not self._token.sees_all:
             raise ScopeError(
                 f"token {self._token.name} is {self._token.user}'s; only one of scope admin asks as others"
             )
+        self._check_project(user, query.project)
         everything = query.everything and self._token.sees_all
         found = [
             folder
@@ -74,6 +77,7 @@ class OwnedFolders:
         self, name: str, owner: str | None = None, *, project: str = DEFAULT_PROJECT, sizes: bool = True
     ) -> MeasuredFolderView:
         """Return one folder. Raises NotFoundError."""
+        self._check_project(self._token.user, project)
         folder = self._visible(name, owner or self._token.user, project)
         return self._view(folder, self._agents().measured([folder]) if sizes else None, project)
 
@@ -113,7 +117,14 @@ class OwnedFolders:
     def _agents(self) -> "FolderService":
         from muster.service.folders.folders import FolderService  # noqa: PLC0415 - Ansible's libraries load slowly
 
-        return FolderService(self._store, self._settings)
+        return FolderService(self._store, self._settings, self._measurements)
+
+    def _check_project(self, user: str, project: str) -> None:
+        """Refuse a project that is not theirs: its shares are. Raises SpecError."""
+        # Those of the default project are everybody's, whatever a token is for.
+        only = () if project == DEFAULT_PROJECT else self._token.projects
+        if not self._token.sees_all and (refusal := self._settings.members.refusal(user, project, only)):
+            raise SpecError([refusal])
 
     def _visible(self, name: str, owner: str, project: str) -> Folder:
         folder = self._store.folders.find(owner, name)
@@ -133,7 +144,7 @@ class OwnedFolders:
         return self._token.owner_filter in {None, folder.owner}
 
     def _view(
-        self, folder: Folder, visited: "Visited | None" = None, project: str = DEFAULT_PROJECT
+        self, folder: Folder, visited: Visited | None = None, project: str = DEFAULT_PROJECT
     ) -> MeasuredFolderView:
         facts = self._visible_facts(folder, self._store.folders.mounters(), visited, project)
         view = MeasuredFolderView.of(*facts)
@@ -143,7 +154,7 @@ class OwnedFolders:
         self,
         folder: Folder,
         mounters: Mapping[str, Sequence[FolderMounter]],
-        visited: "Visited | None",
+        visited: Visited | None,
         project: str,
     ) -> tuple[Folder, Sequence[FolderMounter], FolderUsage | None]:
         """Return the folder, the sessions that mount it and its usage.

@@ -4,6 +4,7 @@ import hashlib
 import math
 import secrets
 import time
+from collections.abc import Sequence
 
 from muster.core.model.token import Scope, Token
 from muster.core.spec.session_spec import NAME_PATTERN
@@ -36,7 +37,9 @@ class Tokens:
         """Return all tokens, also those that have expired."""
         return list(self._store.tokens.all())
 
-    def create(self, name: str, user: str, scope: Scope, expires: str | None) -> tuple[Token, str]:
+    def create(
+        self, name: str, user: str, scope: Scope, expires: str | None, projects: Sequence[str] = ()
+    ) -> tuple[Token, str]:
         """Return a new token and its secret, which cannot be read again. Raises BadInputError and NameTakenError."""
         if not NAME_PATTERN.fullmatch(name):
             raise BadInputError(
@@ -46,7 +49,9 @@ class Tokens:
             raise BadInputError("--user: that is no user's name; write the name that owns his sessions, such as ada")
         now = time.time()
         expires_at = None if expires is None else now + _lifetime_s(expires)
-        token = Token(name, user, scope, now, expires_at)
+        if wrong := [one for one in projects if not one or len(one) > _LONGEST_USER or not one.isprintable()]:
+            raise BadInputError(f"--project: {wrong[0]!r} is no project's name; write one such as vision")
+        token = Token(name, user, scope, now, expires_at, projects=tuple(dict.fromkeys(projects)))
         # A random secret of 256 bits needs no slow hash: there is nothing to guess.
         secret = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         self._store.tokens.add(token, _hash(secret))

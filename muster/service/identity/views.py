@@ -13,6 +13,7 @@ class TokenView(View):
     created_at: Moment
     expires_at: Moment | None
     last_used_at: Moment | None
+    projects: list[str]
 
     @classmethod
     def of(cls, token: Token) -> Self:
@@ -23,4 +24,5 @@ class TokenView(View):
             created_at=token.created_at,
             expires_at=token.expires_at,
             last_used_at=token.last_used_at,
+            projects=list(token.projects),
         )

@@ -19,7 +19,7 @@ from muster.store.store import Store
 
 
 def load_catalog(path: Path) -> Catalog:
-    """An empty one when there is no such file. Raises SettingsError."""
+    """Return the catalog; an empty one if there is no such file. Raises SettingsError."""
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
@@ -33,18 +33,18 @@ def load_catalog(path: Path) -> Catalog:
 
 
 def whole_catalog(settings: Settings, store: Store) -> tuple[ImageVersion, ...]:
-    """The file's images, then those that were made of sessions. Raises SettingsError."""
+    """Return the file's images, then those that were made of sessions. Raises SettingsError."""
     return (*load_catalog(settings.catalog).versions, *(image.version for image in store.images.all()))
 
 
 def reference_of(settings: Settings, store: Store, word: str) -> str:
-    """The reference behind a name or an alias, whoever may use it; anything else is taken for a reference."""
+    """Return the reference of a name or an alias, for anybody; anything else is a reference already."""
     versions = whole_catalog(settings, store)
     return next((version.reference for version in versions if word in version.words), word)
 
 
 def default_reference(settings: Settings) -> str:
-    """The reference of the image of sessions that name none, as far as the catalog can be read."""
+    """Return the reference of the default image, as far as the catalog can be read."""
     try:
         versions = load_catalog(settings.catalog).versions
     except SettingsError:
@@ -54,10 +54,17 @@ def default_reference(settings: Settings) -> str:
 
 
 def with_catalog_images(spec: SessionSpec, settings: Settings, store: Store, owner: str) -> SessionSpec:
-    """The spec with references for the catalog's words. Raises SpecError and SettingsError."""
-    held = {tag for agent in store.agents() for tag in agent.images}
-    choosing = Choosing(whole_catalog(settings, store), owner, spec.project, held)
+    """Return the spec with references for the catalog's words. Raises SpecError and SettingsError."""
+    held = {tag for agent in store.agents() for tag in tags_on(agent.report.images)}
+    versions = whole_catalog(settings, store)
+    choosing = Choosing(versions, owner, spec.project, held, foreign=settings.foreign_images)
     return with_images(spec, choosing, settings.default_image)
+
+
+def is_the_sites(settings: Settings, reference: str) -> bool:
+    """Return whether the site's file has this reference, or it is the default image. Raises SettingsError."""
+    references = [version.reference for version in load_catalog(settings.catalog).versions]
+    return familiar(reference) in {familiar(known) for known in (*references, settings.default_image)}
 
 
 def tags_on(images: Iterable[ImageReport]) -> set[str]:

@@ -36,7 +36,7 @@ class CommitRequest:
     public: bool = False
 
     def checked(self) -> tuple[str, str]:
-        """The image's name and its tag. Raises BadInputError for what they or the message cannot be."""
+        """Return the image's name and its tag. Raises BadInputError for what they or the message cannot be."""
         if not self.message.isprintable():
             raise BadInputError("--message: it holds a line break or a control character; write one line")
         try:
@@ -48,7 +48,7 @@ class CommitRequest:
 def planned_commit(
     store: Store, settings: Settings, session: Session, request: CommitRequest, by: str, *, of_anybody: bool = False
 ) -> Commit:
-    """With `of_anybody` he may commit others' sessions, as administrators may.
+    """Plan a commit; with `of_anybody` of any user's session, as administrators may.
 
     Raises BadInputError for a name that is none or is taken, and NotPossibleInStateError for a session that has no
     containers, or is another's.
@@ -82,7 +82,7 @@ def planned_commit(
 def committed(
     store: Store, settings: Settings, planned: Commit, progressed: Callable[[int, int], None]
 ) -> CommittedImage:
-    """The image, once it is on its agent and in the catalog. Raises NameTakenError, and as `engine.commit`."""
+    """Return the image once it is on its agent and in the catalog. Raises NameTakenError, and as `engine.commit`."""
     store.images.claim(planned.image)
     return made_of_claim(store, settings, planned, progressed)
 
@@ -90,7 +90,7 @@ def committed(
 def made_of_claim(
     store: Store, settings: Settings, planned: Commit, progressed: Callable[[int, int], None]
 ) -> CommittedImage:
-    """The image whose name is claimed already; where it cannot be made, the name is free again."""
+    """Return the image whose name is claimed already; if it cannot be made, the name is free again."""
     images, image = store.images, planned.image
     try:
         made = commit(
@@ -111,7 +111,7 @@ def made_of_claim(
 
 
 def _check_free(store: Store, settings: Settings, reference: str) -> None:
-    """An image that is somebody else's must not go by the name from now on."""
+    """Check that no image of somebody else has the name."""
     listed = load_catalog(settings.catalog).versions
     if any(reference in {*version.words, version.reference} for version in listed):
         raise NameTakenError(f"NAME:TAG: the catalog has an image {reference}; choose another name or tag")

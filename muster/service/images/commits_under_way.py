@@ -1,4 +1,4 @@
-"""Images that this process makes of running kernels, beside whoever asked for them."""
+"""Images that this process makes of running kernels in the background."""
 
 import logging
 import threading
@@ -60,7 +60,7 @@ class CommitsUnderWay:
             raise NotPossibleInStateError(f"{len(making)} images of {owner} are being made; wait for one of them")
 
     def find(self, reference: str) -> CommitState | None:
-        """None for what this process did not make lately."""
+        """Return a commit's state; None for what this process did not make lately."""
         with self._lock:
             return self._states.get(reference)
 

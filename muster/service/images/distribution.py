@@ -45,9 +45,9 @@ def image_sync(
     target_ids: Collection[str] = (),
     group: str | None = None,
 ) -> ImageSync:
-    """From `source_id` or any agent that has it, to `target_ids`, or all that answer (of one resource group).
+    """Plan copies from `source_id` or any agent that has it, to `target_ids`, or all that answer (of one group).
 
-    The source's engine is asked. Raises BadInputError where agents hold different images under that reference and none
+    The source's engine is read. Raises BadInputError where agents hold different images under that reference and none
     was chosen, NotFoundError for an agent, group or image that does not exist, and AgentUnreachableError.
     """
     by_id = {agent.id: agent for agent in agents}
@@ -61,10 +61,10 @@ def image_sync(
     found = image_id(source, name)
     if found is None:
         raise NotFoundError(f"image {name} is not on agent {source.id}; see `muster agent show {source.id}`")
-    wanted = [by_id[target] for target in dict.fromkeys(target_ids)] or [
+    targets = [by_id[target] for target in dict.fromkeys(target_ids)] or [
         agent for agent in agents if agent.state is AgentState.ALIVE and group in {None, agent.resource_group}
     ]
-    return ImageSync(name, source, found, tuple(agent for agent in wanted if agent.id != source.id))
+    return ImageSync(name, source, found, tuple(agent for agent in targets if agent.id != source.id))
 
 
 def _any_holder(agents: Sequence[Agent], name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from muster.core.images.catalog import ImageVersion
 from muster.core.images.committed import CommittedImage
@@ -24,7 +25,7 @@ class KnownImage:
 
 
 def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage]:
-    """Those that `user` may know of; whoever keeps the control node sees all. Raises SettingsError."""
+    """Return the images that `user` may see; administrators see all. Raises SettingsError."""
     agents = store.agents()
     default = settings.default_image
     made = store.images.all()
@@ -35,7 +36,7 @@ def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage
     sees_all = is_administrator(settings, user)
     known = []
     for version, committed in listed:
-        if not (sees_all or version.visible_to(user)):
+        if not (sees_all or version.visible_to(user, partial(settings.members.admit, user))):
             continue
         held = holders(agents, version.reference)
         size = committed.size_bytes if committed else size_on(agents, set(held.values()))
@@ -44,7 +45,7 @@ def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage
 
 
 def named_images(known: Sequence[KnownImage], name: str) -> list[KnownImage]:
-    """All versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""
+    """Return all versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""
     found = [image for image in known if name in {*image.version.words, image.version.name, image.version.reference}]
     if not found:
         raise NotFoundError(f"NAME: there is no image {name!r} in the catalog; see `muster images`")

@@ -22,7 +22,7 @@ class RemovedImage:
 
 
 def remove_image(store: Store, settings: Settings, reference: str, by: str) -> RemovedImage:
-    """From all agents, then from the catalog; it stays there while an agent cannot remove it.
+    """Remove an image from all agents, then from the catalog; it stays there while an agent cannot remove it.
 
     Raises NotFoundError, and NotPossibleInStateError where it is another's or sessions need it.
     """

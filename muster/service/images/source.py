@@ -5,16 +5,19 @@ from collections.abc import Callable
 from muster.core.images.committed import CommittedImage
 from muster.core.images.names import familiar
 from muster.core.model.agent import Agent, AgentState
-from muster.core.values.errors import AgentUnreachableError, ImageError
+from muster.core.values.errors import AgentUnreachableError, ImageError, SettingsError
 from muster.engine.images import copy, image_id, pull
+from muster.service.images.catalog import is_the_sites
+from muster.settings import Settings
 from muster.store.store import Store
 
 
 class ImageSource:
-    """No registry is ever asked for an image that was made here: it could have another one of that name."""
+    """An image that was made here is never pulled from a registry, which could have another one of that name."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
+        self._settings = settings
 
     def __call__(self, agent: Agent, reference: str, progressed: Callable[[int, int], None]) -> None:
         """Raises ImageError."""
@@ -25,14 +28,21 @@ class ImageSource:
             if image is None:
                 # It may have come there since the agent last reported.
                 if held is None:
-                    pull(agent, reference, progressed)
+                    pull(agent, reference, progressed, with_credentials=self._is_the_sites(reference))
             elif held != image.image_id:
                 copy(self._holder(image), agent, image.reference, progressed)
         except AgentUnreachableError as error:
             raise ImageError(f"image {reference} cannot be brought there: {error}", permanent=False) from None
 
+    def _is_the_sites(self, reference: str) -> bool:
+        """Return whether the site chose the image: its credentials are for no other. Raises ImageError."""
+        try:
+            return is_the_sites(self._settings, reference)
+        except SettingsError as error:
+            raise ImageError(f"image {reference}: {error}", permanent=False) from None
+
     def _holder(self, image: CommittedImage) -> Agent:
-        """The agent where it was made, or another that holds it. Raises ImageError."""
+        """Return the agent where it was made, or another that holds it. Raises ImageError."""
         holding = [
             other
             for other in self._store.agents()

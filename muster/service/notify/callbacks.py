@@ -1,6 +1,9 @@
 """How a change is posted to a session's callback."""
 
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -14,6 +17,7 @@ from muster.core.values.errors import MusterError
 
 _CONNECT_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 10.0
+_TOTAL_TIMEOUT_S = 20.0
 _MOST_ADDRESSES = 3
 
 
@@ -24,7 +28,7 @@ class NotToldError(MusterError):
 def post(url: str, message: str, allowed: CallbackHosts) -> None:
     """No redirect is followed, nothing of the answer but its status is read, and no password of ours is sent along.
 
-    It goes to an address that was looked at: asked again, a name may mean another. Raises NotToldError.
+    It goes to an address that was checked: resolved again, the name may give another one. Raises NotToldError.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -34,7 +38,7 @@ def post(url: str, message: str, allowed: CallbackHosts) -> None:
             # The proxy looks for the address, in its own network.
             if allowed.refuse(host):
                 raise _not_allowed(host)
-            status = _status(url, message, {}, proxies, HTTPAdapter())
+            status = _status(url, message, {}, proxies)
         else:
             status = _status_at_addresses(parts, host, message, allowed)
     except requests.Timeout:
@@ -67,10 +71,12 @@ def _status_at_addresses(parts: SplitResult, host: str, message: str, allowed: C
     raise _not_allowed(host)
 
 
-def _status(url: str, message: str, headers: dict[str, str], proxies: Any, adapter: HTTPAdapter) -> int:  # noqa: ANN401
-    with requests.Session() as session:
+def _status(url: str, message: str, headers: dict[str, str], proxies: Any, adapter: "_Adapter | None" = None) -> int:  # noqa: ANN401
+    adapter = adapter or _Adapter()
+    with requests.Session() as session, adapter.deadline(_TOTAL_TIMEOUT_S):
         session.trust_env = False
         session.mount("https://", adapter)
+        session.mount("http://", adapter)
         answer = session.post(
             url,
             data=message.encode(),
@@ -84,7 +90,67 @@ def _status(url: str, message: str, headers: dict[str, str], proxies: Any, adapt
         return int(answer.status_code)
 
 
-class _ToAddress(HTTPAdapter):
+class _Adapter(HTTPAdapter):
+    """Knows its connections, to end them: a library's timeout begins anew with each byte that comes."""
+
+    def __init__(self) -> None:
+        self._connections: list[socket.socket] = []
+        self._is_over = False
+        super().__init__()
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as it is there
+        super().init_poolmanager(*arguments, **options)
+        self.poolmanager.pool_classes_by_scheme = _pools_noting(self._connections)
+
+    @contextmanager
+    def deadline(self, timeout_s: float) -> Iterator[None]:
+        """End what is not done by then. Raises requests.Timeout: an answer that was cut off looks like a short one."""
+        self._is_over = False
+        timer = threading.Timer(timeout_s, self._end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+        if self._is_over:
+            raise requests.Timeout
+
+    def _end(self) -> None:
+        self._is_over = True
+        for connection in self._connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def _pools_noting(connections: list[socket.socket]) -> dict[str, Any]:
+    def noted(made: socket.socket) -> socket.socket:
+        # TLS takes the descriptor over; a second one leads to the same connection.
+        connections.append(made.dup())
+        return made
+
+    class Plain(urllib3.connection.HTTPConnection):
+        def _new_conn(self) -> socket.socket:
+            return noted(super()._new_conn())
+
+    class Secure(urllib3.connection.HTTPSConnection):
+        def _new_conn(self) -> socket.socket:
+            return noted(super()._new_conn())
+
+    class PlainPool(urllib3.HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(urllib3.HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    return {"http": PlainPool, "https": SecurePool}
+
+
+class _ToAddress(_Adapter):
     """Connects to an address as to a host of that name: its certificate must be the name's."""
 
     def __init__(self, name: str) -> None:

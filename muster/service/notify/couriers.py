@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -153,8 +153,9 @@ def _place(delivery: Delivery) -> str:
 
 
 def _run(path: Path, message: str) -> None:
-    with tempfile.TemporaryFile() as said:
+    with ExitStack() as stack:
         try:
+            said = stack.enter_context(tempfile.TemporaryFile())
             done = subprocess.run(
                 [path],
                 input=message.encode(),

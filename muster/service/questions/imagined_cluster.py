@@ -54,7 +54,7 @@ _FIELDS = frozenset((*AgentKind.model_fields, *AgentAttributes.model_fields))
 
 
 def imagined_agents(path: Path) -> tuple[Agent, ...]:
-    """The agents of a YAML file (`agents:`, a list of kinds) or of a CSV node list.
+    """Return the agents of a YAML file (`agents:`, a list of kinds) or of a CSV node list.
 
     Raises BadInputError with one line for each thing that is wrong, with its place in the file.
     """
@@ -83,7 +83,7 @@ def imagined_agents(path: Path) -> tuple[Agent, ...]:
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """The mapping that the file holds. Raises BadInputError."""
+    """Return the mapping that the file holds. Raises BadInputError."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -96,7 +96,7 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def read_list(path: Path, key: str) -> Sequence[Mapping[str, Any]]:
-    """The list of mappings under the file's one key. Raises BadInputError."""
+    """Return the list of mappings under the file's one key. Raises BadInputError."""
     content = read_yaml(path)
     others = sorted(str(other) for other in content if other != key)
     if others:
@@ -111,7 +111,7 @@ def read_list(path: Path, key: str) -> Sequence[Mapping[str, Any]]:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """The lines of a CSV file with their numbers, without empty cells. Raises BadInputError."""
+    """Return the lines of a CSV file with their numbers, without empty cells. Raises BadInputError."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)

@@ -49,7 +49,7 @@ class WhatIf:
         return self._site.complete(self._store.snapshot(time.time()))
 
     def queue(self) -> list[Queued]:
-        """The pending sessions, group by group, in the order in which the next decision tries them."""
+        """Return the pending sessions, group by group, in the order in which the next decision tries them."""
         snapshot = self.snapshot()
         plan = schedule(snapshot)
         pending = {session.id: session for session in snapshot.pending}
@@ -58,12 +58,12 @@ class WhatIf:
         return sorted(starting + waiting, key=_place)
 
     def position(self, session: Session) -> int:
-        """Its place among those of its group that wait; 0 when it is about to start, or does not wait any more."""
+        """Return its place among those of its group that wait; 0 if it is about to start, or no longer waits."""
         wait = schedule(self.snapshot()).waits.get(session.id)
         return wait.position if wait else 0
 
     def would_start(self, new: Sequence[Session]) -> tuple[StartForecast, ...]:
-        """What would become of sessions that are not queued.
+        """Return what would become of sessions that are not queued.
 
         Raises NameTakenError and BadInputError as `SessionCommands.submit` would.
         """
@@ -93,11 +93,11 @@ class WhatIf:
         return drain_plan(snapshot, [use.agent.id for use in named_agents(snapshot, names)])
 
     def agents(self) -> tuple[Agent, ...]:
-        """As if every one answered and none were drained or suspect."""
+        """Return the agents as if each answered and none were drained or suspect."""
         return tuple(agent.in_service() for agent in self.snapshot().agents)
 
     def history(self, days: float) -> list[Job]:
-        """The sessions that were submitted in the last days. Raises BadInputError when none of them ran."""
+        """Return the sessions of the last days as jobs. Raises BadInputError when none of them ran."""
         now = time.time()
         since = now - days * 86400
         jobs = history((s for s in self._store.search(ended=True) if s.submitted_at >= since), now)
@@ -127,12 +127,12 @@ class Trial:
 
 
 def agents_of(cluster: str, what_if: Callable[[], WhatIf]) -> tuple[Agent, ...]:
-    """Of a file, or the site's own for `live`."""
+    """Return the agents of a file, or the site's own for `live`."""
     return what_if().agents() if cluster == LIVE else imagined_agents(Path(cluster))
 
 
 def jobs_of(source: str, days: float, what_if: Callable[[], WhatIf]) -> list[Job]:
-    """Of a file, or the site's own for `history`."""
+    """Return the jobs of a file, or the site's own for `history`."""
     return what_if().history(days) if source == HISTORY else workload(Path(source))
 
 
@@ -156,7 +156,7 @@ def policies(
 
 
 def _named(name: str, site: Path) -> dict[str, Any]:
-    """The order or the placement policy of that name."""
+    """Return the order or the placement policy of that name."""
     try:
         return {"order": load_order(name, site)}
     except SettingsError:
@@ -164,6 +164,6 @@ def _named(name: str, site: Path) -> dict[str, Any]:
 
 
 def _everywhere(policy: SchedulingPolicy, changes: Mapping[str, Any]) -> SchedulingPolicy:
-    """The policy with these fields in every resource group."""
+    """Return the policy with these fields in every resource group."""
     groups = {name: replace(group, **changes) for name, group in policy.groups.items()}
     return replace(policy, default=replace(policy.default, **changes), groups=groups)

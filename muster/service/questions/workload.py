@@ -53,7 +53,7 @@ class Arrival(SpecModel):
 
 
 def workload(path: Path) -> list[Job]:
-    """The jobs of a YAML file (`sessions:`, a list) or of a CSV trace, whose times are in seconds.
+    """Return the jobs of a YAML file (`sessions:`, a list) or of a CSV trace, whose times are in seconds.
 
     Raises BadInputError with one line for each thing that is wrong, with its place in the file.
     """
@@ -76,7 +76,7 @@ def workload(path: Path) -> list[Job]:
 
 
 def history(sessions: Iterable[Session], now: float) -> list[Job]:
-    """The sessions as they came, each as long as it really ran; one that still runs, as long as it has so far.
+    """Return the sessions as they came, each as long as it ran; one that still runs, as long as it has so far.
 
     Those that never ran are left out: nobody knows how long they would have.
     """
@@ -145,7 +145,7 @@ class _Jobs:
         self._jobs.append(Job(session, arrival.duration))
 
     def resolved(self) -> list[Job]:
-        """With ids for the names of dependencies. Raises SpecError."""
+        """Return the specs with ids for the names of dependencies. Raises SpecError."""
         return [replace(job, session=self._resolved(job.session)) for job in self._jobs]
 
     def _resolved(self, session: Session) -> Session:

@@ -4,10 +4,12 @@ Every decision is read from the store, and committed before anything acts on it,
 from which the next worker, by this same code, goes on. What this object remembers only spares it from asking twice.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from muster.contract.manifest import Manifest
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
@@ -31,6 +33,7 @@ from muster.service.queue.visits import Gateway, Start, VisitRunner
 from muster.service.secrets.secrets import Secrets, with_secrets
 from muster.store.store import Store
 
+log = logging.getLogger(__name__)
 # From one agent in one visit; what it keeps of more sessions is fetched by later ones.
 _MOST_FETCHED = 100
 _USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
@@ -184,7 +187,23 @@ class QueueWorker:
             boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
             keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
         unfetched = self._unfetched(visit.agents, snapshot)
-        manifests = {
+        try:
+            manifests = self._manifests(visit, snapshot, keys, generation, unfetched)
+        except Exception:  # noqa: BLE001 - whatever it is, one session's spec must not cost the others their visit
+            keys, snapshot = self._without_unwritable(visit, snapshot, keys, generation)
+            manifests = self._manifests(visit, snapshot, keys, generation, unfetched)
+        self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
+        self._visits.converge(visit.visit, manifests)
+
+    def _manifests(
+        self,
+        visit: Convergence,
+        snapshot: Snapshot,
+        keys: Mapping[str, KeyPair],
+        generation: int,
+        unfetched: Mapping[str, Sequence[Session]],
+    ) -> dict[str, Manifest]:
+        return {
             agent.id: manifest(
                 agent,
                 (*snapshot.placed, *unfetched.get(agent.id, ())),
@@ -196,8 +215,23 @@ class QueueWorker:
             )
             for agent in visit.agents
         }
-        self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
-        self._visits.converge(visit.visit, manifests)
+
+    def _without_unwritable(
+        self, visit: Convergence, snapshot: Snapshot, keys: Mapping[str, KeyPair], generation: int
+    ) -> tuple[dict[str, KeyPair], Snapshot]:
+        """Fail each launch of which no manifest can be written; return the others' keys, and what is recorded."""
+        failures = {}
+        for session in snapshot.placed:
+            if session.id in keys:
+                alone = replace(snapshot, sessions=(session,))
+                try:
+                    self._manifests(visit, alone, keys, generation, {})
+                except Exception as error:
+                    log.exception("no manifest can be written for session %s", session.id)
+                    reason = f"its manifest cannot be written ({type(error).__name__}); the daemon's log says why"
+                    failures[session.id] = transitions.launch_failed(session, reason, snapshot.now, permanent=True)
+        self._apply(list(failures.values()))
+        return {key: pair for key, pair in keys.items() if key not in failures}, self._read()
 
     def _unfetched(self, agents: Iterable[Agent], snapshot: Snapshot) -> dict[str, list[Session]]:
         """Read, by agent id, the sessions that have ended while the agent was away, and whose last words it keeps."""

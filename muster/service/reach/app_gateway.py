@@ -24,14 +24,14 @@ _SAFE_IN_URLS = "/%:@!$&'()*+,;=~?#"
 
 @dataclass(frozen=True, slots=True)
 class AppAddress:
-    """`target`: path, query and fragment where it begins; `authorization`: how it wants to be asked, if it does."""
+    """`target`: path, query and fragment where it begins; `authorization`: the header that it needs, if any."""
 
     target: str
     authorization: str | None
 
 
 def app_address(app: App, port: int, token: str) -> AppAddress:
-    """Where an app begins that is found at `port` of a machine's loopback. Raises BadInputError."""
+    """Return where an app begins that is at `port` of a machine's loopback. Raises BadInputError."""
     try:
         parts = urlsplit(app.address(port, token))
         user, password = unquote(parts.username or ""), unquote(parts.password or "")
@@ -59,7 +59,7 @@ class AppTunnel:
         self._ending = ending
 
     def is_open(self) -> bool:
-        """It ends with its session's main1, and where that agent does not answer for long."""
+        """Return whether it is open. It ends with main1, and when the agent has not answered for long."""
         return self._tunnel.poll() is None
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ def openable_app(agents: Sequence[Agent], session: Session, name: str) -> App:
 
 
 def open_app_tunnel(settings: Settings, agents: Sequence[Agent], session: Session, app: App) -> AppTunnel:
-    """By ssh, to a socket that only this process' user reaches. Raises MusterError."""
+    """Open a tunnel by ssh, to a socket that only this process' user reaches. Raises MusterError."""
     from muster.service.reach.app_tunnel import app_tunnel, token_of  # noqa: PLC0415 - the Docker SDK loads slowly
 
     agent = agent_of(agents, session, session.main)

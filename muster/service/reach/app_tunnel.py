@@ -36,12 +36,15 @@ def token_of(session: Session, agent: Agent, app: App, runtime_path: str) -> str
     return cast("bytes", done.output).decode("ascii").strip()
 
 
-def free_local_port(wanted: int | None, app: App) -> int:
-    """The wanted port of this machine, else the app's own number, else any. Raises BadInputError for a taken one."""
-    if wanted is not None:
-        if not _is_free(wanted):
-            raise BadInputError(f"--port: port {wanted} is in use on this machine; choose another, or leave it out")
-        return wanted
+def free_local_port(requested: int | None, app: App) -> int:
+    """Return the requested port of this machine, else the app's own number, else any.
+
+    Raises BadInputError for a requested one that is taken.
+    """
+    if requested is not None:
+        if not _is_free(requested):
+            raise BadInputError(f"--port: port {requested} is in use on this machine; choose another, or leave it out")
+        return requested
     if _is_free(app.port):
         return app.port
     with socket.socket() as any_port:
@@ -61,14 +64,14 @@ def _is_free(port: int) -> bool:
 
 
 def plain_tunnel_command(settings: Settings, session: Session, agent: Agent, app: App, local_port: int) -> str:
-    """What a user types on a machine without Muster."""
+    """Return what a user types on a machine without Muster."""
     program, *rest = plain_ssh_command(settings, session, session.main, agent)
     return shlex.join([program, "-N", "-L", f"{_LOOPBACK}:{local_port}:{_LOOPBACK}:{app.port}", *rest])
 
 
 @contextmanager
 def app_tunnel(config: Path, session: Session, app: App, local: int | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """From `local` to the app, while it is open; what it yields ends with the tunnel.
+    """Open a tunnel from `local` to the app; what it yields ends with the tunnel.
 
     `local` is a port of this machine, or a socket to be made in a directory of ours; `config` is the session's ssh
     configuration. Raises MusterError.

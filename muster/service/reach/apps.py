@@ -10,7 +10,7 @@ from muster.core.values.errors import BadInputError, NotFoundError, NotPossibleI
 
 
 def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[AppStatus]:
-    """The session's apps as main1's agent told of them last."""
+    """Return the session's apps as main1's agent last reported them."""
     allocation = session.main.allocation
     reports = {agent.id: agent.report for agent in agents if allocation and agent.id == allocation.agent_id}
     entry = reported_kernels(session, reports).get(session.main.id)
@@ -18,7 +18,7 @@ def session_apps(session: Session, agents: Sequence[Agent], now: float) -> list[
 
 
 def app_named(session: Session, name: str | None) -> App:
-    """The session's app of that name; where it has one only, that. Raises NotFoundError, and BadInputError."""
+    """Return the session's app of that name, or its only one. Raises NotFoundError, and BadInputError."""
     apps = apps_of(session.spec)
     names = ", ".join(app.name for app in apps)
     if not apps:

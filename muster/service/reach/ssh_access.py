@@ -1,8 +1,6 @@
 """How a person gets into main1 from outside: the control node's own key, and an ssh configuration for one session."""
 
-import os
 import shlex
-import threading
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,10 +11,11 @@ from muster.core.values.errors import NotPossibleInStateError
 from muster.engine.agent_ssh import is_local, ssh_address, ssh_command, ssh_port, ssh_user
 from muster.settings import Settings
 from muster.store.database.lock import exclusive
+from muster.whole_files import write_whole, writing_to
 
 
 def control_public_key(settings: Settings) -> str:
-    """The public half of the control node's key; the pair is made when it is first asked for."""
+    """Return the public half of the control node's key; the first call makes the pair."""
     path = _key_path(settings)
     if not path.exists():
         _make_key(path)
@@ -24,7 +23,7 @@ def control_public_key(settings: Settings) -> str:
 
 
 def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
-    """A configuration file in which each kernel is a host, as `sub1` and as `ssh_host_alias()` names it.
+    """Write a configuration file in which each kernel is a host, as `sub1` and as `ssh_host_alias()` names it.
 
     `agent` is main1's; the other kernels are reached through main1. Raises NotPossibleInStateError when main1 does
     not run.
@@ -57,15 +56,14 @@ def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
         "  StrictHostKeyChecking yes",
         "  LogLevel ERROR",
     ]
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(known_hosts, f"{session.network} {session.public_key}\n")
+    write_whole(known_hosts, f"{session.network} {session.public_key}\n".encode())
     config = directory / "config"
-    _write(config, "\n".join(lines) + "\n")
+    write_whole(config, ("\n".join(lines) + "\n").encode())
     return config
 
 
 def ssh_host_alias(session: Session, kernel: Kernel) -> str:
-    """A kernel's name in the session's configuration file that no kernel of another session has.
+    """Return a kernel's name in the session's configuration file, which no kernel of another session has.
 
     Ansible shares a connection between hosts of one name, whatever their configuration files say.
     """
@@ -73,7 +71,7 @@ def ssh_host_alias(session: Session, kernel: Kernel) -> str:
 
 
 def plain_ssh_command(settings: Settings, session: Session, kernel: Kernel, agent: Agent) -> list[str]:
-    """What a user types on a machine that has neither Muster nor our configuration, but the user's own key.
+    """Return what users type on a machine without Muster and our configuration, but with their own key.
 
     Raises NotPossibleInStateError when main1 does not run.
     """
@@ -126,13 +124,6 @@ def _quoted(path: Path) -> str:
     return '"' + str(path).replace("%", "%%") + '"'
 
 
-def _write(path: Path, text: str) -> None:
-    """Whole at any moment: another `muster ssh`, or an inventory, may read it."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
 def _key_path(settings: Settings) -> Path:
     return settings.state_dir / "id_ed25519"
 
@@ -140,13 +131,10 @@ def _key_path(settings: Settings) -> Path:
 def _make_key(path: Path) -> None:
     from muster.keys import make_key_pair  # noqa: PLC0415 - needed once in the life of a control node
 
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with exclusive(path.with_suffix(".lock"), wait=True):
+    with writing_to(path), exclusive(path.with_suffix(".lock"), wait=True):
         if path.exists():
             return
         pair = make_key_pair("muster-control")
-        path.with_suffix(".pub").write_text(f"{pair.public}\n", encoding="utf-8")
-        partial = path.with_suffix(".partial")
-        partial.touch(mode=0o600)
-        partial.write_text(pair.private, encoding="utf-8")
-        partial.rename(path)
+        # The private half comes last: the pair is there when it is.
+        write_whole(path.with_suffix(".pub"), f"{pair.public}\n".encode())
+        write_whole(path, pair.private.encode())

@@ -67,12 +67,12 @@ class Terminal:
 
     @property
     def takes_input(self) -> bool:
-        """Whether ssh has logged in: what is typed before that would be shown twice."""
+        """Return whether ssh has logged in: what is typed before that would be shown twice."""
         local_modes: int = termios.tcgetattr(self._master)[3]
         return not local_modes & termios.ICANON
 
     def read(self) -> bytes:
-        """What was written since; empty at the end. Raises BlockingIOError where nothing was."""
+        """Return what was written since; empty at the end. Raises BlockingIOError if nothing was."""
         try:
             return os.read(self._master, _PIECE_BYTES)
         except BlockingIOError:
@@ -81,7 +81,7 @@ class Terminal:
             return b""
 
     def write(self, data: bytes) -> int:
-        """How much of it was taken; all where nobody reads any more. Raises BlockingIOError where there is no room."""
+        """Return how much was taken: all if nobody reads any more. Raises BlockingIOError if there is no room."""
         try:
             return os.write(self._master, data)
         except BlockingIOError:

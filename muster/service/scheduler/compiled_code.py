@@ -21,7 +21,7 @@ _KERNEL = Slots(cpu=1000, mem=1 << 30, gpu=1)
 
 
 def compile_placement() -> float | None:
-    """The seconds that it took; None where this user's code was there already."""
+    """Compile the placement and return how many seconds that took; None if this user's code was there."""
     before, began = _compilations(), time.monotonic()
     agents = [_agent(f"a{number}") for number in (1, 2)]
     state = PlacementState.of(agents, {}, PACK, (), {})

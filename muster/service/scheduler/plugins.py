@@ -45,7 +45,7 @@ def needs_usage(name: str, site: Path = SITE_PLUGINS) -> bool:
 
 
 def scheduling_policy(settings: Settings) -> SchedulingPolicy:
-    """What the settings say, with the plugins that they name. Raises SettingsError."""
+    """Return what the settings say, with the plugins that they name. Raises SettingsError."""
     groups = {name: settings.scheduling.of(group) for name, group in settings.resource_groups.items()}
     return SchedulingPolicy(
         default=_group_policy(settings.scheduling, "scheduling", settings.scheduler_plugins),
@@ -91,7 +91,7 @@ class _Guarded:
 
 
 def _path(name: str, site: Path) -> Path:
-    """Of the plugin; the site's own wins."""
+    """Return the plugin's path; the site's own wins."""
     directories = (site, ansible_root() / "plugins" / "scheduler")
     for directory in directories:
         path = directory / f"{name}.py"

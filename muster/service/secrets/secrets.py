@@ -42,7 +42,7 @@ class Secrets:
         self._rows.remove(owner, name)
 
     def of(self, owner: str) -> list[SealedSecret]:
-        """In the names' order."""
+        """Return the owner's secrets in the names' order."""
         return list(self._rows.of(owner).values())
 
     def check(self, spec: SessionSpec, owner: str) -> None:
@@ -53,7 +53,7 @@ class Secrets:
             raise SpecError([FieldError("secrets", f"{owner} has no secret {name!r}", remedy) for name in missing])
 
     def values(self, session: Session) -> dict[str, str]:
-        """Those that it asks for, by name. Raises MusterError with one line where that cannot be."""
+        """Return the secrets that it names. Raises MusterError with one line where that cannot be."""
         if not session.spec.secrets:
             return {}
         there = self._rows.of(session.owner)

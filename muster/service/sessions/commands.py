@@ -1,7 +1,7 @@
 """Commands on sessions: submit, end, hold, release, restart, rename."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from muster.core.lifecycle import transitions
@@ -23,7 +23,8 @@ _TRIES = 20
 class SessionCommands:
     """Changes sessions, and wakes the loop that works the queue.
 
-    References mean sessions of `visible_owner` only; everybody's where it is None.
+    References mean sessions of `visible_owner` only; everybody's where it is None. `projects` are those that the caller
+    may submit to, all where it is empty.
     """
 
     def __init__(
@@ -33,13 +34,14 @@ class SessionCommands:
         secrets: Secrets,
         *,
         visible_owner: str | None = None,
+        projects: Collection[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._settings = settings
         self._visible_owner = visible_owner
         self._clock = clock
-        self._preparation = SessionPreparation(store, settings, secrets, visible_owner)
+        self._preparation = SessionPreparation(store, settings, secrets, visible_owner, projects)
 
     def submit(
         self, spec: Mapping[str, Any], owner: str, count: int = 1, submission: Submission | None = None

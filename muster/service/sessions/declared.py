@@ -22,10 +22,10 @@ _ADDED = {"ssh_keys"}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeclaredOutcome:
     """What was done: to one session, or to all of an array.
 
-    `failure` is one line when waiting ended in something else than was asked for.
+    `failure` is one line if the wait ended in another state than was declared.
     """
 
     changed: bool
@@ -34,7 +34,7 @@ class Outcome:
     failure: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """What the module returns, but for the diff."""
+        """Return what the module returns, but for the diff."""
         shown = [SessionView.of(session).as_json() for session in self.sessions]
         first = {"session": shown[0], "kernels": shown[0]["kernels"]} if shown else {"session": None}
         return {"changed": self.changed, "sessions": shown, **first}
@@ -60,7 +60,7 @@ class DeclaredSession:
         finally:
             store.close()
 
-    def present(self, name: str, spec: Mapping[str, Any], owner: str, *, check: bool) -> Outcome:
+    def present(self, name: str, spec: Mapping[str, Any], owner: str, *, check: bool) -> DeclaredOutcome:
         """Raises SpecError, and BadInputError when a session of that name has another spec."""
         existing = self._active(name)
         # Seen from when it was submitted, a begin such as now+1h is what it was.
@@ -71,27 +71,27 @@ class DeclaredSession:
             before = existing[0].spec.model_dump(mode="json", exclude=_ADDED)
             differing = sorted(key for key in after if before[key] != after[key])
             if differing:
-                changes = "; ".join(f"{key} is {before[key]}, asked for is {after[key]}" for key in differing)
+                changes = "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
                 raise BadInputError(
                     f"session {name} has not ended and differs: {changes}; end it first, or ask for what it is"
                 )
-            return Outcome(False, existing, _diff(before, after))
+            return DeclaredOutcome(False, existing, _diff(before, after))
         if check:
-            return Outcome(True, (), _diff(None, after))
+            return DeclaredOutcome(True, (), _diff(None, after))
         submitted = self._commands.submit({**spec, "name": name}, owner)
-        return Outcome(True, tuple(submitted), _diff(None, after))
+        return DeclaredOutcome(True, tuple(submitted), _diff(None, after))
 
-    def absent(self, name: str, by: str, *, check: bool) -> Outcome:
+    def absent(self, name: str, by: str, *, check: bool) -> DeclaredOutcome:
         existing = self._active(name)
         if all(session.state in FINAL or session.ends_for_good for session in existing):
-            return Outcome(False, existing, _diff(None, None))
+            return DeclaredOutcome(False, existing, _diff(None, None))
         diff = _diff(existing[0].spec.model_dump(mode="json", exclude=_ADDED), None)
         if not check:
             existing = tuple(self._commands.terminate([session.id for session in existing], by))
-        return Outcome(True, existing, diff)
+        return DeclaredOutcome(True, existing, diff)
 
-    def waited(self, outcome: Outcome, timeout_s: float) -> Outcome:
-        """The outcome when all have got where they were to go, or with a failure that says what became of one."""
+    def waited(self, outcome: DeclaredOutcome, timeout_s: float) -> DeclaredOutcome:
+        """Return the outcome once all have arrived, or with a failure that says what became of one."""
         if not outcome.sessions:
             return outcome
         ids = [session.id for session in outcome.sessions]
@@ -110,7 +110,7 @@ class DeclaredSession:
         return replace(outcome, sessions=tuple(now), failure=failure)
 
     def _active(self, name: str) -> tuple[Session, ...]:
-        """The session of that name or all of the array, unless all of it has ended."""
+        """Return the session of that name, or all of the array, unless all of it has ended."""
         try:
             found = self._store.find_all(name)
         except NotFoundError:

@@ -9,7 +9,7 @@ from muster.idle_settings import Idle
 
 
 def with_site_bounds(spec: SessionSpec, idle: Idle) -> SessionSpec:
-    """The spec with the site's longest life as its time limit, where it has none. Raises SpecError."""
+    """Return the spec with the site's longest life as its time limit, where it has none. Raises SpecError."""
     own = idle.of(spec.resource_group)
     errors = list(_errors(spec, own))
     if errors:

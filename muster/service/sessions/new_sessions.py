@@ -11,7 +11,8 @@ from muster.core.values.errors import BadInputError
 MAX_COUNT = 10_000
 MAX_KERNELS_AT_ONCE = 100_000
 MAX_DEPENDENCIES_AT_ONCE = 1_000_000
-MAX_INPUT_AT_ONCE = 64 << 20
+# What users wrote goes into the database with each session, and into manifests with each kernel.
+MAX_BYTES_AT_ONCE = 128 << 20
 
 
 def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[Session]:
@@ -27,10 +28,12 @@ def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[
             f"{field}: {at_once} sessions of {kernel_count(spec)} kernels are too many at once;"
             f" submit {MAX_KERNELS_AT_ONCE} kernels at the most"
         )
-    if at_once * len(spec.input or "") > MAX_INPUT_AT_ONCE:
+    size = len(spec.model_dump_json(exclude_defaults=True))
+    if at_once * kernel_count(spec) * size > MAX_BYTES_AT_ONCE:
         raise BadInputError(
-            f"{field}: {at_once} sessions that each keep their own input are too much at once;"
-            " put it into a data folder (--mount), and read it from there"
+            f"{field if at_once > 1 else 'cluster_size'}: {at_once} sessions of {kernel_count(spec)} kernels that are"
+            f" each given {size} bytes are too much at once; put scripts, input and long variables into a data folder"
+            " (--mount), and read them from there"
         )
     if at_once * len(spec.dependencies) > MAX_DEPENDENCIES_AT_ONCE:
         raise BadInputError(

@@ -1,6 +1,6 @@
 """New sessions before they are queued: specs resolved and checked, as the queue will keep them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -15,6 +15,7 @@ from muster.core.notify.callback_hosts import check_callback
 from muster.core.scheduling.schedule import schedule
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
+from muster.core.values.errors import FieldError, SpecError
 from muster.core.whatif.explain import HOPELESS
 from muster.service.images.catalog import with_catalog_images
 from muster.service.reach.ssh_access import control_public_key
@@ -27,9 +28,20 @@ from muster.store.store import Store
 
 
 class SessionPreparation:
-    """Makes sessions of specs. A dependency may name sessions of `visible_owner` only; None: everybody's."""
+    """Makes sessions of specs. A dependency may name sessions of `visible_owner` only; None: everybody's.
 
-    def __init__(self, store: Store, settings: Settings, secrets: Secrets, visible_owner: str | None = None) -> None:
+    `projects` are those that the caller's token is for; all where it is empty.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        secrets: Secrets,
+        visible_owner: str | None = None,
+        projects: Collection[str] = (),
+    ) -> None:
+        self._projects = projects
         self._store = store
         self._settings = settings
         self._secrets = secrets
@@ -52,12 +64,25 @@ class SessionPreparation:
         """
         local = datetime.fromtimestamp(now)  # noqa: DTZ006 - how far its zone is from UTC depends on the date
         settings = self._settings
-        checked = with_ids_of_dependencies(validated(SessionSpec, spec, local), self._store, self._visible_owner)
+        checked = validated(SessionSpec, spec, local)
+        self._check_leave(checked, owner)
+        checked = with_ids_of_dependencies(checked, self._store, self._visible_owner)
         checked = with_kinds(checked, settings.app_kinds(), settings.launch_policy().sshd_port)
         checked = with_catalog_images(checked, settings, self._store, owner)
         checked = with_site_bounds(checked, settings.idle)
         check_callback(checked, settings.allowed_callbacks)
         return checked.model_copy(update={"ssh_keys": (*checked.ssh_keys, control_public_key(settings))})
+
+    def _check_leave(self, spec: SessionSpec, owner: str) -> None:
+        """Check what the site grants by owner. Raises SpecError."""
+        errors = []
+        if refusal := self._settings.members.refusal(owner, spec.project, self._projects):
+            errors.append(refusal)
+        most = self._settings.most_priority_of(owner)
+        if spec.priority > most:
+            errors.append(FieldError("priority", f"{owner} may ask for {most} at the most", f"write {most} or less"))
+        if errors:
+            raise SpecError(errors)
 
 
 def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Session], now: float) -> dict[str, Wait]:

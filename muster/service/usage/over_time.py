@@ -18,7 +18,7 @@ def use_of_agent(store: Store, agent_id: str, span_name: str) -> UsageOverTime:
 
 
 def use_of_cluster(store: Store, span_name: str) -> UsageOverTime:
-    """Of all agents, also of those that are there no more. Raises BadInputError."""
+    """Return the usage of all agents, also of those that are gone. Raises BadInputError."""
     span = span_named(span_name)
     now = time.time()
     by_group = store.samples.by_group(span, now - span.length_s - span.step_s)
@@ -28,7 +28,7 @@ def use_of_cluster(store: Store, span_name: str) -> UsageOverTime:
 
 
 def use_of_groups(store: Store, span_name: str) -> dict[str, UsageOverTime]:
-    """Of those that have agents. Raises BadInputError."""
+    """Return the usage of groups that have agents. Raises BadInputError."""
     span = span_named(span_name)
     now = time.time()
     rows = store.samples.by_group(span, now - span.length_s - span.step_s)

@@ -11,7 +11,7 @@ DEFAULT_SPAN_S = 30 * 86400.0
 
 
 def report_keys(given: Iterable[str], field: str = "by") -> tuple[str, ...]:
-    """Each item may hold several keys, between commas; by user where there is none. Raises BadInputError."""
+    """Return the keys of items with several keys between commas; user if there is none. Raises BadInputError."""
     words = [word.strip() for item in given for word in item.split(",")]
     for word in words:
         if word not in KEYS:
@@ -20,7 +20,7 @@ def report_keys(given: Iterable[str], field: str = "by") -> tuple[str, ...]:
 
 
 def point_or_ago(text: str, now: float, field: str) -> float:
-    """A point in time such as 2026-11-22, or how long ago, such as 7d. Raises BadInputError."""
+    """Return a point in time such as 2026-11-22, or how long ago, such as 7d. Raises BadInputError."""
     try:
         return now - parse_duration(text) if text[-1:] in set("smhd") else _point(text, now)
     except ValueError as error:

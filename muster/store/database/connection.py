@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from muster.core.values.errors import BadInputError, DatabaseAwayError, SettingsError, StoreUnavailableError
 from muster.store.database import postgresql
 
-HEAD = "0016"
+HEAD = "0017"
 # Many statements of one reader see the database as of one moment; SQLite's readers always do.
 _READING: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {},
@@ -49,7 +49,7 @@ def open_engine(url: str) -> sa.Engine:
 
 
 def new_engine(url: str) -> sa.Engine:
-    """An engine that has not connected yet. Raises SettingsError when the URL names no database that we can use."""
+    """Return an engine that has not connected yet. Raises SettingsError if the URL names no usable database."""
     examples = "write sqlite:////PATH or postgresql://USER:PASSWORD@HOST/NAME"
     try:
         parsed = sa.make_url(url)
@@ -96,14 +96,14 @@ def one_line(error: BaseException) -> str:
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction that sees one moment. Raises StoreUnavailableError when the database fails."""
+    """Open a transaction that sees one moment. Raises StoreUnavailableError when the database fails."""
     with _transaction(engine, _READING) as connection:
         yield connection
 
 
 @contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction that is committed whole or not at all.
+    """Open a transaction that is committed whole or not at all.
 
     Raises StoreUnavailableError when the database fails, and BadInputError for a value that it does not take.
     """

@@ -1,18 +1,36 @@
 """Numbers that only rise."""
 
+import importlib
+from functools import cache
+
 import sqlalchemy as sa
 
-from muster.store.database.connection import upsert
 from muster.store.database.tables import counters
+
+# Made once: every write of the store raises a counter, and making a statement costs more than carrying it out.
+_VALUE = sa.select(counters.c.value).where(counters.c.name == sa.bindparam("counter"))
 
 
 def raised(connection: sa.Connection, name: str, at_least: int = 1, *, step: int = 1) -> int:
     """The counter's new value: `step` more than before, or `at_least`."""
-    stepped = counters.c.value + step
-    higher = sa.case((stepped > at_least, stepped), else_=at_least)
-    upsert(connection, counters, [{"name": name, "value": at_least}], {"value": higher})
+    values = {"name": name, "value": at_least, "step": step, "at_least": at_least}
+    connection.execute(_raise(connection.dialect.name), values)
     return value_of(connection, name)
 
 
 def value_of(connection: sa.Connection, name: str) -> int:
-    return connection.execute(sa.select(counters.c.value).where(counters.c.name == name)).scalar() or 0
+    return connection.execute(_VALUE, {"counter": name}).scalar() or 0
+
+
+@cache
+def _raise(dialect: str) -> sa.Executable:
+    """Return the statement that raises a counter in this dialect."""
+    stepped = counters.c.value + sa.bindparam("step", type_=sa.BigInteger)
+    at_least = sa.bindparam("at_least", type_=sa.BigInteger)
+    higher = sa.case((stepped > at_least, stepped), else_=at_least)
+    statement = importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert(counters)
+    inserted = statement.values(name=sa.bindparam("name"), value=sa.bindparam("value"))
+    raised_or_new: sa.Executable = inserted.on_conflict_do_update(
+        index_elements=[counters.c.name], set_={"value": higher}
+    )
+    return raised_or_new

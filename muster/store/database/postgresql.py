@@ -33,13 +33,13 @@ _NOT_REACHED = "see that the server runs and is reachable from here, or mend hos
 
 
 def with_defaults(url: sa.URL) -> sa.URL:
-    """The URL with our driver, and with parameters of libpq that it does not set itself."""
+    """Return the URL with our driver, and with parameters of libpq that it does not set itself."""
     missing = {name: value for name, value in _DEFAULTS.items() if name not in url.query}
     return url.set(drivername=DRIVER).update_query_dict(missing)
 
 
 def connect(engine: sa.Engine) -> "psycopg.Connection[tuple[Any, ...]]":
-    """A connection outside the engine's pool, where every statement is a transaction. Raises psycopg.Error."""
+    """Open a connection outside the engine's pool, where every statement is a transaction. Raises psycopg.Error."""
     import psycopg  # noqa: PLC0415 - it is there where PostgreSQL is used
 
     _, arguments = engine.dialect.create_connect_args(engine.url)

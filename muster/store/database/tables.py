@@ -228,6 +228,7 @@ tokens = Table(
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float),
     Column("last_used_at", Float),
+    Column("projects", JSON, nullable=False, server_default="[]"),
     Index("tokens_by_hash", "hash", unique=True),
 )
 

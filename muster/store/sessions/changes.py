@@ -21,13 +21,13 @@ class Change:
 
 
 class Changes:
-    """Numbers are committed in their order: whoever writes events raises the sessions' revision first."""
+    """Numbers are committed in their order: writers of events increment the sessions' revision first."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
     def after(self, number: int, limit: int) -> list[Change]:
-        """Oldest first, `limit` at the most."""
+        """Return the changes after that number, oldest first, `limit` at the most."""
         query = sa.select(*(events.c[name] for name in Change.__dataclass_fields__)).where(events.c.id > number)
         with reading(self._engine) as connection:
             return [Change(*row) for row in connection.execute(query.order_by(events.c.id).limit(limit))]
@@ -41,7 +41,7 @@ class Changes:
             return [(name, Change(*values)) for name, *values in rows]
 
     def counted(self, after: int) -> tuple[int, dict[str, int]]:
-        """The newest line's number, and by state how often sessions have come into it since `after`."""
+        """Return the newest line's number, and by state how often sessions have entered it since `after`."""
         is_change = events.c.from_state.is_distinct_from(events.c.to_state)
         newest = sa.select(sa.func.max(events.c.id))
         counts = sa.select(events.c.to_state, sa.func.count().label("sessions")).where(events.c.id > after, is_change)

@@ -8,7 +8,7 @@ from muster.store.database.tables import kernels, sessions
 
 
 def ended_runs(connection: sa.Connection, after: float) -> dict[str, SessionRun]:
-    """By session id, of those that ended later than that."""
+    """Return by session id the runs of those that ended later than that."""
     query = (
         sa.select(
             *(sessions.c[name] for name in ("id", "owner", "resource_group", "started_at", "ended_at")), kernels.c.slots

@@ -13,7 +13,7 @@ from muster.store.sessions.reader import SELECT, SessionReader, wait_ids
 from muster.store.sessions.waits import KnownWaits, read_waits
 
 SESSION_REVISION = "session-revision"
-"""A counter that whoever writes sessions raises first of all, so that revisions are committed in their order."""
+"""A counter that writers of sessions increment first of all, so that revisions are committed in their order."""
 _NOTHING_KNOWN = -1
 
 
@@ -36,7 +36,7 @@ class KnownSessions:
         self._ended: Mapping[str, Session] = {}
 
     def read(self, connection: sa.Connection) -> tuple[tuple[Session, ...], KnownWaits]:
-        """Those that have not ended, and why they wait; the same values as before where nothing has changed."""
+        """Return the sessions that have not ended, with their waits; the same values where nothing has changed."""
         with self._lock:
             revision = value_of(connection, SESSION_REVISION)
             # What somebody whose transaction began later has read is not of this one's moment.
@@ -47,13 +47,13 @@ class KnownSessions:
         return tuple(now.sessions.values()), now.waits
 
     def ended(self, connection: sa.Connection, active: Sequence[Session]) -> Mapping[str, Session]:
-        """By id, those ended sessions that one of the active ones, which is pending, depends on."""
+        """Return by id the ended sessions that a pending one of the active ones depends on."""
         pending = (session for session in active if session.state is SessionState.PENDING)
-        wanted = {key for session in pending for key in session.spec.dependencies}
-        wanted.difference_update(session.id for session in active)
+        needed = {key for session in pending for key in session.spec.dependencies}
+        needed.difference_update(session.id for session in active)
         # An ended session does not change any more.
-        known = {key: session for key, session in self._ended.items() if key in wanted}
-        self._ended = known | self._reader.of_ids(connection, sorted(wanted - known.keys()))
+        known = {key: session for key, session in self._ended.items() if key in needed}
+        self._ended = known | self._reader.of_ids(connection, sorted(needed - known.keys()))
         return self._ended
 
     def _as_of(self, revision: int, known: _Known, connection: sa.Connection) -> _Known:

@@ -47,7 +47,7 @@ class ListPageRequest:
 def session_ids_of_page(
     engine: sa.Engine, filtered: SessionFilter, page: ListPageRequest
 ) -> tuple[list[str], Place | None, int]:
-    """The page's ids in its order, the last one's place if there are more behind it, and how many there are at all."""
+    """Return the page's ids in order, the last one's place if more follow, and how many there are in all."""
     columns = SORTS[page.sort]
     conditions = _conditions(filtered)
     query = sa.select(sessions.c.id, *(column.label(f"key{n}") for n, column in enumerate(columns))).where(*conditions)
@@ -69,8 +69,8 @@ def _conditions(filtered: SessionFilter) -> Sequence[sa.ColumnElement[bool] | sa
         found.append(sessions.c.state.in_([state.value for state in filtered.states]))
     elif not filtered.ended:
         found.append(NOT_ENDED)
-    wanted = {name: getattr(filtered, name) for name in ("owner", "project", "resource_group")}
-    found += [sessions.c[name] == value for name, value in wanted.items() if value is not None]
+    values = {name: getattr(filtered, name) for name in ("owner", "project", "resource_group")}
+    found += [sessions.c[name] == value for name, value in values.items() if value is not None]
     if filtered.name_contains:
         found.append(sessions.c.name.contains(filtered.name_contains, autoescape=True))
     return found

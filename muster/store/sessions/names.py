@@ -12,7 +12,7 @@ _LEAST_OF_AN_ID = 4
 
 
 def meant(connection: sa.Connection, reference: str, owner: str | None = None) -> sa.ColumnElement[bool]:
-    """The condition that a session, or all sessions of an array, fulfil.
+    """Return the condition that a session, or all sessions of an array, fulfil.
 
     By id, by name, by the name of an array, or by the start of an id (4 characters or more) where that is nobody's
     name. A name that several had means the one that has not ended, or the newest. Raises NotFoundError, and
@@ -34,7 +34,7 @@ def meant(connection: sa.Connection, reference: str, owner: str | None = None) -
 
 
 def _newest(connection: sa.Connection, fits: sa.ColumnElement[bool], reference: str) -> Sequence[sa.RowMapping]:
-    """Those that have not ended, or the newest one; one session stands for its array."""
+    """Return the rows that have not ended, or else the newest; one session stands for its array."""
     query = sa.select(*(sessions.c[name] for name in ("id", "name", "array_id", "array_name"))).where(fits)
     oldest_first = query.where(NOT_ENDED).order_by(sessions.c.submitted_at)
     active = connection.execute(oldest_first).mappings().all()
@@ -49,7 +49,7 @@ def _names_array(row: sa.RowMapping, reference: str) -> bool:
 
 
 def taken(connection: sa.Connection, names: Sequence[str]) -> set[str]:
-    """Those of the names that a session or an array has which has not ended."""
+    """Return those of the names that belong to a session or an array that has not ended."""
     found: set[str] = set()
     for start in range(0, len(names), _CHUNK):
         these = names[start : start + _CHUNK]

@@ -27,12 +27,12 @@ class SessionReader:
         self._specs: dict[str, SessionSpec] = {}
 
     def read(self, connection: sa.Connection, query: sa.Select[Any]) -> list[Session]:
-        """Those that a query made of SELECT finds."""
+        """Return the sessions that a SELECT finds."""
         rows = connection.execute(query).mappings().all()
         return self.made_of(connection, rows, read_waits(connection, wait_ids(rows).values()))
 
     def of_ids(self, connection: sa.Connection, session_ids: Sequence[str]) -> dict[str, Session]:
-        """By id, in the order of the ids; what does not exist is left out."""
+        """Return the sessions by id, in the order of the ids; unknown ids are left out."""
         found: dict[str, Session] = {}
         for start in range(0, len(session_ids), _CHUNK):
             these = SELECT.where(sessions.c.id.in_(session_ids[start : start + _CHUNK]))
@@ -40,7 +40,7 @@ class SessionReader:
         return {key: found[key] for key in session_ids if key in found}
 
     def made_of(self, connection: sa.Connection, rows: Sequence[Row], waits: Mapping[int, Wait]) -> list[Session]:
-        """The rows' sessions, with their kernels and with those of `waits` that are theirs."""
+        """Return the rows' sessions, with their kernels and their `waits`."""
         members: dict[str, list[Any]] = {row["id"]: [] for row in rows}
         ids = list(members)
         for start in range(0, len(ids), _CHUNK):
@@ -61,5 +61,5 @@ class SessionReader:
 
 
 def wait_ids(rows: Sequence[Row]) -> dict[str, int]:
-    """By session id, the row of `waits` that says why it waits."""
+    """Return by session id the row of `waits` that says why it waits."""
     return {row["id"]: row["wait_id"] for row in rows if row["wait_id"] is not None}

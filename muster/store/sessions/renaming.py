@@ -13,7 +13,7 @@ _TOO_LATE = frozenset({*FINAL, SessionState.TERMINATING})
 
 
 def rename(connection: sa.Connection, session: Session, name: str, by: str, now: float) -> None:
-    """Its id, its state and the reason for it stay. Nothing is done where it has the name already.
+    """Rename a session. Its id, its state and its reason stay; one that has the name already stays as it is.
 
     Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to.
     """

@@ -23,7 +23,7 @@ class Submission:
 
 
 class SubmittedBeforeError(MusterError):
-    """A submit with that key was done before. `same` says whether it asked for the same."""
+    """A submit with that key was done before. `same` says whether it was the same request."""
 
     def __init__(self, session_ids: Sequence[str], *, same: bool) -> None:
         super().__init__()

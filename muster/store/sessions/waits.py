@@ -30,7 +30,7 @@ class KnownWaits:
         return cls({number: _text(wait) for number, wait in rows.items()}, of_sessions)
 
     def changes(self, new: Mapping[str, Wait]) -> "WaitChanges | None":
-        """What makes these the waits; None when they are already.
+        """Return the changes that make these the waits; None if they are already.
 
         A row goes on with whatever most of its sessions wait for now, so that they need no change themselves.
         """
@@ -43,7 +43,7 @@ class KnownWaits:
         return changes if changes.needed else None
 
     def _rows_of(self, members: Mapping[str, list[str]]) -> dict[str, int]:
-        """By text, a row that its sessions have already; each row once."""
+        """Return by text a row that its sessions have already; each row once."""
         claims: list[tuple[int, int, str]] = []
         for text, session_ids in members.items():
             counts = Counter(map(self.of_sessions.get, session_ids))
@@ -75,7 +75,7 @@ class WaitChanges:
         )
 
     def write(self, connection: sa.Connection, revision: int) -> KnownWaits:
-        """Sessions that are not pending any more are left alone."""
+        """Write the changes; sessions that are no longer pending are left as they are."""
         rows = dict(self.rows)
         numberless = [text for text in self.members if text not in rows]
         if numberless:
@@ -101,7 +101,7 @@ class WaitChanges:
 
 
 def read_waits(connection: sa.Connection, rows: Iterable[int] | None = None) -> dict[int, Wait]:
-    """By the row's id; all of them where none are named."""
+    """Return waits by the row's id; all of them if no ids are given."""
     query = sa.select(waits.c.id, waits.c.wait)
     if rows is None:
         return {row.id: wait_from(row.wait) for row in connection.execute(query)}

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
+from muster.core.model.projects import DEFAULT_PROJECT
+from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import (
     FolderRemovedView,
     FoldersView,

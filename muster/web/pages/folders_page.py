@@ -7,10 +7,11 @@ from fastapi import APIRouter, Form, Path, Query
 from fastapi.responses import Response
 
 from muster.core.model.folders import few_names
+from muster.core.model.projects import DEFAULT_PROJECT
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError
 from muster.core.values.units import format_bytes, parse_bytes
-from muster.service.folders.owned import DEFAULT_PROJECT, FolderQuery
+from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderView
 from muster.web.viewer import CurrentViewer, Viewer
 

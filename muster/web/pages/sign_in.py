@@ -39,13 +39,11 @@ def sign_in_with_token(
     if not is_same_origin(request):
         raise ForeignPageError
     limit: FailureLimit = request.app.state.failures
-    address = request.client.host if request.client else ""
-    limit.check(address)
     tokens = service_of(request).tokens
     try:
         found = tokens.of_secret(token.strip())
     except NoTokenError as error:
-        limit.record_failure(address)
+        limit.record_failure(request.client.host if request.client else "")
         return _page(request, return_to, str(error), 401)
     request.state.caller = found
     secret, lifetime_s = tokens.sign_in(found)

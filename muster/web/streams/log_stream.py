@@ -14,9 +14,10 @@ from fastapi.responses import StreamingResponse
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.reach.logs import LogRequest
-from muster.web.problems import TooManyError
+from muster.web.streams.caps import check_cap
 
 MAX_STREAMS = 200
+MAX_OF_ONE_USER = 20
 CHECK_S = 15.0
 _MAX_QUEUED = 64
 
@@ -27,7 +28,8 @@ class LogStream:
     A thread of its own reads it: a log may be silent for days, and the application has few threads.
     """
 
-    def __init__(self, read: Callable[["LogStream"], None]) -> None:
+    def __init__(self, read: Callable[["LogStream"], None], user: str) -> None:
+        self.user = user
         self._loop = asyncio.get_running_loop()
         self._pieces: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(_MAX_QUEUED)
         self._source: Any = None
@@ -95,8 +97,7 @@ async def log_response(
     Raises TooManyError, and as `LocalBackend.log`.
     """
     streams: set[LogStream] = request.app.state.log_streams
-    if len(streams) >= MAX_STREAMS:
-        raise TooManyError(f"{MAX_STREAMS} logs are open; try again later")
+    check_cap(streams, backend.user, most=MAX_STREAMS, most_of_one=MAX_OF_ONE_USER, what="logs")
 
     def read(stream: LogStream) -> None:
         with backend.log(session, kernel, log_request) as pieces:
@@ -105,7 +106,7 @@ async def log_response(
                 if not stream.put(piece):
                     return
 
-    stream = LogStream(read)
+    stream = LogStream(read, backend.user)
     streams.add(stream)
     first = await stream.get()
     if isinstance(first, Exception):

@@ -13,10 +13,11 @@ from starlette.types import Receive, Scope, Send
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions.live import LiveChange, LiveChanges
-from muster.web.problems import TooManyError
+from muster.web.streams.caps import check_cap
 
 HEARTBEAT_S = 15.0
 MAX_SUBSCRIBERS = 1000
+MAX_OF_ONE_USER = 50
 _MAX_QUEUED = 1000
 
 
@@ -24,6 +25,7 @@ class Subscriber:
     """The reader of an event stream: it receives the changes of the sessions that its user may see."""
 
     def __init__(self, backend: LocalBackend, live: LiveChanges) -> None:
+        self.user = backend.user
         self._backend = backend
         self._live = live
         self._loop = asyncio.get_running_loop()
@@ -82,8 +84,7 @@ async def event_stream(
     slow is cut off, and comes back with its Last-Event-ID. Raises TooManyError.
     """
     subscribers: set[Subscriber] = request.app.state.subscribers
-    if len(subscribers) >= MAX_SUBSCRIBERS:
-        raise TooManyError(f"{MAX_SUBSCRIBERS} event streams are open; try again later")
+    check_cap(subscribers, backend.user, most=MAX_SUBSCRIBERS, most_of_one=MAX_OF_ONE_USER, what="event streams")
     subscriber = Subscriber(backend, request.app.state.live)
     with ExitStack() as stack:
         subscribers.add(subscriber)

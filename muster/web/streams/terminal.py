@@ -19,7 +19,8 @@ from muster.core.values.errors import BadInputError, MusterError, StoreUnavailab
 from muster.service.identity.tokens import NoTokenError
 from muster.service.reach.terminal import Terminal
 from muster.web.caller import service_of
-from muster.web.problems import TooManyError, problem
+from muster.web.problems import problem
+from muster.web.streams.caps import check_cap
 from muster.web.viewer import Viewer, cookie_name, websocket_viewer
 
 router = APIRouter()
@@ -192,7 +193,7 @@ async def _connect(websocket: WebSocket, viewer: Viewer, session: str, kernel: s
     connections: set[_Connection] = websocket.app.state.terminals
     connection = _Connection(websocket, viewer)
     try:
-        _check_limits(connections, viewer.user)
+        check_cap(connections, viewer.user, most=MAX_TERMINALS, most_of_one=MAX_PER_USER, what="terminals")
         connections.add(connection)
         opened = await run_in_threadpool(viewer.backend.open_terminal, session, kernel)
         try:
@@ -209,14 +210,6 @@ async def _connect(websocket: WebSocket, viewer: Viewer, session: str, kernel: s
         return _Close(4000 + refusal.status, refusal.detail)
     finally:
         connections.discard(connection)
-
-
-def _check_limits(connections: set[_Connection], user: str) -> None:
-    """Refuse one terminal too many. Raises TooManyError."""
-    if len(connections) >= MAX_TERMINALS:
-        raise TooManyError(f"{MAX_TERMINALS} terminals are open; try again later")
-    if sum(one.user == user for one in connections) >= MAX_PER_USER:
-        raise TooManyError(f"{MAX_PER_USER} terminals of yours are open; close one")
 
 
 async def _ready(add: Callable[..., Any], remove: Callable[[int], Any], fileno: int) -> None:

@@ -75,7 +75,8 @@ class Schedule:
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}"]
-        for action in sorted((*self.submits, *self.ends, *self.faults), key=lambda action: action.tick):
+        actions: list[Submit | End | Fault] = [*self.submits, *self.ends, *self.faults]
+        for action in sorted(actions, key=lambda action: action.tick):
             match action:
                 case Submit():
                     lines.append(f"{action.tick:3}  submit {action.name}: {action.kind}, {action.seconds} s")

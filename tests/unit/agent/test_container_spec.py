@@ -185,7 +185,7 @@ def test_an_image_without_a_path_gets_the_usual_one():
 @pytest.mark.parametrize(
     ("image", "devices", "visible"),
     [
-        ([], None, None),
+        ([], None, "void"),
         (["NVIDIA_VISIBLE_DEVICES=all"], None, "void"),
         (["NVIDIA_VISIBLE_DEVICES=all"], {"driver": "nvidia", "ids": ["GPU-a", "GPU-b"]}, "GPU-a,GPU-b"),
         (["NVIDIA_VISIBLE_DEVICES=all"], {"driver": "cdi", "ids": ["nvidia.com/gpu=GPU-a"]}, "void"),

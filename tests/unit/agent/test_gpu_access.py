@@ -1,6 +1,7 @@
 """What a kernel's container gets so that it reaches its GPUs, and of a shared one no more than its part."""
 
 import platform
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.modules.agent_code import agent_manifest, gpu_access, mount_folders
 SESSION_ID = "6f1c0000-0000-4000-8000-000000000000"
 MULTIARCH = f"/usr/lib/{platform.machine()}-linux-gnu"
 DIRECTORY, FILE = {"linkTarget": ""}, {"linkTarget": ""}
-ACCESS = {
+ACCESS: dict[str, Any] = {
     "devices": {"driver": "nvidia", "ids": ["GPU-a"]},
     "libraries": {"libcuda.so.1": "/opt/fgpu/libcuda.so.1"},
     "mounts": [{"source": "/opt/muster/fgpu", "target": "/opt/muster/fgpu", "read_only": True}],
@@ -120,7 +121,7 @@ def test_a_mount_beside_the_libraries_is_free(target):
     ],
 )
 def test_a_manifest_with_what_cannot_be_is_refused(change, message):
-    kernel = {
+    kernel: dict[str, Any] = {
         "id": SESSION_ID,
         "name": "main1",
         "image": "busybox",

@@ -2,11 +2,13 @@
 
 import io
 import struct
+import subprocess
+import sys
 
 import pytest
 
 from muster.core.spec.session_spec import HOME
-from tests.modules.agent_code import engine_api, last_words, mount_folders, tmpfs
+from tests.modules.agent_code import ROOT, engine_api, last_words, mount_folders, tmpfs
 
 
 class _Trickle(io.BytesIO):
@@ -72,3 +74,16 @@ def test_a_file_is_no_folder(tmp_path):
 @pytest.mark.parametrize("target", ["/data", f"{HOME}/data", "/mnt/etc", "/optional", "/runner"])
 def test_other_targets_are_free(target):
     mount_folders.check_target(target, "/opt/muster/runtime")
+
+
+@pytest.mark.parametrize("module", ["agent_converge", "agent_folders", "agent_report"])
+def test_each_module_can_be_loaded_by_itself(module):
+    """As on an agent: nothing else has imported its parts before, in an order that hides a circle."""
+    code = f"""
+import ansible.module_utils, ansible.modules
+ansible.modules.__path__.append({str(ROOT / "library")!r})
+ansible.module_utils.__path__.append({str(ROOT / "plugins/module_utils")!r})
+import ansible.modules.{module}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -54,7 +54,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path):
     answer = muster("backup", str(tmp_path / "nosuch" / "b"))
     assert (answer.code, answer.err) == (
         1,
-        f"muster: {tmp_path}/nosuch/b cannot be written: No such file or directory\n",
+        f"muster: {tmp_path}/nosuch/b cannot be written: No such file or directory; make its directory first\n",
     )
 
 

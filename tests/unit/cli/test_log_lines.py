@@ -58,7 +58,8 @@ def test_a_line_of_json_has_the_fields_of_its_event(logged):
 
 def test_a_traceback_is_part_of_its_object_also_of_a_thread_that_dies(logged):
     def die(_log):
-        thread = threading.Thread(target=lambda: {}["gone"], name="watch-a1")
+        nothing: dict[str, str] = {}
+        thread = threading.Thread(target=lambda: nothing["gone"], name="watch-a1")
         thread.start()
         thread.join()
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,7 @@ NO_ACCESS = {"libraries": {}, "mounts": [], "env": {}, "usage": False, "leases":
 
 
 def an_agent(
-    *, mig: bool = False, fgpu: str | None = "1", gpus: int = 2, mem_bytes: int = 8 * GIB, **more: object
+    *, mig: bool = False, fgpu: str | None = "1", gpus: int = 2, mem_bytes: int = 8 * GIB, **more: Any
 ) -> Agent:
     """Of GPUs with so much memory; with `mig` the first of them is an eighth and a quarter of itself instead."""
     report, inventory = host_of("a1", gpus=gpus, **{"units_per_gpu": 2, **more})
@@ -58,7 +59,7 @@ def accesses(agent: Agent, *shares: GpuShare) -> GpuAccess:
     return gpu_access(agent, holding(*shares))
 
 
-def wire(value: ContractModel) -> dict[str, object]:
+def wire(value: ContractModel) -> dict[str, Any]:
     """The value as an agent reads it."""
     return json.loads(value.model_dump_json())
 

@@ -134,8 +134,8 @@ AMOUNTS = st.builds(Slots, *[st.integers(0, 4)] * 4)
 @cheap
 @given(least=AMOUNTS, asked=AMOUNTS)
 def test_a_kernel_has_enough_exactly_when_it_has_the_least_of_everything(least, asked):
-    entry = {"name": "a", "reference": "b", "minimum": {"gpu": least.gpu, "mem": least.mem}}
-    (version,) = catalog({**entry, "minimum": {**entry["minimum"], "fgpu": f"{least.fgpu}m"}}).versions
+    minimum = {"gpu": least.gpu, "mem": least.mem, "fgpu": f"{least.fgpu}m"}
+    (version,) = catalog({"name": "a", "reference": "b", "minimum": minimum}).versions
     short = {error.field for error in shortages(version, asked)}
     assert ("mem" in short) == (asked.mem < least.mem)
     assert ("gpu" in short) == (asked.gpu < least.gpu)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -26,7 +27,7 @@ def ansible(program: str, *arguments: object) -> subprocess.CompletedProcess[str
     )
 
 
-def attributes_of_agents(inventory: Path) -> dict[str, dict[str, object]]:
+def attributes_of_agents(inventory: Path) -> dict[str, dict[str, Any]]:
     """By host, what observing it would hand to its report, and what is wrong in that."""
     message = f'msg="{ATTRIBUTES}"'
     where = ("-i", inventory, "--playbook-dir", ROOT / "playbooks")

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ def environments(session: Session, master_port: int = 12345) -> dict[str, dict[s
     return {kernel.name: environment(session, kernel, master_port) for kernel in session.kernels}
 
 
-def running(*agent_ids: str, **values: object) -> Session:
+def running(*agent_ids: str, **values: Any) -> Session:
     return placed_on(make_session(name="train", **values), *(agent_ids or ("a1",)))
 
 

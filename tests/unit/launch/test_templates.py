@@ -6,6 +6,7 @@ import jinja2
 import pytest
 
 from muster.ansible_gateway.templates import Templates
+from muster.contract.manifest import LaunchedSession
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.keys import make_key_pair
@@ -17,7 +18,9 @@ NAMES = ("authorized_keys", "known_hosts", "ssh_config", "sshd_config", "hostfil
 def files_of(session: Session, templates: Templates) -> dict[str, str]:
     keys = {session.id: make_key_pair("muster-train")}
     written = manifest(make_agent(), [session], keys, 8, LaunchPolicy(), templates.render)
-    return {name: file.content for name, file in written.sessions[0].kernels[0].files.items()}
+    (launched,) = written.sessions
+    assert isinstance(launched, LaunchedSession)
+    return {name: file.content for name, file in launched.kernels[0].files.items()}
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What agents' reports mean for the sessions on them."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,17 +17,17 @@ from tests.strategies import NOW, make_session, placed_on, sessions_in_any_state
 S = SessionState
 
 
-def exited(code: int, **facts: object) -> dict[str, object]:
+def exited(code: int, **facts: Any) -> dict[str, Any]:
     return {"state": "exited", "exit_code": code, **facts}
 
 
-def observed(session: Session, now: float = NOW + 1, **differing: dict[str, object] | None) -> Event | None:
+def observed(session: Session, now: float = NOW + 1, **differing: dict[str, Any] | None) -> Event | None:
     snapshot = Snapshot((), (session,), now)
     events = observation.observe(snapshot, reports_of(session, **differing))
     return events[0] if events else None
 
 
-def batch(**values: object) -> Session:
+def batch(**values: Any) -> Session:
     return placed_on(make_session(command="python train.py", **values), "a1")
 
 
@@ -139,7 +140,7 @@ def test_reports_change_nothing_of_a_session_that_does_not_run(state):
 # A launch whose end nobody recorded
 
 
-def adopted(*agent_ids: str, **differing: dict[str, object] | None) -> Event | None:
+def adopted(*agent_ids: str, **differing: dict[str, Any] | None) -> Event | None:
     session = placed_on(make_session(cluster_size=2), *agent_ids, state=S.PREPARING)
     session = replace(session, step=LaunchStep.STARTING)
     return observation.adopt(session, reports_of(session, **differing), NOW + 1)

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def node(control_node, agents) -> ControlNode:
     return control_node(*agents)
 
 
-def running(node: ControlNode, size: int, **values: object) -> Session:
+def running(node: ControlNode, size: int, **values: Any) -> Session:
     session = node.submit(cluster_size=size, cluster_mode="multi-node", **values)
     node.run()
     return node.session(session)

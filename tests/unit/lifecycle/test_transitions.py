@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -194,7 +195,7 @@ def test_a_launch_that_cannot_succeed_is_an_error(attempts, permanent):
 # Agents that will not take what was placed on them
 
 
-def answers(**changes: object) -> Agent:
+def answers(**changes: Any) -> Agent:
     return replace(make_agent("a2"), **changes)
 
 

@@ -1,13 +1,14 @@
 """Apps: what a spec may ask for, what the site makes of it, what main1 is given, how each fares."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.ansible_gateway.templates import Templates
-from muster.contract.manifest import AppEntry
+from muster.contract.manifest import AppEntry, LaunchedSession
 from muster.contract.report import AppReport
 from muster.core.launch.app_files import app_files, manifest_apps
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, manifest
@@ -25,12 +26,12 @@ from tests.strategies import make_agent, make_session, placed_on
 SSHD_PORT = 2200
 
 
-def resolved(settings: Settings | None = None, **fields: object) -> SessionSpec:
+def resolved(settings: Settings | None = None, **fields: Any) -> SessionSpec:
     kinds = (settings or Settings()).app_kinds()
     return with_kinds(validated(SessionSpec, fields), kinds, SSHD_PORT)
 
 
-def refusal(**fields: object) -> list[str]:
+def refusal(**fields: Any) -> list[str]:
     with pytest.raises(SpecError) as raised:
         resolved(**fields)
     return [str(error) for error in raised.value.errors]
@@ -125,7 +126,9 @@ def test_only_main1_is_told_of_apps():
     session = replace(session, state=SessionState.PREPARING, step=LaunchStep.STARTING)
     keys = {session.id: KeyPair("the private key", "public")}
     written = manifest(make_agent("a1"), [session], keys, 8, LaunchPolicy(), Templates().render)
-    main, *others = written.sessions[0].kernels
+    (launched,) = written.sessions
+    assert isinstance(launched, LaunchedSession)
+    main, *others = launched.kernels
     assert main.apps == (
         AppEntry(name="jupyterlab", port=8888, health="/api", starts=True),
         AppEntry(name="ttyd", port=7681, health="/", starts=True),
@@ -199,7 +202,7 @@ def test_an_app_is_found_by_its_name_or_as_the_only_one():
         app_named(with_apps(), None)
 
 
-def with_apps(**fields: object) -> Session:
+def with_apps(**fields: Any) -> Session:
     """A session on a1 that runs."""
     spec = resolved(name="lab", image="busybox", **fields)
     return placed_on(

@@ -1,6 +1,7 @@
 """Who may mount which folder, and how."""
 
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,12 +30,12 @@ NAMES = st.from_regex(r"\A\.?[A-Za-z0-9][A-Za-z0-9_.-]{0,61}\Z")
 GRANTEES = st.sampled_from([*USERS, "@vision", "@default"])
 
 
-def made(name: str = "data", owner: str = "ada", *shares: FolderShare, **values: object) -> Folder:
+def made(name: str = "data", owner: str = "ada", *shares: FolderShare, **values: Any) -> Folder:
     key = f"{zlib.crc32(f'{owner}/{name}'.encode()):08x}"
     return Folder(f"{key}-0000-4000-8000-000000000000", owner, name, NOW, shares=shares, **values)
 
 
-def mounting(*folders: str, **values: object) -> SessionSpec:
+def mounting(*folders: str, **values: Any) -> SessionSpec:
     return SessionSpec.model_validate({"mounts": folders, **values})
 
 

@@ -30,7 +30,10 @@ HERE = CallbackHosts.of(["127.0.0.0/8"])
     ("entries", "host", "address", "allowed"),
     [
         ([], "hooks.example.org", "93.184.215.14", True),
-        ([], "intranet", "10.1.2.3", True),
+        ([], "intranet", "10.1.2.3", False),
+        ([], "intranet", "192.168.1.1", False),
+        ([], "intranet", "100.64.0.1", False),
+        ([], "intranet", "fd12::1", False),
         ([], "rebound.example.org", "127.0.0.1", False),
         ([], "rebound.example.org", "::1", False),
         ([], "rebound.example.org", "::ffff:127.0.0.1", False),

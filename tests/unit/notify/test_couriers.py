@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ class Site:
 
     def __init__(self) -> None:
         site = self
-        self.heard: list[tuple[str, dict[str, object]]] = []
+        self.heard: list[tuple[str, dict[str, Any]]] = []
         self.let_go = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):

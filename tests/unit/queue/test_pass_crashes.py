@@ -1,6 +1,7 @@
 """The control node dies at any commit, or while agents act: the next worker goes on by the same code."""
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def dies(node: ControlNode, commit: int, *, after_commit: bool) -> None:
     node.restart()
 
 
-def gang(node: ControlNode, size: int, **values: object):
+def gang(node: ControlNode, size: int, **values: Any):
     return node.submit(cluster_size=size, cluster_mode="multi-node", **values)
 
 

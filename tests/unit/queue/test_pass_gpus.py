@@ -1,5 +1,7 @@
 """The pass where sessions share GPUs: what a kernel gets, and what becomes of one that takes more."""
 
+from typing import Any
+
 import pytest
 
 from muster.core.gpus.check import TOLERANCE_BYTES
@@ -11,7 +13,7 @@ S = SessionState
 CAP = 256 << 20
 
 
-def host(**attributes: object) -> SimulatedAgent:
+def host(**attributes: Any) -> SimulatedAgent:
     """One GPU of 1 GiB and two units."""
     return an_agent(gpus=1, units_per_gpu=2, **attributes)
 

@@ -1,6 +1,7 @@
 """Launches that need secrets: each kernel gets them; where one is missing, no agent hears of the launch."""
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ def node(control_node, agents) -> ControlNode:
     return control_node(*agents)
 
 
-def kernels_of(manifests) -> list[dict[str, object]]:
+def kernels_of(manifests) -> list[dict[str, Any]]:
     return [
         kernel
         for manifest in manifests

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,8 @@ def test_a_caller_that_leaves_does_not_wait_for_it(monkeypatch):
 
 def test_all_that_a_decision_calls_is_compiled():
     compile_placement()
-    assert all(entry.signatures for entry in (choose.on_one_agent, choose.over_agents, choose.take_places))
+    entries: list[Any] = [choose.on_one_agent, choose.over_agents, choose.take_places]
+    assert all(entry.signatures for entry in entries)
 
 
 def test_until_it_is_compiled_nothing_is_placed_and_all_else_goes_on(control_node):

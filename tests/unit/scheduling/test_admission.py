@@ -1,6 +1,7 @@
 """Which sessions may be tried now, and what those that may not are told."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,11 +22,11 @@ S = SessionState
 G = 1 << 30
 
 
-def snapshot_of(*sessions: Session, limits: Limits | None = None, **fields: object) -> Snapshot:
+def snapshot_of(*sessions: Session, limits: Limits | None = None, **fields: Any) -> Snapshot:
     return Snapshot((), sessions, NOW, policy=SchedulingPolicy(limits=limits or Limits()), **fields)
 
 
-def refusal(session: Session, *others: Session, limits: Limits | None = None, **fields: object):
+def refusal(session: Session, *others: Session, limits: Limits | None = None, **fields: Any):
     return Admission(snapshot_of(session, *others, limits=limits, **fields)).refusal(session)
 
 

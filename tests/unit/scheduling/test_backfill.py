@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from tests.strategies import NOW, first_for, make_agent, make_session, placed_on
 HOUR = 3600.0
 
 
-def running(number: int, agent: str = "a1", **values: object) -> Session:
+def running(number: int, agent: str = "a1", **values: Any) -> Session:
     return replace(placed_on(make_session(number, **values), agent), started_at=NOW)
 
 

@@ -1,6 +1,7 @@
 """Agents that are closed to some sessions: by reservations, and where room is kept for a gang that lost an agent."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ HOUR = 3600.0
 AGENTS = (make_agent("a1"), make_agent("a2"), make_agent("g1", resource_group="gpu"))
 
 
-def window(begin: float = 0, end: float = HOUR, **fields: object) -> Reservation:
+def window(begin: float = 0, end: float = HOUR, **fields: Any) -> Reservation:
     return Reservation("w", NOW + begin, NOW + end, **fields)
 
 
@@ -117,13 +118,13 @@ def test_agents_are_closed_exactly_where_a_session_could_meet_a_window_that_does
         assert admission.closed_agents(session) == expected
 
 
-def stranded(number: int = 1, **values: object) -> Session:
+def stranded(number: int = 1, **values: Any) -> Session:
     """A gang of two that ran on a1 and a2 and is queued again."""
     values = {"stranded_on": ("a1", "a2"), "requeues": 1, "cluster_size": 2, "cluster_mode": "multi-node", **values}
     return make_session(number, **{"cpu": 3, "mem": "1G", **values})
 
 
-def agent(agent_id: str, *, away_for: float | None = None, **fields: object) -> Agent:
+def agent(agent_id: str, *, away_for: float | None = None, **fields: Any) -> Agent:
     made = make_agent(agent_id, cpus=4, swarm="manager")
     if away_for is None:
         return replace(made, **fields)

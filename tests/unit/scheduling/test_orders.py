@@ -1,6 +1,7 @@
 """The queue orders of plugins/scheduler, as schedule() uses them: live, while sessions are placed."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,11 +18,11 @@ A = {"cpu": 1, "mem": "4G", "shm": 0}
 B = {"cpu": 3, "mem": "1G", "shm": 0}
 
 
-def of(owner: str, count: int, *, first: int = 1, **values: object) -> list[Session]:
+def of(owner: str, count: int, *, first: int = 1, **values: Any) -> list[Session]:
     return [make_session(number, owner=owner, **values) for number in range(first, first + count)]
 
 
-def worked(name: str, sessions: list[Session], **view: object) -> list[Session]:
+def worked(name: str, sessions: list[Session], **view: Any) -> list[Session]:
     """In the order in which a cluster of CAPACITY takes them; what does not fit is passed over."""
     allocated: dict[str, Slots] = dict(view.pop("allocated", {}))
     shown = QueueView(NOW, CAPACITY, allocated, **view)

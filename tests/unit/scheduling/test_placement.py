@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from muster.core.scheduling.schedule import schedule
 from tests.strategies import NOW, agents, make_agent, make_session, some_arrangement_exists
 
 
-def gang(size: int, **values: object) -> Session:
+def gang(size: int, **values: Any) -> Session:
     return make_session(1, cluster_size=size, **{"cluster_mode": "multi-node", **values})
 
 

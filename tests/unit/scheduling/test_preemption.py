@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 
@@ -16,7 +17,7 @@ from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 PREEMPTING = SchedulingPolicy(GroupPolicy(preemption=True))
 
 
-def running(number: int, agent: str = "a1", *, since: float = 0.0, **values: object) -> Session:
+def running(number: int, agent: str = "a1", *, since: float = 0.0, **values: Any) -> Session:
     session = make_session(number, **{"priority": 10, "preemptible": True, **values})
     return replace(placed_on(session, agent), started_at=NOW - since)
 

@@ -19,7 +19,7 @@ from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 FINALLY = {WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS}
 
 
-def with_spec(session: Session, **fields: object) -> Session:
+def with_spec(session: Session, **fields: Any) -> Session:
     return replace(session, spec=session.spec.model_copy(update=fields))
 
 

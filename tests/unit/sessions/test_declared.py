@@ -2,18 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from muster.core.values.errors import BadInputError
 from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.declared import DeclaredSession, Outcome
+from muster.service.sessions.declared import DeclaredOutcome, DeclaredSession
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies import NOW
 
-Present = Callable[..., Outcome]
+Present = Callable[..., DeclaredOutcome]
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def commands(store: Store, settings: Settings) -> SessionCommands:
 
 @pytest.fixture
 def present(declared: DeclaredSession) -> Present:
-    def make(name: str, *, check: bool = False, **spec: object) -> Outcome:
+    def make(name: str, *, check: bool = False, **spec: Any) -> DeclaredOutcome:
         return declared.present(name, spec, "ada", check=check)
 
     return make
@@ -71,7 +72,7 @@ def test_a_second_time_nothing_changes_whatever_the_spec_is_written_with(present
 
 def test_another_begin_is_a_difference_and_named(present):
     present("train", begin="now+1h")
-    with pytest.raises(BadInputError, match=r"session train has not ended and differs: begin is \d+\.0, asked for is"):
+    with pytest.raises(BadInputError, match=r"session train has not ended and differs: begin is \d+\.0, declared is"):
         present("train", begin="now+2h")
 
 
@@ -84,9 +85,9 @@ def test_an_array_is_one_resource(present, commands):
     assert shown["kernels"] == shown["session"]["kernels"]
     commands.terminate(["train-1"], "ada")
     assert present("train", array="0-2%2").changed is False
-    with pytest.raises(BadInputError, match="array is 0-2%2, asked for is 0-3"):
+    with pytest.raises(BadInputError, match="array is 0-2%2, declared is 0-3"):
         present("train", array="0-3")
-    with pytest.raises(BadInputError, match="array is 0-2%2, asked for is None"):
+    with pytest.raises(BadInputError, match="array is 0-2%2, declared is None"):
         present("train")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from tests.strategies import Ledger, agents, gang_specs, make_agent, make_sessio
 GPU_AGENT = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 2, "units_per_gpu": 2}
 
 
-def job(number: int, at: float = 0.0, duration_s: float = 60.0, **values: object) -> Job:
+def job(number: int, at: float = 0.0, duration_s: float = 60.0, **values: Any) -> Job:
     return Job(replace(make_session(number, **values), submitted_at=at), duration_s)
 
 

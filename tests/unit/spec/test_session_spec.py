@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 import pytest
@@ -24,11 +25,11 @@ BIG = "9" * 400
 EVENING = datetime(2026, 11, 21, 18, 30, tzinfo=UTC)
 
 
-def spec(**values: object) -> SessionSpec:
+def spec(**values: Any) -> SessionSpec:
     return validated(SessionSpec, values, EVENING)
 
 
-def errors_of(**values: object) -> dict[str, str]:
+def errors_of(**values: Any) -> dict[str, str]:
     """By field, what is wrong and what to write instead."""
     with pytest.raises(SpecError) as raised:
         spec(**values)
@@ -394,7 +395,7 @@ def test_the_schema_accepts_what_a_spec_is_written_as(original):
 
 def test_submit_has_a_flag_for_exactly_the_fields_that_carry_one():
     options = {param.name: param for param in submit.params if isinstance(param, click.Option)}
-    flagged = {
+    flagged: dict[str, Any] = {
         name: field.json_schema_extra["flags"]
         for name, field in SessionSpec.model_fields.items()
         if isinstance(field.json_schema_extra, dict)

@@ -37,7 +37,7 @@ def test_a_secret_has_a_short_form(short, env, path):
         ({"secrets": ["a=LD_PRELOAD"]}, "secrets[0]"),
         ({"secrets": ["a=BACKENDAI_SESSION_ID"]}, "secrets[0]"),
         ({"secrets": ["a:relative"]}, "secrets[0]"),
-        ({"secrets": ["a:/x\ny"]}, "secrets[0]"),
+        ({"secrets": ["a:/x\ny"]}, "secrets[0].path"),
         ({"secrets": ["a=T", "b=T"]}, "secrets"),
         ({"secrets": ["a=T"], "env": ["T=1"]}, "secrets"),
         ({"workdir": "project"}, "workdir"),

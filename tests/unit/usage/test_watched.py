@@ -26,7 +26,7 @@ class Clock:
 class FakeUses:
     """Answers when it is told to, and tells when it is asked and stopped."""
 
-    made = ()
+    made: tuple["FakeUses", ...] = ()
 
     def __init__(self, sessions, agents, interval_s):
         del agents, interval_s

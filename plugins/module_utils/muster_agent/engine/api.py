@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import re
 import socket
 import struct
 import tarfile
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 API_VERSION = "1.41"
 SOCKET_PATH = "/var/run/docker.sock"
 REQUEST_TIMEOUT_S = 120
+_MOST_OF_A_NAME = 80
+_MOST_OF_AN_ERROR = 64 << 10
+_MOST_OF_A_FILE = 4 << 20
+# A reference or an id, with neither an empty part nor one of dots alone, which would lead elsewhere.
+_PART = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(:[A-Za-z0-9_.-]+)?"
+_IMAGE_NAME = re.compile(rf"{_PART}(/{_PART})*(@[a-z0-9+._-]+:[0-9a-f]+)?")
 
 
 class EngineError(Exception):
@@ -60,7 +67,10 @@ class EngineApi:
         return self._json("GET", "/info")
 
     def image(self, reference: str) -> dict[str, Any]:
-        return self._json("GET", f"/images/{urllib.parse.quote(reference, safe='/:@')}/json")
+        """Raise EngineError 404 for what no image can be called: its path would be another of the engine's."""
+        if not _IMAGE_NAME.fullmatch(reference):
+            raise EngineError(404, f"{reference[:_MOST_OF_A_NAME]!r} is not the name of an image")
+        return self._json("GET", f"/images/{reference}/json")
 
     def images(self) -> list[dict[str, Any]]:
         return self._json("GET", "/images/json")
@@ -95,12 +105,13 @@ class EngineApi:
         return self._json("POST", "/containers/create", {"name": name} if name else None, body)["Id"]
 
     def start_container(self, container_id: str) -> None:
-        self._act("POST", f"/containers/{container_id}/start")
+        """Start a container; one that runs (304) is fine."""
+        self._act("POST", f"/containers/{container_id}/start", fine=(304,))
 
     def stop_container(self, container_id: str, grace_s: int) -> None:
         """The stop signal, then SIGKILL after the grace; a container that does not run (304) is fine."""
         path = f"/containers/{container_id}/stop"
-        self._act("POST", path, {"t": str(grace_s)}, timeout_s=grace_s + REQUEST_TIMEOUT_S)
+        self._act("POST", path, {"t": str(grace_s)}, fine=(304,), timeout_s=grace_s + REQUEST_TIMEOUT_S)
 
     def remove_container(self, container_id: str) -> None:
         """Remove, killed if need be, with its anonymous volumes; one that is gone already is fine.
@@ -119,21 +130,27 @@ class EngineApi:
         """What the engine says of a path in a container (name, size, mode, linkTarget), or None."""
         try:
             with self._request("HEAD", f"/containers/{container_id}/archive", {"path": path}) as response:
-                return json.loads(b64decode(response.headers["X-Docker-Container-Path-Stat"]))
+                try:
+                    return json.loads(b64decode(response.headers["X-Docker-Container-Path-Stat"] or ""))
+                except ValueError as error:
+                    raise EngineError(response.status, f"it says nothing of {path}") from error
         except EngineError as error:
             if error.status == 404:
                 return None
             raise
 
     def read_file(self, container_id: str, path: str) -> bytes | None:
-        """Return a file's bytes, a symbolic link followed; None when there is no such file."""
+        """Return a file's bytes, a symbolic link followed; None when there is no such file.
+
+        Raise EngineError 400 for one that is larger than an account file can be: an image's maker chose it.
+        """
         stat = self.path_stat(container_id, path)
         if stat is None:
             return None
         query = {"path": stat["linkTarget"] or path}
         try:
             with self._request("GET", f"/containers/{container_id}/archive", query) as response:
-                return _first_file(response.read())
+                return _first_file(path, response.read(_MOST_OF_A_FILE + 1))
         except EngineError as error:
             if error.status == 404:
                 return None
@@ -145,7 +162,10 @@ class EngineApi:
 
     def _json(self, method: str, path: str, query: Query = None, body: Body = None) -> Json:
         with self._request(method, path, query, body) as response:
-            return json.load(response)
+            try:
+                return json.load(response)
+            except (ValueError, RecursionError) as error:
+                raise EngineError(response.status, f"it answers {path} with what is no JSON") from error
 
     def _act(
         self,
@@ -185,8 +205,9 @@ class EngineApi:
         try:
             connection.request(method, url, body, headers)
             with connection.getresponse() as response:
-                if response.status >= 400:
-                    raise EngineError(response.status, _error_message(response.read(), response.reason))
+                if not 200 <= response.status < 300:
+                    message = _error_message(response.read(_MOST_OF_AN_ERROR), response.reason)
+                    raise EngineError(response.status, message or f"it answers {path} with {response.status}")
                 yield response
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
@@ -215,11 +236,20 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _first_file(tar_bytes: bytes) -> bytes | None:
-    with tarfile.open(fileobj=io.BytesIO(tar_bytes)) as archive:
-        member = archive.next()
-        content = archive.extractfile(member) if member is not None else None
-        return content.read() if content is not None else None
+def _first_file(path: str, tar_bytes: bytes) -> bytes | None:
+    """Return the file's bytes. They are read by root, so that they are counted before."""
+    if len(tar_bytes) <= _MOST_OF_A_FILE:
+        try:
+            with tarfile.open(fileobj=io.BytesIO(tar_bytes), mode="r:") as archive:
+                member = archive.next()
+                if member is None or not member.isreg():
+                    return None
+                content = archive.extractfile(member)
+                if member.size <= _MOST_OF_A_FILE:
+                    return content.read() if content is not None else None
+        except tarfile.TarError as error:
+            raise EngineError(200, f"it answers {path} with what is no archive") from error
+    raise EngineError(400, f"{path} of the image is larger than {_MOST_OF_A_FILE >> 20} MiB")
 
 
 def _error_message(body: bytes, reason: str) -> str:

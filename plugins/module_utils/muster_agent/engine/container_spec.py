@@ -37,10 +37,8 @@ def complete_environment(kernel: Kernel, image_environment: list[str], runtime_p
         USER=user["name"],
     )
     # NVIDIA's runtime gives a container what this says; where that runtime is the default one, an image's "all" would
-    # reach devices of other sessions.
-    visible = gpu_access.visible_devices(access)
-    if visible or "NVIDIA_VISIBLE_DEVICES" in environment:
-        environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(visible) or "void"
+    # reach devices of other sessions, and so would a variable that is not there.
+    environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(gpu_access.visible_devices(access)) or "void"
     return environment
 
 

@@ -34,13 +34,18 @@ class FolderError(Exception):
 
 def resolve_folder(folders_root: str, folder: str) -> str:
     """Return the folder's real path, or raise FolderError with one line."""
-    root = Path(folders_root).resolve()
-    path = (root / folder).resolve()
+    try:
+        root = Path(folders_root).resolve()
+        path = (root / folder).resolve()
+        is_directory = path.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, or links that lead to each other
+        cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise FolderError(f"folder {folder} cannot be looked up on this agent: {' '.join(cause.split())}") from error
     if path != root and root not in path.parents:
         raise FolderError(f"folder {folder} leads outside {folders_root}")
     if path == root or (root / AREA) in {path, *path.parents}:
         raise FolderError(f"folder {folder} leads to where folders with an owner are kept on this agent")
-    if not path.is_dir():
+    if not is_directory:
         raise FolderError(f"folder {folder} does not exist under {folders_root} on this agent")
     return str(path)
 

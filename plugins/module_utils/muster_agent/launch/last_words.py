@@ -13,8 +13,8 @@ from .. import host_state
 from ..engine.api import EngineError
 from ..engine.kernel_cgroup import Place
 from ..names import ClusterPaths
-from ..report.host_report import session_times
 from ..report.kernel_usage import kernel_use
+from ..report.process_times import session_times
 from . import key_directory
 
 if TYPE_CHECKING:

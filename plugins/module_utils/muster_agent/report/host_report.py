@@ -18,6 +18,7 @@ from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_contai
 from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
 from . import app_health, kernel_usage, numa
+from .process_times import session_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ..engine.api import EngineApi
 
 VERSION = 1
-_NEVER = "0001-01-01T00:00:00Z"
 _INSPECT_THREADS = 8
 
 
@@ -85,17 +85,6 @@ def gather_report(
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
         "networks": _networks(networks, is_manager=swarm["manager"]),
         "spools": sorted(last_words.spooled_sessions(cluster)),
-    }
-
-
-def session_times(state: dict[str, Any]) -> dict[str, Any]:
-    """Return how a container's process fares, from the engine's `State`."""
-    ended = state["Status"] in {"exited", "dead"}
-    return {
-        "exit_code": state["ExitCode"] if ended else None,
-        "oom_killed": state["OOMKilled"],
-        "started_at": _moment(state["StartedAt"]),
-        "finished_at": _moment(state["FinishedAt"]) if ended else None,
     }
 
 
@@ -170,7 +159,3 @@ def _first_line(path: Path) -> str | None:
             return file.readline().strip()
     except FileNotFoundError:
         return None
-
-
-def _moment(engine_time: str) -> str | None:
-    return None if engine_time == _NEVER else engine_time

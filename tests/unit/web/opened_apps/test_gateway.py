@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from threading import Event
+from typing import Any
 
 import httpx
 import pytest
@@ -55,7 +56,7 @@ def ways(monkeypatch, tmp_path) -> Iterator[list]:
     loop = Loop()
 
     def opened(_backend, session, app):
-        new = way(session, app, tmp_path / "app")
+        new: Any = way(session, app, tmp_path / "app")
         new.closed = Event()
         new._ending.callback(new.closed.set)
         made.append(new)

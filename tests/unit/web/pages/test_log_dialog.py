@@ -4,7 +4,7 @@ import gzip
 import re
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -163,9 +163,14 @@ def test_who_may_no_longer_read_reads_no_further(browser, service, engine, monke
     assert [(kernel, wanted.follow) for kernel, wanted in asked] == [("sub1", True)]
 
 
+@dataclass(frozen=True)
+class Reader:
+    user: str
+
+
 @pytest.mark.usefixtures("train", "engine")
 def test_only_so_many_logs_are_read_at_once(browser, app):
-    app.state.log_streams |= set(range(log_stream.MAX_STREAMS))
+    app.state.log_streams |= {Reader(str(number)) for number in range(log_stream.MAX_STREAMS)}
     told = browser("ada").get(f"{KERNELS}/main1/log")
     assert (told.status_code, told.text) == (429, "200 logs are open; try again later")
     app.state.log_streams.clear()

@@ -34,7 +34,12 @@ class Ear:
 def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch, routes, words):
     worded = []
     in_words = routes.json.dumps
-    monkeypatch.setattr(routes.json, "dumps", lambda told: worded.append(told) or in_words(told))
+
+    def counted(told):
+        worded.append(told)
+        return in_words(told)
+
+    monkeypatch.setattr(routes.json, "dumps", counted)
     live = LiveChanges(service.store)
     ears = [Ear() for _ in range(3)]
     for ear in ears:

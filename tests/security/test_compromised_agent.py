@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.contract.report import report_from_agent
+from muster.contract.values import ContractError
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.agent import agent_from_report
 from muster.engine.agent_ssh import ssh_command
@@ -34,13 +36,15 @@ LISTED = {
     "labels": {"disk": "{{ 'ssd' }}"},
 }
 
+MARKS = ("\x1b", "\x00", "\x9b", "\u202e", "\u2028", "\u2066", "\ud800")
+
 
 @pytest.fixture
 def observed(tmp_path):
     """Observes an agent whose Python is the attacker's: whatever it is sent, it says this."""
 
-    def observe(said: dict[str, Any]) -> AgentAnswer:
-        (tmp_path / "said.json").write_text(json.dumps(said), encoding="utf-8")
+    def observe(said: dict[str, Any] | str) -> AgentAnswer:
+        (tmp_path / "said.json").write_text(said if isinstance(said, str) else json.dumps(said), encoding="utf-8")
         python = tmp_path / "python"
         python.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {tmp_path / 'said.json'}\n", encoding="utf-8")
         python.chmod(0o755)
@@ -87,3 +91,28 @@ def test_a_failure_is_told_in_one_short_line(observed):
     assert answer.report is None
     assert answer.problem.isprintable()
     assert len(answer.problem) < 2100
+
+
+def test_an_answer_that_is_nested_without_end_is_its_agents_problem(observed):
+    answer = observed('{"changed": false, "report": ' + "[" * 200_000 + "]" * 200_000 + "}")
+    assert answer.report is None
+    assert answer.problem.isprintable()
+
+
+def test_an_answer_that_is_too_long_is_its_agents_problem(observed):
+    answer = observed(json.dumps({"changed": False, "report": {**report_of("far"), "hostname": "x" * (257 << 20)}}))
+    assert answer.report is None
+    assert "the agent's answer is longer than 256 MiB" in answer.problem
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_name_with_what_would_change_a_terminal_or_break_a_database_is_refused(mark):
+    with pytest.raises(ContractError, match=r"report\.hostname: ") as refused:
+        report_from_agent({**report_of("far"), "hostname": f"far{mark}"})
+    assert str(refused.value).isprintable()
+
+
+def test_a_failure_shows_nothing_that_would_change_a_terminal(observed):
+    answer = observed({"failed": True, "msg": "no".join(MARKS)})
+    assert answer.problem.isprintable()
+    assert not set(MARKS) & set(answer.problem)

@@ -1,0 +1,43 @@
+"""Who may name which project: shares of folders, images and limits belong to one."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from muster.core.values.errors import FieldError
+
+DEFAULT_PROJECT = "default"
+EVERYBODY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Projects:
+    """The members of each project, `*` for everybody. Without any entry, all projects are open to all.
+
+    The project `default` is everybody's, unless it has members of its own.
+    """
+
+    members: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def admit(self, user: str, project: str, only: Collection[str] = ()) -> bool:
+        """Return whether the user may name the project; `only` are those that a token is for, all where it is empty."""
+        if only and project not in only:
+            return False
+        if not self.members:
+            return True
+        members = self.members.get(project)
+        if members is None:
+            return project == DEFAULT_PROJECT
+        return user in members or EVERYBODY in members
+
+    def of(self, user: str, only: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the known projects that the user may name, by name."""
+        known = {DEFAULT_PROJECT, *self.members, *only}
+        return tuple(sorted(project for project in known if self.admit(user, project, only)))
+
+    def refusal(self, user: str, project: str, only: Collection[str] = ()) -> FieldError | None:
+        """Return what to answer a user who names the project; it is the same whether there is such a project."""
+        if self.admit(user, project, only):
+            return None
+        own = self.of(user, only)
+        remedy = f"name one of {', '.join(own)}" if own else "ask who keeps the site's settings for one"
+        return FieldError("project", f"{user} has no project {project!r}", remedy)

@@ -1,0 +1,22 @@
+"""How a container's process fares, by the engine's word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NEVER = "0001-01-01T00:00:00Z"
+
+
+def session_times(state: dict[str, Any]) -> dict[str, Any]:
+    """Return how a container's process fares, from the engine's `State`."""
+    ended = state["Status"] in {"exited", "dead"}
+    return {
+        "exit_code": state["ExitCode"] if ended else None,
+        "oom_killed": state["OOMKilled"],
+        "started_at": _moment(state["StartedAt"]),
+        "finished_at": _moment(state["FinishedAt"]) if ended else None,
+    }
+
+
+def _moment(engine_time: str) -> str | None:
+    return None if engine_time == _NEVER else engine_time

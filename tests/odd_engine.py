@@ -1,0 +1,84 @@
+"""A Docker engine's socket behind which something else answers, as a test says."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+
+class OddEngine(ThreadingMixIn, UnixStreamServer):
+    """Answers with `status`, `headers` and `body`, but for the engine's version; `requests` were made of it.
+
+    `answers` has, by method, another status and body.
+    """
+
+    daemon_threads = True
+    status = 200
+    body = b"{}"
+
+    def __init__(self, path: Path) -> None:
+        self.headers: dict[str, str] = {}
+        self.requests: list[tuple[str, Message]] = []
+        self.answers: dict[str, tuple[int, bytes]] = {}
+        super().__init__(str(path), _Handler)
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of a client that read no further."""
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.requests]
+
+    @property
+    def path(self) -> str:
+        return str(self.server_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: OddEngine
+
+    def address_string(self) -> str:
+        return "socket"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def answer(self) -> None:
+        server = self.server
+        is_version = self.path.endswith("/version")
+        status, body = server.answers.get(self.command, (server.status, server.body))
+        if is_version:
+            status, body = 200, json.dumps({"ApiVersion": "1.41"}).encode()
+        else:
+            server.requests.append((self.path, self.headers))
+        self.close_connection = True
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        for name, value in server.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            frame = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
+            self.wfile.write(frame + b"0\r\n\r\n")
+
+    do_GET = do_POST = do_HEAD = answer  # noqa: N815 - as http.server calls them
+
+
+@contextmanager
+def odd_engine(directory: Path) -> Iterator[OddEngine]:
+    server = OddEngine(directory / "docker.sock")
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()

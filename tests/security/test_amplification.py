@@ -1,0 +1,169 @@
+"""A small request that makes the control node or the agents do, store or send very much."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from muster.contract.folders import FolderState
+from muster.core.model.folders import Folder
+from muster.core.model.policy import EACH
+from muster.core.model.token import Scope
+from muster.core.scheduling.limits import pending_refusal
+from muster.core.spec.errors import validated
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.values.errors import BadInputError, NotPossibleInStateError
+from muster.service.folders.measurements import FRESH_S, MOST_WAITING, Measurements, Visited
+from muster.service.sessions.new_sessions import MAX_BYTES_AT_ONCE, new_sessions
+from muster.settings import LimitsSettings
+from muster.web.problems import TooManyError
+from muster.web.streams import log_stream, subscribers
+from muster.web.streams.caps import check_cap
+from tests.strategies import make_session
+
+TEXT = "x" * 1000
+MIB = "x" * (1 << 20)
+
+
+def refusal(spec: dict[str, object], count: int = 1) -> str:
+    with pytest.raises(BadInputError) as refused:
+        new_sessions(validated(SessionSpec, spec), "ada", count, 0.0)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "count", "field"),
+    [
+        ({"script": MIB, "cluster_size": 1000, "run_on": "all"}, 1, "cluster_size"),
+        ({"bootstrap": "x" * (256 << 10), "cluster_size": 1000}, 1, "cluster_size"),
+        ({"command": "cat", "input": MIB}, 10_000, "count"),
+        ({"command": "cat", "input": MIB, "array": "0-999"}, 1, "array"),
+        ({"command": "x" * 100_000}, 10_000, "count"),
+        ({"command": "true", "env": {f"A{n}": TEXT for n in range(100)}, "cluster_size": 100}, 100, "count"),
+        ({"ssh_keys": [f"ssh-rsa {TEXT}"] * 60, "cluster_size": 10}, 1000, "count"),
+        ({"labels": {f"a{n}": TEXT for n in range(1000)}}, 1000, "count"),
+        ({"agents": [f"{n}{TEXT}" for n in range(1000)]}, 1000, "count"),
+    ],
+)
+def test_a_spec_times_its_kernels_times_its_sessions_is_bounded(spec, count, field):
+    line = refusal(spec, count)
+    assert line.startswith(f"{field}: ")
+    assert "put scripts, input and long variables into a data folder" in line
+    assert len(line) < 300
+
+
+def test_what_people_submit_is_far_below_the_bound():
+    assert MAX_BYTES_AT_ONCE == 128 << 20
+    sweep = validated(SessionSpec, {"command": "python train.py --seed $MUSTER_ARRAY_INDEX", "env": {"A": TEXT}})
+    assert len(new_sessions(sweep, "ada", 10_000, 0.0)) == 10_000
+    gang = validated(SessionSpec, {"command": "cat", "input": "x" * (100 << 10), "cluster_size": 1000})
+    assert len(new_sessions(gang, "ada", 1, 0.0)[0].kernels) == 1000
+
+
+def test_a_site_that_says_nothing_still_bounds_what_a_user_may_queue():
+    limits = LimitsSettings().limits()
+    assert limits.users[EACH].pending == {"sessions": 20_000, "kernels": 200_000}
+    queued = [make_session(1)] * 20_000
+    assert "user ada may have 20000 sessions pending" in str(pending_refusal(limits, queued, [make_session(2)]))
+    assert pending_refusal(limits, queued, [replace(make_session(2), owner="bob")]) is None
+
+
+FOLDERS = [Folder(f"{number:08d}-0000-4000-8000-000000000000", "ada", f"f{number}", 0.0, None) for number in range(3)]
+
+
+class Agents:
+    """Counts the visits, of which each waits until a test lets it go on."""
+
+    def __init__(self) -> None:
+        self.visits: list[list[str]] = []
+        self.at_once = self.most_at_once = 0
+        self.began = threading.Semaphore(0)
+        self.may_answer = threading.Event()
+
+    def measure(self, folders: Sequence[Folder]) -> Visited:
+        self.visits.append([folder.name for folder in folders])
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.began.release()
+        assert self.may_answer.wait(30)
+        self.at_once -= 1
+        states = [
+            FolderState(path=f.path, exists=True, used_bytes=5, files=1, quota=None, shared_from=None) for f in folders
+        ]
+        return Visited({"a1": states}, {"a2": "it is LOST"})
+
+
+def test_however_many_ask_folders_are_measured_once_and_few_wait():
+    now = [0.0]
+    agents, measurements = Agents(), Measurements(lambda: now[0])
+    answers: list[Visited | Exception] = []
+
+    def ask() -> None:
+        try:
+            answers.append(measurements.of(FOLDERS, agents.measure))
+        except NotPossibleInStateError as error:
+            answers.append(error)
+
+    first = threading.Thread(target=ask)
+    first.start()
+    agents.began.acquire()
+    others = [threading.Thread(target=ask) for _ in range(99)]
+    for thread in others:
+        thread.start()
+    refused_in_time = threading.Event()
+
+    def watch() -> None:
+        while sum(isinstance(answer, Exception) for answer in list(answers)) < 100 - MOST_WAITING:
+            pass
+        refused_in_time.set()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    assert refused_in_time.wait(30)
+    agents.may_answer.set()
+    for thread in (first, watcher, *others):
+        thread.join()
+    assert agents.visits == [["f0", "f1", "f2"]]
+    taken = [answer for answer in answers if isinstance(answer, Visited)]
+    assert len(taken) == MOST_WAITING
+    assert {use.used_bytes for answer in taken for folder in FOLDERS if (use := answer.use_of(folder))} == {5}
+    assert all(answer.problems == {"a2": "it is LOST"} for answer in taken)
+
+
+def test_a_measurement_grows_old_and_a_changed_folder_is_measured_anew():
+    now = [0.0]
+    agents, measurements = Agents(), Measurements(lambda: now[0])
+    agents.may_answer.set()
+    measurements.of(FOLDERS[:2], agents.measure)
+    measurements.of(FOLDERS, agents.measure)
+    measurements.forget(FOLDERS[0])
+    measurements.of(FOLDERS, agents.measure)
+    now[0] = FRESH_S
+    measurements.of(FOLDERS[:1], agents.measure)
+    assert agents.visits == [["f0", "f1"], ["f2"], ["f0"], ["f0"]]
+
+
+class Stream:
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+
+def test_one_users_streams_leave_room_for_others():
+    mine = [Stream("ada") for _ in range(20)]
+    with pytest.raises(TooManyError, match="20 logs of yours are open"):
+        check_cap(mine, "ada", most=200, most_of_one=20, what="logs")
+    check_cap(mine, "bob", most=200, most_of_one=20, what="logs")
+
+
+def test_logs_and_event_streams_are_capped_for_each_user(caller, app, service):
+    service.store.add([make_session(1)])
+    ada = caller("ada", Scope.USER)
+    app.state.log_streams |= {Stream("ada") for _ in range(log_stream.MAX_OF_ONE_USER)}
+    app.state.subscribers |= {Stream("ada") for _ in range(subscribers.MAX_OF_ONE_USER)}
+    for path in ("/api/v1/sessions/s1/kernels/main1/log", "/api/v1/events"):
+        answer = ada.get(path)
+        assert answer.status_code == 429
+        assert "of yours are open; close one" in answer.json()["detail"]
+    app.state.log_streams.clear()
+    app.state.subscribers.clear()

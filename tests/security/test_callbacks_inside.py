@@ -1,0 +1,55 @@
+"""A user's callback reaches what only the control node reaches, or holds its couriers up for ever."""
+
+import socket
+import threading
+from ipaddress import ip_address
+
+import pytest
+
+from muster.core.notify.callback_hosts import CallbackHosts
+from muster.service.notify import callbacks
+from muster.service.notify.callbacks import NotToldError, post
+
+INSIDE = (
+    *("127.0.0.1", "10.0.0.5", "172.16.3.4", "192.168.1.1", "100.64.0.1", "169.254.169.254", "0.0.0.0"),
+    *("::1", "fe80::1", "fd00::1", "::ffff:10.0.0.5", "fd00:ec2::254", "198.18.0.1", "224.0.0.1", "255.255.255.255"),
+)
+
+
+@pytest.mark.parametrize("address", INSIDE)
+def test_a_site_that_says_nothing_posts_to_public_addresses_alone(address):
+    assert not CallbackHosts().allow("hooks.example.org", ip_address(address))
+    assert CallbackHosts().refuse(address)
+
+
+def test_public_addresses_and_what_the_site_names_are_open():
+    assert CallbackHosts().allow("hooks.example.org", ip_address("93.184.215.14"))
+    assert CallbackHosts.of(["10.0.0.0/8"]).allow("intranet", ip_address("10.0.0.5"))
+    assert CallbackHosts.of(["hooks.lab.example"]).allow("hooks.lab.example", ip_address("10.0.0.5"))
+
+
+def test_an_answer_that_comes_byte_by_byte_is_ended_in_time(monkeypatch):
+    """Each byte came within the library's timeout, so that it waited for ever."""
+    monkeypatch.setattr(callbacks, "_TOTAL_TIMEOUT_S", 0.3)
+    server = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def drip() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            try:
+                while not over.wait(0.02):
+                    connection.sendall(b"x")
+            except OSError:
+                pass
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    with pytest.raises(NotToldError, match="did not answer in time"):
+        post(f"http://127.0.0.1:{server.getsockname()[1]}/", "{}", CallbackHosts.of(["127.0.0.0/8"]))
+    assert not over.is_set()
+    over.set()
+    thread.join()
+    server.close()

@@ -1,0 +1,104 @@
+"""A compromised agent's Docker engine answers the control node's SDK with what no engine does.
+
+Its socket is the attacker's server: the SDK that asks is the real one.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from muster.core.values.errors import AgentUnreachableError, ImageError
+from muster.engine import agent_engine
+from muster.engine.agent_engine import engine_of, watch_deaths
+from muster.engine.container_usage import container_usages
+from muster.engine.images import pull
+from muster.engine.tunnel import EngineTunnel
+from tests.odd_engine import OddEngine, odd_engine
+from tests.strategies import make_agent, new_id
+
+AGENT = make_agent("a1", inventory={"connection": "local"})
+STATS = {
+    "memory_stats": {"usage": 5, "limit": 10},
+    "cpu_stats": {"system_cpu_usage": 20, "cpu_usage": {"total_usage": 2}},
+    "precpu_stats": {"system_cpu_usage": 10, "cpu_usage": {"total_usage": 1}},
+    "pids_stats": {"current": 1},
+}
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OddEngine]:
+    with odd_engine(tmp_path) as server:
+        monkeypatch.setattr(agent_engine, "_LOCAL_ENGINE", EngineTunnel(f"unix://{server.path}", str))
+        yield server
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in STATS.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"[]",
+        b"null",
+        b"<html>",
+        b"[" * 100_000,
+        *(json.dumps(without(name)).encode() for name in STATS),
+        json.dumps({**STATS, "memory_stats": {"usage": "\x1b[2J"}}).encode(),
+        json.dumps({**STATS, "pids_stats": {"current": 10**30}}).encode(),
+        json.dumps({**STATS, "networks": {"eth0": {"rx_bytes": -1, "tx_bytes": {}}}}).encode(),
+    ],
+)
+def test_numbers_that_are_none_are_that_agents_problem(engine, said):
+    engine.body = said
+    with engine_of(AGENT) as client, pytest.raises(AgentUnreachableError) as refused:
+        container_usages(AGENT, client, ["c1"])
+    assert str(refused.value).startswith("agent a1: ")
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"[]",
+        b'"x"',
+        b'{"error": {"x": "\\u0000"}}',
+        b'{"error": "\\u001b[2J\\u0000 denied"}',
+        b'{"status": "Downloading", "id": {"x": 1}, "progressDetail": {"total": "x", "current": {}}}',
+        b'{"status": "Downloading", "id": "l", "progressDetail": {"total": 5}}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_pull_that_tells_nonsense_is_an_error_of_that_image(engine, said):
+    engine.body = said
+    with pytest.raises(ImageError) as refused:
+        pull(AGENT, "lab/train:2", lambda _done, _total: None)
+    assert str(refused.value).startswith("image lab/train:2 cannot be pulled on agent a1: ")
+    assert str(refused.value).isprintable()
+
+
+def test_only_ids_of_sessions_are_taken_of_its_events(engine):
+    events = [
+        {},
+        {"Actor": None},
+        {"Actor": {"Attributes": {"muster.session": ["x"]}}},
+        {"Actor": {"Attributes": {"muster.session": "\x00"}}},
+        {"Actor": {"Attributes": {"muster.session": "' or 1=1"}}},
+        {"Actor": {"Attributes": {"muster.session": new_id(1)}}},
+    ]
+    engine.body = b"".join(json.dumps(event).encode() for event in events)
+    died: list[str] = []
+    with pytest.raises(AgentUnreachableError):
+        watch_deaths(AGENT, "muster", died.append)
+    assert died == [new_id(1)]
+
+
+def test_its_own_words_bring_nothing_to_a_terminal_or_a_database():
+    error = docker.errors.APIError("no", explanation="\x1b[2J\x00 gone\u202e " + "x" * 1_000_000)
+    said = agent_engine.cause(error)
+    assert said.isprintable()
+    assert len(said) <= 2_000

@@ -1,0 +1,10 @@
+"""A small, repeatable part of `python -m bench.fuzz`."""
+
+import pytest
+
+from tests.fuzzing import problems
+
+
+@pytest.mark.parametrize(("kind", "count"), [("specs", 2_000), ("reports", 1_000), ("tars", 200)])
+def test_hostile_input_leaves_no_traceback_and_does_no_harm(kind, count):
+    assert list(problems(kind, 15, count)) == []

@@ -1,0 +1,43 @@
+"""What hosts hold, and how their modules fail."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class ModuleFailedError(Exception):
+    """The module ended with a message, and with what it `said` of the sessions that it had worked on."""
+
+    def __init__(self, message: str, **said: Any) -> None:
+        super().__init__(message)
+        self.said = said
+
+
+@dataclass(eq=False)
+class Container:
+    """A kernel's container, as its engine keeps it."""
+
+    number: int
+    session_id: str
+    kernel_id: str
+    kernel_name: str
+    generation: int
+    network: str
+    cpu_milli: int
+    mem_bytes: int
+    gpus: Sequence[Mapping[str, Any]]
+    state: str = "created"
+    exit_code: int | None = None
+    oom_killed: bool = False
+    started_at: float | None = None
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of one session's launch."""
+
+    name: str
+    session_id: str
+    generation: int
+    driver: str

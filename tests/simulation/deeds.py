@@ -1,0 +1,314 @@
+"""What users do and what befalls the cluster: a method for each kind of deed, by its name."""
+
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.session import FINAL, Session, SessionState, kernel_count, kernels_of
+from muster.core.spec.session_spec import SessionSpec
+from tests.simulation.containers import ModuleFailedError
+from tests.simulation.daemon import KilledError
+from tests.simulation.hosts import Host
+from tests.simulation.promises import BrokenPromiseError
+from tests.simulation.schedules import SUBMIT, USERS, Deed
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_S = SessionState
+_USERS_RETRY_AFTER_S = 5.0
+
+
+class Deeds:
+    """Does deeds to a world. `numbers` are the sessions by their numbers, `submissions` their deeds by session id."""
+
+    def __init__(self, world: "World") -> None:
+        self.numbers: dict[str, Session] = {}
+        self.submissions: dict[str, Deed] = {}
+        self._world = world
+
+    def everybody_ends(self) -> None:
+        """Let users end all sessions."""
+        for number in self.numbers:
+            self._end(Deed(0.0, "end", number))
+
+    def everybody_lets_go(self) -> None:
+        """Let users release what they hold."""
+        for number in self.numbers:
+            self._let_go(Deed(0.0, "let go", number))
+
+    def do(self, deed: Deed) -> None:
+        """Do it now; what users do, once the database answers."""
+        if deed.kind in {SUBMIT, *USERS} and self._world.database_is_away:
+            self._world.timeline.after(_USERS_RETRY_AFTER_S, partial(self.do, deed))
+            return
+        self._world.struck[deed.kind] += 1
+        self._world.note(f"* {deed}")
+        getattr(self, "_" + deed.kind.lower().replace(" ", "_"))(deed)
+
+    def _submit(self, deed: Deed) -> None:
+        values = dict(deed.values)
+        spec = {name: values[name] for name in values if name in SessionSpec.model_fields}
+        for name in ("after", "after_ok", "after_any"):
+            if name in spec:
+                other = self.numbers.get(str(spec.pop(name)))
+                spec |= {name: (other.id,)} if other is not None else {}
+        number = int(deed.target)
+        made = SessionSpec.model_validate({"name": f"s{number}", **spec})
+        ids = tuple(
+            str(uuid.UUID(int=(number << 96) | (0x4 << 76) | (0x8 << 60) | kernel, version=4))
+            for kernel in range(kernel_count(made))
+        )
+        session = Session(ids[0], made.name, "ada", made, kernels_of(made, ids, made.image), self._world.clock())
+        self.numbers[deed.target] = session
+        self.submissions[session.id] = deed
+        self._world.users.add([session])
+        self._world.promises.accepted(session)
+        self._world.wake()
+
+    def _user_changes(self, deed: Deed, change: Callable[[Session, float], Event | None]) -> None:
+        known = self.numbers.get(deed.target)
+        if known is None:
+            return
+        session = self._world.users.get([known.id]).get(known.id)
+        if session is None:
+            raise BrokenPromiseError("forgotten", f"{known.name} is not in the store")
+        event = change(session, self._world.clock())
+        if event is not None:
+            self._world.users.apply([event])
+            self._world.wake()
+
+    def _end(self, deed: Deed) -> None:
+        def end(session: Session, now: float) -> Event | None:
+            if session.state in FINAL or session.ends_for_good:
+                return None
+            self._world.promises.truths[session.id].ended_by_user = True
+            return transitions.end_by_user(session, "ada", now)
+
+        self._user_changes(deed, end)
+
+    def _restart(self, deed: Deed) -> None:
+        def restart(session: Session, now: float) -> Event | None:
+            if session.state is not _S.RUNNING:
+                return None
+            self._world.promises.truths[session.id].restarts += 1
+            return transitions.restart(session, "ada", now)
+
+        self._user_changes(deed, restart)
+
+    def _hold(self, deed: Deed) -> None:
+        def hold(session: Session, now: float) -> Event | None:
+            if session.state is not _S.PENDING or session.held_by is not None:
+                return None
+            return transitions.hold(session, "ada", now)
+
+        self._user_changes(deed, hold)
+
+    def _let_go(self, deed: Deed) -> None:
+        def release(session: Session, now: float) -> Event | None:
+            if session.state is not _S.PENDING or session.held_by is None:
+                return None
+            return transitions.release(session, "ada", now)
+
+        self._user_changes(deed, release)
+
+    def _drain(self, deed: Deed) -> None:
+        if deed.target in self._world.promises.agents:
+            self._world.users.drain_agent(deed.target, "disks")
+            self._world.wake()
+
+    def _resume(self, deed: Deed) -> None:
+        if deed.target in self._world.promises.agents:
+            self._world.users.resume_agent(deed.target)
+            self._world.wake()
+
+    # Faults of hosts
+
+    def _lasts(self, deed: Deed, end: Callable[[], None]) -> None:
+        """End a fault after its time, or when everything is put in order."""
+        ended = False
+
+        def once() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                self._world.note(f"* {deed.kind} {deed.target} is over")
+                end()
+
+        self._world.ends.append(once)
+        self._world.timeline.after(deed["for_s"], once)
+
+    def _trouble(self, deed: Deed, end: Callable[[Host], None]) -> Host:
+        host = self._world.hosts[deed.target]
+        host.troubles += 1
+
+        def over() -> None:
+            host.troubles -= 1
+            host.well_since = self._world.timeline.now
+            end(host)
+
+        self._lasts(deed, over)
+        return host
+
+    def _reboot(self, deed: Deed) -> None:
+        host = self._trouble(deed, Host.comes_up)
+        if self._world.daemon is not None:
+            self._world.daemon.watched.discard(host.id)
+        for session in self._world.promises.sessions.values():
+            if host.id in session.agents:
+                self._world.promises.truths[session.id].harms.add("reboot")
+        host.goes_down()
+
+    def _cut(self, deed: Deed) -> None:
+        def mended(host: Host) -> None:
+            host.is_cut = False
+
+        host = self._trouble(deed, mended)
+        host.is_cut = True
+        if self._world.daemon is not None:
+            self._world.daemon.watched.discard(host.id)
+
+    def _engine_stops(self, deed: Deed) -> None:
+        def mended(host: Host) -> None:
+            host.engine_runs = True
+
+        host = self._trouble(deed, mended)
+        if self._world.daemon is not None:
+            self._world.daemon.watched.discard(host.id)
+        host.engine_stops()
+
+    def _hang(self, deed: Deed) -> None:
+        host = self._trouble(deed, lambda _host: None)
+        host.hangs_until = self._world.timeline.now + deed["for_s"]
+
+    def _disk_full(self, deed: Deed) -> None:
+        def mended(host: Host) -> None:
+            host.disk_is_full = False
+
+        self._trouble(deed, mended).disk_is_full = True
+
+    def _launches_fail(self, deed: Deed) -> None:
+        def mended(host: Host) -> None:
+            host.launches_fail = False
+
+        self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
+        self._world.hosts[deed.target].launches_fail = True
+
+    def _stops_fail(self, deed: Deed) -> None:
+        def mended(host: Host) -> None:
+            host.stops_fail = False
+
+        self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
+        self._world.hosts[deed.target].stops_fail = True
+
+    def _pulls_fail(self, deed: Deed) -> None:
+        def mended(host: Host) -> None:
+            host.pulls_fail = ""
+
+        self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
+        self._world.hosts[deed.target].pulls_fail = "transient"
+
+    def _next_launch_fails(self, deed: Deed) -> None:
+        self._world.hosts[deed.target].next_launches.append(deed["how"])
+
+    def _module_dies(self, deed: Deed) -> None:
+        host = self._world.hosts[deed.target]
+        if host.locked_by is not None:
+            host.ends(host.locked_by, ModuleFailedError("MODULE FAILURE: it was killed"))
+
+    def _container_dies(self, deed: Deed) -> None:
+        host = self._world.hosts[deed.target]
+        for container in host.running()[:1]:
+            host.container_ends(container, deed["exit_code"], "command", oom_killed=deed["oom"])
+
+    def _container_vanishes(self, deed: Deed) -> None:
+        host = self._world.hosts[deed.target]
+        for container in list(host.containers.values())[:1]:
+            self._world.promises.truths[container.session_id].harms.add("vanished")
+            host.container_vanishes(container)
+
+    def _network_gone(self, deed: Deed) -> None:
+        host = self._world.hosts[deed.target]
+        for name, network in list(host.networks.items())[:1]:
+            self._world.promises.truths[network.session_id].harms.add("network")
+            del host.networks[name]
+
+    def _answer_lost(self, deed: Deed) -> None:
+        self._world.hosts[deed.target].answers.append(("lost", 0.0))
+
+    def _answer_late(self, deed: Deed) -> None:
+        self._world.hosts[deed.target].answers.append(("late", deed["by_s"]))
+
+    def _answer_twice(self, deed: Deed) -> None:
+        self._world.hosts[deed.target].answers.append(("twice", 0.0))
+
+    def _answer_malformed(self, deed: Deed) -> None:
+        self._world.hosts[deed.target].answers.append(("malformed", 0.0))
+
+    def _visit_breaks_off(self, deed: Deed) -> None:
+        self._world.hosts[deed.target].answers.append(("breaks off", 0.0))
+
+    # Faults of control nodes
+
+    def _kill(self, deed: Deed) -> None:
+        def strike() -> None:
+            raise KilledError(deed["for_s"], visits_go_on=deed["visits_go_on"])
+
+        self._world.fate = deed["commits"], strike
+
+    def _lock_lost(self, _deed: Deed) -> None:
+        self._world.lock_is_lost = True
+
+    def _pause(self, deed: Deed) -> None:
+        """Stop the process, as a machine does that sleeps; meanwhile another control node works the queue."""
+
+        def strike() -> None:
+            paused = self._world.daemon
+            self._world.note(f"the daemon is paused for {deed['for_s']} s; another one takes over")
+            with self._world.outside():
+                self._world.another_works(deed["for_s"])
+            self._world.note("the paused daemon goes on")
+            self._world.daemon, self._world.lock_is_lost, self._world.is_paused = paused, True, False
+
+        if not self._world.is_paused:
+            self._world.is_paused = True
+            self._world.fate = deed["commits"], strike
+
+    def _database_away(self, deed: Deed) -> None:
+        def back() -> None:
+            self._world.database_is_away = False
+
+        self._lasts(deed, back)
+        self._world.database_is_away = True
+
+    def _control_cut(self, deed: Deed) -> None:
+        def mended() -> None:
+            self._world.control_is_cut = False
+
+        self._lasts(deed, mended)
+        self._world.control_is_cut = True
+        if self._world.daemon is not None:
+            self._world.daemon.watched.clear()
+
+    def _clock_jumps(self, deed: Deed) -> None:
+        self._world.promises.clock_jumped = True
+        self._world.clock_offset_s += deed["by_s"]
+
+    def _nudges_lost(self, deed: Deed) -> None:
+        def back() -> None:
+            self._world.nudges_are_lost = False
+
+        self._lasts(deed, back)
+        self._world.nudges_are_lost = True
+
+    def _let_ansible_fail(self, *, fails: bool) -> None:
+        self._world.ansible_fails = fails
+        if self._world.daemon is not None:
+            self._world.daemon.ansible.fails = fails
+
+    def _ansible_fails(self, deed: Deed) -> None:
+        self._lasts(deed, lambda: self._let_ansible_fail(fails=False))
+        self._let_ansible_fail(fails=True)

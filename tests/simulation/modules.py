@@ -1,0 +1,343 @@
+"""The modules that run on simulated hosts: they do with a manifest what docs/agent-contract.md says.
+
+What they decide to do is the agents' own code (`plan_for`). What they do takes virtual time, so that a fault can strike
+between any two steps.
+"""
+
+import base64
+import gzip
+from collections.abc import Generator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from muster.contract.manifest import Manifest
+from tests.modules.agent_code import agent_manifest, agent_names, agent_plan
+from tests.simulation.containers import Container, ModuleFailedError, Network
+
+if TYPE_CHECKING:
+    from tests.simulation.hosts import Host
+
+Steps = Generator[float, None, dict[str, Any]]
+"""What a module does: yields the seconds until its next step, and returns its result."""
+Failures = dict[str, tuple[str, bool] | None]
+"""By session id, why it failed and whether a retry cannot help; None where it is unclear what became of it."""
+
+_EPOCH = 1_763_724_000
+_LOG = base64.b64encode(gzip.compress(b"log\n", mtime=0)).decode()
+_KILLED = 137
+_TERMINATED = 143
+_OVERLAY_PATIENCE_S = 20.0
+_REPAIR_FAILS = 0.3
+_NO_ENGINE = "the Docker engine does not answer; see `systemctl status docker`"
+_WELL = ("", False)
+_UNCLEAR = None
+
+
+class Modules:
+    """What can be run on a host."""
+
+    def __init__(self, host: "Host") -> None:
+        self._host = host
+
+    def observing(self) -> Steps:
+        yield self._host.chance.seconds(0.2, 0.8)
+        if not self._host.engine_runs:
+            raise ModuleFailedError(_NO_ENGINE)
+        return {"report": self._report()}
+
+    def converging(self, manifest: Manifest) -> Steps:
+        wanted = agent_manifest.parse_manifest(manifest.model_dump(mode="json"))
+        yield self._host.chance.seconds(0.2, 0.8)
+        plan = self._accepted(wanted)
+        self._discard(plan)
+        for overlay in plan.missing_overlays:
+            network = Network(overlay.name, overlay.session_id, int(overlay.generation), "overlay")
+            self._host.overlays.setdefault(overlay.name, network)
+        yield self._host.chance.seconds(0.05, 0.3)
+        failures: Failures = {}
+        for stop in plan.stops:
+            self._terminate(stop)
+        for launch in plan.launches:
+            yield from self._launch(launch, failures)
+        for release in plan.releases:
+            yield from self._release(release, failures)
+        for repair in plan.repairs:
+            yield from self._repair(repair, failures)
+        for stop in plan.stops:
+            yield self._host.chance.seconds(0.05, 0.5)
+            self._end_stop(stop, failures)
+        self._discard_overlays(plan)
+        yield self._host.chance.seconds(0.1, 0.4)
+        said = {
+            "sessions": [
+                self._outcome(session, failures.get(session.id))
+                for session in wanted.sessions
+                if failures.get(session.id, _WELL) is not _UNCLEAR
+            ],
+            "last_words": [word for stop in plan.stops for word in self._host.spool.get(stop.session.id, {}).values()],
+        }
+        if _UNCLEAR in failures.values() or not self._host.engine_runs:
+            raise ModuleFailedError(_NO_ENGINE, **said)
+        return {**said, "report": self._report()}
+
+    def _accepted(self, wanted: Any) -> Any:
+        """Return the plan for this manifest; raise ModuleFailedError where it is refused as a whole."""
+        if not self._host.engine_runs:
+            raise ModuleFailedError(_NO_ENGINE, nothing_begun=True)
+        if self._host.generation is not None and self._host.generation > wanted.generation:
+            raise ModuleFailedError(f"this agent has accepted generation {self._host.generation}", nothing_begun=True)
+        if self._host.disk_is_full and self._host.generation != wanted.generation:
+            raise ModuleFailedError("this agent cannot keep its state: no space left on device", nothing_begun=True)
+        self._host.generation = wanted.generation
+        return agent_plan.plan_for(wanted, self._observed(wanted))
+
+    def _networks(self) -> list[Network]:
+        """Return those that this host could remove; overlays are seen by managers alone."""
+        return [*self._host.networks.values(), *(self._host.overlays.values() if self._host.manages_overlays else ())]
+
+    def _observed(self, wanted: Any) -> Any:
+        names = agent_names
+        return agent_plan.Observed(
+            containers=[
+                names.SeenContainer(
+                    f"c{c.number}",
+                    names.container_name(c.session_id, c.kernel_name),
+                    c.session_id,
+                    c.kernel_id,
+                    c.kernel_name,
+                    str(c.generation),
+                    c.state,
+                    frozenset({c.network} if self._is_joined(c) else ()),
+                )
+                for c in self._host.containers.values()
+            ],
+            networks=[
+                names.SeenNetwork(n.name, n.name, n.session_id, str(n.generation), n.driver) for n in self._networks()
+            ],
+            keys={
+                session_id: {name: str(generation or "") for name, generation in kernels.items()}
+                for session_id, kernels in self._host.keys.items()
+            },
+            spools=set(self._host.spool),
+            is_manager=self._host.manages_overlays and wanted.overlays is not None,
+            overlay_obstacle="",
+        )
+
+    def _discard(self, plan: Any) -> None:
+        for seen in plan.discarded_containers:
+            self._remove(self._host.containers[seen.session_id, seen.kernel_name])
+        for seen in plan.discarded_networks:
+            del self._host.networks[seen.name]
+        for session_id, name in plan.discarded_keys:
+            if name:
+                del self._host.keys[session_id][name]
+            else:
+                del self._host.keys[session_id]
+        for session_id in plan.discarded_spools:
+            del self._host.spool[session_id]
+
+    def _discard_overlays(self, plan: Any) -> None:
+        attached = {c.network for host in self._host.peers() for c in host.containers.values() if c.state == "running"}
+        for seen in plan.discarded_overlays:
+            if seen.name not in attached:
+                self._host.overlays.pop(seen.name, None)
+
+    def _remove(self, container: Container) -> None:
+        if container.state == "running":
+            self._host.witness.is_removed(self._host, container)
+            self._host.container_ends(container, _KILLED, "removed")
+        del self._host.containers[container.session_id, container.kernel_name]
+
+    def _of_session(self, session_id: str) -> list[Container]:
+        return [container for container in self._host.containers.values() if container.session_id == session_id]
+
+    def _launch(self, launch: Any, failures: Failures) -> Generator[float, None, None]:
+        session = launch.session
+        failure = self._obstacle(launch)
+        if failure is None:
+            failure = yield from self._started(launch)
+        if not self._host.engine_runs:
+            failures[session.id] = _UNCLEAR
+        elif failure is not None:
+            failures[session.id] = failure
+            self._host.witness.launch_fails(self._host, session.id, permanent=failure[1])
+            self._undo(session)
+        elif session.release:
+            yield from self._let_go(session)
+
+    def _started(self, launch: Any) -> Generator[float, None, tuple[str, bool] | None]:
+        """Make and start what is missing; return why that failed, if it did."""
+        session = launch.session
+        network = session.network["name"]
+        if session.network["driver"] == "bridge":
+            self._host.networks[network] = Network(network, session.id, int(session.generation), "bridge")
+        for kernel in launch.missing:
+            self._host.keys.setdefault(session.id, {})[kernel.name] = 0
+            yield self._host.chance.seconds(0.05, 0.3)
+            if not self._host.engine_runs:
+                return None
+            resources = kernel.spec["resources"]
+            self._host.containers[session.id, kernel.name] = Container(
+                next(self._host.numbers),
+                session.id,
+                kernel.id,
+                kernel.name,
+                int(session.generation),
+                network,
+                resources["cpu_milli"],
+                resources["mem_bytes"],
+                kernel.spec["gpus"],
+            )
+        give_up_at = self._host.timeline.now + _OVERLAY_PATIENCE_S
+        while session.network["driver"] == "overlay" and network not in self._host.overlays:
+            if self._host.timeline.now > give_up_at:
+                return f"overlay network {network} is not there", False
+            yield 0.5
+        if not self._host.engine_runs:
+            return None
+        for container in self._of_session(session.id):
+            if container.state == "created":
+                container.state, container.started_at = "running", self._host.timeline.now
+                self._host.witness.container_starts(self._host, container)
+        yield self._host.chance.seconds(0.2, 1.5)
+        return self._not_living(session)
+
+    def _obstacle(self, launch: Any) -> tuple[str, bool] | None:
+        if self._host.next_launches:
+            kind = self._host.next_launches.pop(0)
+            return f"main1: it cannot be started ({kind})", kind == "permanent"
+        if self._host.launches_fail:
+            return "main1: the engine of this agent cannot give devices to containers", False
+        if self._host.disk_is_full and launch.missing:
+            return "main1: no space left on device", False
+        return None
+
+    def _not_living(self, session: Any) -> tuple[str, bool] | None:
+        for kernel in session.kernels:
+            container = self._host.containers.get((session.id, kernel.name))
+            if container is None:
+                return f"{kernel.name} has vanished", False
+            if container.state != "running" and not self._host.is_released(container):
+                return f"{kernel.name} ended with exit code {container.exit_code} before it could be reached", False
+        return None
+
+    def _undo(self, session: Any) -> None:
+        for container in self._of_session(session.id):
+            self._remove(container)
+        self._host.keys.pop(session.id, None)
+        self._host.networks.pop(session.network["name"], None)
+
+    def _release(self, release: Any, failures: Failures) -> Generator[float, None, None]:
+        yield self._host.chance.seconds(0.1, 0.5)
+        for kernel, seen in release.waiting:
+            container = self._host.containers.get((release.session.id, kernel.name)) if seen else None
+            if container is None or container.state != "running":
+                failures[release.session.id] = f"{kernel.name} ended before it was released", False
+                return
+        yield from self._let_go(release.session)
+
+    def _repair(self, repair: Any, failures: Failures) -> Generator[float, None, None]:
+        """Put kernels back on their network, which may be made again."""
+        yield self._host.chance.seconds(0.1, 0.5)
+        session = repair.session
+        if self._host.chance.happens(_REPAIR_FAILS):
+            failures[session.id] = f"network {session.network['name']} cannot be made again", False
+        elif repair.network_missing:
+            name = session.network["name"]
+            self._host.networks[name] = Network(name, session.id, int(session.generation), "bridge")
+
+    def _let_go(self, session: Any) -> Generator[float, None, None]:
+        for kernel in session.kernels:
+            container = self._host.containers.get((session.id, kernel.name))
+            if container is None or self._host.is_released(container):
+                continue
+            self._host.keys.setdefault(session.id, {})[kernel.name] = container.generation
+            if container.state == "running":
+                self._host.witness.command_begins(self._host, container)
+            yield 0.01
+
+    def _terminate(self, stop: Any) -> None:
+        if self._host.stops_fail:
+            return
+        for container in self._of_session(stop.session.id):
+            if container.state == "running":
+                self._host.container_ends(container, _TERMINATED, "stopped")
+
+    def _end_stop(self, stop: Any, failures: Failures) -> None:
+        if not self._host.engine_runs:
+            failures[stop.session.id] = _NO_ENGINE, False
+            return
+        if self._host.stops_fail or self._host.disk_is_full:
+            failures[stop.session.id] = "[Errno 28] No space left on device", False
+            return
+        for container in self._of_session(stop.session.id):
+            self._host.spool.setdefault(stop.session.id, {})[container.kernel_name] = self._last_words(container)
+            self._remove(container)
+        self._host.keys.pop(stop.session.id, None)
+        for seen in stop.networks:
+            self._host.networks.pop(seen.name, None)
+
+    def _last_words(self, container: Container) -> dict[str, Any]:
+        return {
+            "session_id": container.session_id,
+            "kernel_id": container.kernel_id,
+            "name": container.kernel_name,
+            "exit_code": container.exit_code,
+            "oom_killed": container.oom_killed,
+            "started_at": _moment(container.started_at),
+            "finished_at": _moment(container.finished_at),
+            "log_gz_b64": _LOG,
+            "log_truncated": False,
+            "use": None,
+        }
+
+    @staticmethod
+    def _outcome(session: Any, failure: tuple[str, bool] | None) -> dict[str, Any]:
+        done = {"release": "released", "keep": "kept", "stop": "stopped", "launch": "started"}[session.desired]
+        if failure:
+            return {"id": session.id, "outcome": "failed", "error": failure[0], "permanent": failure[1]}
+        outcome = "released" if session.release else done
+        return {"id": session.id, "outcome": outcome, "error": None, "permanent": False}
+
+    def _report(self) -> dict[str, Any]:
+        return {
+            **self._host.hardware,
+            "boot_id": f"boot-{self._host.boots}",
+            "generation": self._host.generation,
+            "spools": sorted(self._host.spool),
+            "kernels": [self._seen(container) for container in self._host.containers.values()],
+            "networks": [
+                {"name": n.name, "session_id": n.session_id, "driver": n.driver, "generation": n.generation}
+                for n in self._networks()
+            ],
+        }
+
+    def _is_joined(self, container: Container) -> bool:
+        return container.network in self._host.networks or container.network in self._host.overlays
+
+    def _seen(self, container: Container) -> dict[str, Any]:
+        lives = container.state == "running"
+        is_joined = self._is_joined(container)
+        return {
+            "kernel_id": container.kernel_id,
+            "session_id": container.session_id,
+            "name": container.kernel_name,
+            "generation": container.generation,
+            "container_id": f"c{container.number}",
+            "state": container.state,
+            "released": self._host.is_released(container),
+            "exit_code": container.exit_code,
+            "oom_killed": container.oom_killed,
+            "started_at": _moment(container.started_at),
+            "finished_at": _moment(container.finished_at),
+            "address": "10.1.2.3" if lives and is_joined else None,
+            "ssh_port": 49153 if lives and is_joined and container.kernel_name == "main1" else None,
+            "gpus": [{**gpu, "used_bytes": 0} for gpu in container.gpus],
+            "apps": {},
+            "use": None,
+            "notice": None,
+        }
+
+
+def _moment(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(_EPOCH + at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
