@@ -51,6 +51,7 @@ def test_the_environment_is_the_images_then_the_manifests_then_the_users(cluster
         "HOME": "/home/work",
         "HOSTNAME": "main1",
         "LOGNAME": "work",
+        "NVIDIA_VISIBLE_DEVICES": "void",
         "PATH": f"/bin:{RUNTIME}/bin",
         "RANK": "0",
         "SHELL": "/bin/sh",

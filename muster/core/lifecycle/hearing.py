@@ -277,7 +277,7 @@ def _with_silent(snapshot: Snapshot, heard: Heard, silences: Mapping[str, _Silen
     others = tuple(agent for agent in heard.silent if agent.id not in silent)
     return replace(
         heard,
-        ledger=heard.ledger.with_silent(problems, snapshot.now),
+        ledger=heard.ledger.with_silent({id_: one.since for id_, one in silences.items()}, snapshot.now),
         silent=(*others, *silent.values()),
         problems={**heard.problems, **problems},
     )

@@ -29,6 +29,14 @@ class TurnRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Silence:
+    """A visit to which an agent gave no report: when it began, and when that was known."""
+
+    began_at: float
+    known_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """The worker's memory as a value; each method returns another one.
 
@@ -36,7 +44,7 @@ class Ledger:
     inventory. `outcomes` holds what agents made of a session's step, by session id and step, and agent id. `launches`
     are those (session id, generation) whose answers are still to come. `unclear` holds launches that were cut short, by
     session id, with the agents whose part in it a newer manifest is still to find out. `leftovers_tried` holds, by
-    agent id, what a visit was to remove, `silent_at` when the agent last gave no report. `fetched` are (agent id,
+    agent id, what a visit was to remove, `silences` the last visit without a report. `fetched` are (agent id,
     session id) whose last words came after the session had ended: what is not among them never comes. No Ansible run
     begins before `paused_until`, in seconds since the epoch.
     """
@@ -50,7 +58,7 @@ class Ledger:
     launches: frozenset[tuple[str, int]] = frozenset()
     unclear: Mapping[str, frozenset[str]] = field(default_factory=dict)
     leftovers_tried: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    silent_at: Mapping[str, float] = field(default_factory=dict)
+    silences: Mapping[str, Silence] = field(default_factory=dict)
     fetched: frozenset[tuple[str, str]] = frozenset()
     paused_until: float = 0.0
 
@@ -111,9 +119,10 @@ class Ledger:
         tried = {agent_id: self.tried_on(agent_id) | words for agent_id, words in spooled.items()}
         return replace(self, leftovers_tried={**self.leftovers_tried, **tried})
 
-    def with_silent(self, agent_ids: Iterable[str], now: float) -> "Ledger":
-        """Return the ledger with these agents as silent at this time."""
-        return replace(self, silent_at={**self.silent_at, **dict.fromkeys(agent_ids, now)})
+    def with_silent(self, began: Mapping[str, float], now: float) -> "Ledger":
+        """Return the ledger with these agents as silent at this time, after visits that `began` then, by agent id."""
+        new = {agent_id: Silence(began_at, now) for agent_id, began_at in began.items()}
+        return replace(self, silences={**self.silences, **new})
 
     def with_launches(self, session_ids: Iterable[str], generation: int) -> "Ledger":
         """Return the ledger with launches that are committed, and that no agent has received yet."""
@@ -142,5 +151,5 @@ class Ledger:
             launches=frozenset(launch for launch in self.launches if starting.get(launch[0]) == launch[1]),
             unclear={session_id: agents for session_id, agents in self.unclear.items() if session_id in starting},
             fetched=self.fetched & {(a.id, id_) for a in snapshot.agents for id_ in a.report.spools},
-            silent_at={a.id: self.silent_at[a.id] for a in snapshot.agents if a.id in self.silent_at},
+            silences={a.id: self.silences[a.id] for a in snapshot.agents if a.id in self.silences},
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from muster.core.lifecycle.ledger import Ledger, TurnRules
+from muster.core.lifecycle.ledger import Ledger, Silence, TurnRules
 from muster.core.model.agent import Agent, AgentState
 from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.silence import excused
@@ -13,8 +13,9 @@ from muster.core.model.snapshot import Snapshot
 def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[Agent, ...]:
     """Return the agents that have become something else since they were last visited, as they are now.
 
-    An agent is LOST `lost_after_s` after the first visit to which it gave no report. It must have been silent lately:
-    a control node that was itself asleep asks once more.
+    An agent is LOST `lost_after_s` after the first visit to which it gave no report, if it gave none to a later one
+    either: the first may only have been slow. It must have been silent lately: a control node that was itself asleep
+    asks once more.
     """
     overdue = [agent for agent, at in _verdicts(snapshot, rules) if at <= snapshot.now]
     if not overdue:
@@ -23,8 +24,13 @@ def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) ->
     return tuple(
         replace(agent, state=AgentState.LOST)
         for agent in overdue
-        if ledger.silent_at.get(agent.id, -1.0) >= lately and agent.id not in kept
+        if agent.id not in kept and _is_confirmed(agent, ledger.silences.get(agent.id), lately)
     )
+
+
+def _is_confirmed(agent: Agent, last: Silence | None, lately: float) -> bool:
+    first = agent.unreachable_since
+    return last is not None and first is not None and last.began_at > first and last.known_at >= lately
 
 
 def records_by_the_clock(snapshot: Snapshot) -> dict[str, LaunchRecord]:

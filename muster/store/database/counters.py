@@ -2,7 +2,6 @@
 
 import importlib
 from functools import cache
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -29,7 +28,9 @@ def _raise(dialect: str) -> sa.Executable:
     stepped = counters.c.value + sa.bindparam("step", type_=sa.BigInteger)
     at_least = sa.bindparam("at_least", type_=sa.BigInteger)
     higher = sa.case((stepped > at_least, stepped), else_=at_least)
-    statement: Any = importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert(counters)
+    statement = importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert(counters)
     inserted = statement.values(name=sa.bindparam("name"), value=sa.bindparam("value"))
-    raising: sa.Executable = inserted.on_conflict_do_update(index_elements=[counters.c.name], set_={"value": higher})
-    return raising
+    raised_or_new: sa.Executable = inserted.on_conflict_do_update(
+        index_elements=[counters.c.name], set_={"value": higher}
+    )
+    return raised_or_new

@@ -135,3 +135,19 @@ def test_a_control_node_that_was_asleep_asks_once_more_before_it_gives_an_agent_
     assert states(node)[0] is AgentState.UNREACHABLE
     node.run()
     assert (states(node)[0], node.state(session)) == (AgentState.ALIVE, S.RUNNING)
+
+
+def test_one_visit_that_takes_longer_than_that_loses_no_agent(node, agents):
+    """The agent did not fall silent: it was slow, once."""
+    session = node.submit(cpu=2)
+    node.run()
+    agents[0].hangs = True
+    node.worker.observe(["a1"])
+    node.worker.decide()
+    agents[0].reachable = False
+    node.now += 2 * LOST_AFTER_S
+    node.gateway.let_go.set()
+    node.go_on_until(lambda: states(node)[0] is AgentState.UNREACHABLE)
+    agents[0].reachable, agents[0].hangs = True, False
+    node.run()
+    assert (states(node)[0], node.state(session)) == (AgentState.ALIVE, S.RUNNING)
