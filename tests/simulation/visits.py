@@ -155,6 +155,7 @@ class SimulatedAnsible:
             said = copy.deepcopy(said)
             _malform(said, self._chance)
         answer = read_visit(host.id, {**said, INVENTORY: host.inventory}, failure, visit.manifests)
+        _note_untold_launches(host, answer, visit.manifests)
         match fault:
             case "lost":
                 self._timeline.after(0.1, lambda: self._is_done(visit, host, send))
@@ -195,6 +196,14 @@ class SimulatedAnsible:
         if error is not None:
             self._pull_fails(pull.host, pull.image, permanent=error.permanent)
         send(replace(over, error=error))
+
+
+def _note_untold_launches(host: Host, answer: AgentAnswer, manifests: Mapping[str, Manifest] | None) -> None:
+    """Count a launch that nothing is told of as failed: so does the queue where its commands cannot have begun."""
+    if answer.report is None and not answer.nothing_begun and manifests is not None:
+        for session in manifests[host.id].sessions:
+            if session.desired == "launch" and session.id not in answer.outcomes:
+                host.witness.launch_fails(host, session.id, permanent=False)
 
 
 def _malform(result: dict[str, Any], chance: Chance) -> None:
