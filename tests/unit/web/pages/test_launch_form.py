@@ -37,7 +37,7 @@ def _values(draw):
         "publish": [[8080], ["dash=8081", 70]],
         "bootstrap": ["#!/bin/sh\n  pip install x\n", "a\r\nb"],
         "mounts": [["a/b"], ["a:/x:ro", "b:/y:rw"], [{"folder": "a:b"}], [{"folder": "c", "read_only": True}]],
-        "labels": [{"disk": "ssd "}, {"disk": "a\nb"}, {"a": "b=c", "d": ""}],
+        "labels": [{"disk": "ssd "}, {"disk": "a  b"}, {"a": "b=c", "d": ""}],
         "workdir": ["/data/it's here"],
     }
     return {**values, **{name: draw(st.sampled_from(kinds)) for name, kinds in extra.items() if draw(st.booleans())}}
