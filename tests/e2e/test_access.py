@@ -9,6 +9,7 @@ import sys
 import tarfile
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,7 +171,7 @@ def test_an_image_is_copied_to_the_agents_that_lack_it(new_node, elsewhere, smal
 
 
 def test_a_death_is_heard_through_ssh_and_so_is_a_host_that_vanishes(this_machine):
-    cluster = f"e2e-{secrets.token_hex(4)}"
+    cluster, session_id = f"e2e-{secrets.token_hex(4)}", str(uuid.uuid4())
     heard: list[str] = []
     ended: list[AgentUnreachableError] = []
 
@@ -186,10 +187,10 @@ def test_a_death_is_heard_through_ssh_and_so_is_a_host_that_vanishes(this_machin
     deadline = time.monotonic() + 60
     while not heard:
         # Again, until the watcher has begun to listen.
-        labels = {"muster.cluster": cluster, "muster.session": "abc"}
+        labels = {"muster.cluster": cluster, "muster.session": session_id}
         client.containers.run("muster/default:latest", entrypoint="true", labels=labels, remove=True)
         assert time.monotonic() < deadline
-    assert set(heard) == {"abc"}
+    assert set(heard) == {session_id}
     # A frozen sshd answers no more than one whose host lost its power.
     this_machine.container.pause()
     try:

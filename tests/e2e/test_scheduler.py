@@ -14,6 +14,7 @@ def strict_node(new_node: NewNode) -> ControlNode:
     """A site that has decided a few things."""
     node = new_node(
         scheduling={"preemption": True},
+        max_priority={"*": 90},
         limits={"users": {"bob": {"running": {"kernels": 2}, "pending": {"sessions": 3}}}},
     )
     node.start_daemon()

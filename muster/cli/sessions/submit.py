@@ -137,7 +137,7 @@ def submit(
     \b
       muster submit --name lab --cluster-size 3 --cpu 2 --mem 4G
       muster submit --gpu 1 --time-limit 2h -- python train.py
-      muster submit -f session.yml --priority 80
+      muster submit -f session.yml --priority 30
       muster submit job.sh          (a script whose #MUSTER lines carry flags)
 
     A wrong spec gets all its errors in one answer, and nothing is queued.
