@@ -11,9 +11,10 @@ import pytest
 
 from tests.control_node import SMALL, ControlNode
 
+# One write for each message: those of two sessions may come at once.
 HOOK = """#!/bin/sh
-cat >> {directory}/heard
-echo >> {directory}/heard
+message=$(cat)
+printf '%s\\n' "$message" >> {directory}/heard
 """
 
 
