@@ -171,7 +171,7 @@ class _Run:
         return self._ended
 
     def break_off(self) -> None:
-        """Read no further: whoever sends it may never end."""
+        """Read no further: the sender may never end."""
         self._ended = True
 
     def finish(self) -> None:

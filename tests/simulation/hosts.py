@@ -20,7 +20,7 @@ Done = Callable[[dict[str, Any] | ModuleFailedError | None], None]
 
 
 class Witness(Protocol):
-    """What is told of all that really happens on hosts."""
+    """Gets all that really happens on hosts."""
 
     def container_starts(self, host: "Host", container: Container) -> None: ...
 

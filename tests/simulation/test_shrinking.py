@@ -1,4 +1,4 @@
-"""A failing schedule is told without what it does not need."""
+"""A failing schedule is shrunk to what it needs."""
 
 from tests.simulation.promises import BrokenPromiseError
 from tests.simulation.schedules import Deed, Schedule

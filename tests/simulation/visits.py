@@ -199,7 +199,7 @@ class SimulatedAnsible:
 
 
 def _note_untold_launches(host: Host, answer: AgentAnswer, manifests: Mapping[str, Manifest] | None) -> None:
-    """Count a launch that nothing is told of as failed: so does the queue where its commands cannot have begun."""
+    """Count a launch without any word of it as failed: so does the queue where its commands cannot have begun."""
     if answer.report is None and not answer.nothing_begun and manifests is not None:
         for session in manifests[host.id].sessions:
             if session.desired == "launch" and session.id not in answer.outcomes:

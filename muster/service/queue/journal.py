@@ -1,4 +1,4 @@
-"""The queue's log: a line for each change of a session, whoever made it, and for each trouble as it comes or goes."""
+"""The queue's log: a line for each change of a session, also by users, and for each trouble as it comes or goes."""
 
 import logging
 
