@@ -34,7 +34,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from muster.contract.report import Report
-from muster.core.model.agent import Agent, Gpu
+from muster.core.agents.agent import Agent, Gpu
 from muster.core.model.policy import PlacementPolicy
 from muster.core.scheduling.placement import Constraint, Gang, PlacementState, Typical, typical_requests
 from muster.core.values.slots import Slots

@@ -37,7 +37,7 @@ from tests.strategies import observed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.plan import Plan
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import PLACED, Kernel, Session, SessionState, kernel_count, kernels_of

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from ansible.errors import AnsibleFilterError
 
-from muster.core.model.agent_inventory import agent_inventory
+from muster.core.agents.agent_inventory import agent_inventory
 
 
 def _attribute_errors(attributes: object) -> list[str]:

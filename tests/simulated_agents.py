@@ -17,9 +17,9 @@ from typing import Any
 from muster.ansible_gateway.gateway import read_visit
 from muster.ansible_gateway.layout import INVENTORY
 from muster.contract.manifest import Manifest
+from muster.core.agents.agent import Agent
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
-from muster.core.model.agent import Agent
 from muster.core.values.errors import AnsibleFailedError, ImageError
 
 IMAGES = ("busybox:latest", "debian:12", "muster/default:latest", "registry.example:5000/team/image:1")

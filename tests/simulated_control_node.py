@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from muster.ansible_gateway.templates import Templates
+from muster.core.agents.agent import AgentState
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.ledger import TurnRules
-from muster.core.model.agent import AgentState
 from muster.core.model.session import Session, SessionState
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.service.secrets.secrets import Secrets

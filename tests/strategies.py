@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from muster.contract.report import report_from_agent
+from muster.core.agents.agent import Agent, AgentState, agent_from_report
 from muster.core.launch.manifest import KeyPair
-from muster.core.model.agent import Agent, AgentState, agent_from_report
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import (
     FINAL,

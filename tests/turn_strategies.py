@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from muster.contract.outcome import Outcome
+from muster.core.agents.agent import Agent
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, with_agents
@@ -15,7 +16,6 @@ from muster.core.lifecycle.hearing import hear
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.open_visits import OpenVisit
 from muster.core.lifecycle.turn import Convergence, Turn, turn
-from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, LaunchStep, PullProgress, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.schedule import schedule

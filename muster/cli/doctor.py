@@ -11,9 +11,9 @@ import click
 
 from muster.cli.context import json_option
 from muster.cli.output import age, print_json
+from muster.core.agents.agent import agent_from_report
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer
-from muster.core.model.agent import agent_from_report
 from muster.core.model.heartbeat import Worker, unworked
 from muster.core.values.errors import MusterError
 from muster.core.values.slots import format_slot

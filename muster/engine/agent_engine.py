@@ -12,7 +12,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
 from muster.contract.values import printable
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.session import Kernel
 from muster.core.values.errors import AgentUnreachableError, NotPossibleInStateError
 from muster.engine.agent_ssh import is_local

@@ -3,7 +3,7 @@
 import os
 import shlex
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 
 

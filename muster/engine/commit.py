@@ -18,8 +18,8 @@ from typing import IO, Any
 import docker
 from docker.models.containers import Container
 
+from muster.core.agents.agent import Agent
 from muster.core.images.layer_changes import Entry, kept
-from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import ImageError

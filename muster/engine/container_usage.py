@@ -8,7 +8,7 @@ from typing import Any
 import docker
 from docker.errors import NotFound
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_engine import ANSWER_ERRORS, cause
 

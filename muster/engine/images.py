@@ -8,7 +8,7 @@ import docker
 from docker.errors import APIError, ImageNotFound
 from docker.models.images import Image
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.agent_engine import ANSWER_ERRORS, ENGINE_ERRORS, cause, engine_of, one_line
 

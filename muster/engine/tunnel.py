@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_ssh import ssh_command, ssh_user
 from muster.engine.forwarding import Forwarding, NoSshError, forwarding_options, ssh_forwarding

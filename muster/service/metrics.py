@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.model.session import FINAL, SessionState
 from muster.core.values.slots import Slots, total
 from muster.service.agents.agents import agents_in_use, shown_agents

@@ -4,7 +4,7 @@ from threading import Lock
 
 import sqlalchemy as sa
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.store.database.tables import agents, counters
 from muster.store.rows import agent_from
 

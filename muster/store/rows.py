@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 from muster.contract.report import Report, stored_report
-from muster.core.model.agent import Agent, AgentState, agent_from_report
+from muster.core.agents.agent import Agent, AgentState, agent_from_report
+from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.model.folders import MountedFolder
-from muster.core.model.launch_record import FailedLaunch, LaunchRecord
 from muster.core.model.session import (
     Allocation,
     GpuShare,

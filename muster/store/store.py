@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import sqlalchemy as sa
 
+from muster.core.agents.agent import Agent
+from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent
-from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.session import PullProgress, Session, SessionState, StoryLine
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait

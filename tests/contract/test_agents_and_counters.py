@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.agent import AgentState
-from muster.core.model.launch_record import FailedLaunch, LaunchRecord
+from muster.core.agents.agent import AgentState
+from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.values.errors import NotFoundError
 from tests.strategies import NOW, make_agent
 

@@ -12,7 +12,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from muster.core.model.agent import Agent, AgentState
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, SessionState
 from muster.store.database.connection import HEAD, new_engine, open_engine
 from muster.store.database.tables import metadata

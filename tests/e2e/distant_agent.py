@@ -14,7 +14,7 @@ from typing import Any
 import docker
 from docker.models.containers import Container
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from tests.strategies import make_agent
 
 IMAGE = "muster/default:latest"

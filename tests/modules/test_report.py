@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from muster.contract.report import report_from_agent
-from muster.core.model.numa import NumaNode
+from muster.core.agents.numa import NumaNode
 from tests.modules.agent_code import agent_names, agent_report, engine_api, numa
 from tests.modules.cluster_on_host import IMAGE, ModuleFailedError
 

@@ -10,8 +10,8 @@ import yaml
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.contract.report import report_from_agent
 from muster.contract.values import ContractError
+from muster.core.agents.agent import agent_from_report
 from muster.core.lifecycle.answer import AgentAnswer
-from muster.core.model.agent import agent_from_report
 from muster.engine.agent_ssh import ssh_command
 from tests.simulated_agents import report_of
 

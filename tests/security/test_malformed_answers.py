@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
 from tests.simulated_control_node import an_agent
 

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from unittest import mock
 
 from muster.ansible_gateway.templates import Templates
+from muster.core.agents.agent import Agent
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import QueueLockLostError

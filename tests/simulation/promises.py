@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.applied import applied_to
 from muster.core.lifecycle.transitions import TRANSITIONS, Event
-from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
 from tests.simulation.containers import Container
 from tests.simulation.hosts import Host

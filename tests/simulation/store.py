@@ -11,8 +11,8 @@ from unittest import mock
 
 import sqlalchemy as sa
 
+from muster.core.agents.agent import Agent
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent
 from muster.core.model.snapshot import Snapshot
 from muster.store import store as store_module
 from muster.store.database import connection as connection_module

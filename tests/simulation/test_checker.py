@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 
+from muster.core.agents.agent import AgentState
 from muster.core.lifecycle import conclusions, hearing, touch, transitions
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import AgentState
 from muster.core.model.session import Allocation, LaunchStep, Result, SessionState
 from muster.store.store import Store
 from tests.simulation.modules import Modules

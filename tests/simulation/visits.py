@@ -9,10 +9,10 @@ from typing import Any
 from muster.ansible_gateway.gateway import read_visit
 from muster.ansible_gateway.layout import INVENTORY
 from muster.contract.manifest import Manifest
+from muster.core.agents.agent import Agent
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.lifecycle.facts import PullOver, VisitOver
-from muster.core.model.agent import Agent
 from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.simulation.containers import ModuleFailedError
 from tests.simulation.hosts import Action, Host

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import FINAL, SessionState
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import QueueLockLostError, StoreUnavailableError

@@ -10,7 +10,7 @@ from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import current_user, json_option, opened_service, warn_if_unworked
 from muster.cli.output import age, or_dash, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
-from muster.core.model.agent import Agent, Gpu
+from muster.core.agents.agent import Agent, Gpu
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
 from muster.core.values.units import format_bytes, format_milli, timestamp

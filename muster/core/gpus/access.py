@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from muster.contract.manifest import DevicesEntry, GpuAccessEntry, GpuEntry, HostMountEntry
-from muster.core.model.agent import Agent
-from muster.core.model.agent_attributes import AgentAttributes, FgpuDevices
-from muster.core.model.gpu_providers import PROVIDERS, Delta, Part, Shared, quantise
+from muster.core.agents.agent import Agent
+from muster.core.agents.agent_attributes import AgentAttributes, FgpuDevices
+from muster.core.agents.gpu_providers import PROVIDERS, Delta, Part, Shared, quantise
 from muster.core.model.session import GpuShare, Kernel
 
 

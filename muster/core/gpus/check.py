@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from muster.contract.report import KernelGpuReport
-from muster.core.model.agent import Agent
-from muster.core.model.agent_attributes import FgpuOverCap
+from muster.core.agents.agent import Agent
+from muster.core.agents.agent_attributes import FgpuOverCap
 from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Session
 from muster.core.values.units import spell_bytes

@@ -17,13 +17,13 @@ from muster.contract.manifest import (
     ResourcesEntry,
     UserEntry,
 )
+from muster.core.agents.agent import Agent
+from muster.core.agents.numa import cpuset, promised_by_node
 from muster.core.gpus.access import gpu_access
 from muster.core.launch.app_files import app_files, manifest_apps
 from muster.core.launch.environment import environment
 from muster.core.launch.folders import folders_to_make, groups, mounts
 from muster.core.launch.startup_files import startup_files
-from muster.core.model.agent import Agent
-from muster.core.model.numa import cpuset, promised_by_node
 from muster.core.model.session import Kernel, LaunchStep, Session, SessionState
 from muster.core.spec.session_spec import HOME
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from muster.core.agents.agent import Agent
+from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent
-from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.session import FINAL, Session
 from muster.core.model.snapshot import Snapshot
 

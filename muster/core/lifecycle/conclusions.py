@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle import observation, transitions
 from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.outcomes import record
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.contract.outcome import Outcome
+from muster.core.agents.agent import HAS_LEFT, Agent, AgentState, agent_from_report
+from muster.core.agents.launch_record import LaunchOutcome, LaunchRecord, records_after
+from muster.core.agents.silence import is_cut_off
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
 from muster.core.lifecycle.launch_usage import Sample, samples_in
@@ -12,10 +15,7 @@ from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import step_of
 from muster.core.lifecycle.touch import spooled
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import HAS_LEFT, Agent, AgentState, agent_from_report
-from muster.core.model.launch_record import LaunchOutcome, LaunchRecord, records_after
 from muster.core.model.session import LaunchStep, PullProgress, Session
-from muster.core.model.silence import is_cut_off
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUsage
 

@@ -6,9 +6,9 @@ Both are forgotten when the queue's worker ends, since a pull may be repeated.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from muster.core.agents.agent import Agent
 from muster.core.images.names import familiar
 from muster.core.lifecycle.facts import PullOver
-from muster.core.model.agent import Agent
 from muster.core.model.session import PullProgress, Session
 from muster.core.values.errors import ImageError
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from muster.core.model.agent import Agent, AgentState
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.plan import Plan
 from muster.core.model.session import Kernel, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from muster.core.agents.agent import Agent, AgentState
+from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.conclusions import conclude
@@ -11,8 +13,6 @@ from muster.core.lifecycle.pulls import ImagePull
 from muster.core.lifecycle.touch import kept_for_gangs, leftovers, touches
 from muster.core.lifecycle.transitions import Event
 from muster.core.lifecycle.verdicts import agents_by_the_clock, records_by_the_clock
-from muster.core.model.agent import Agent, AgentState
-from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.plan import Plan, Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from muster.core.agents.agent import Agent, AgentState
+from muster.core.agents.launch_record import LaunchRecord
+from muster.core.agents.silence import excused
 from muster.core.lifecycle.ledger import Ledger, Silence, TurnRules
-from muster.core.model.agent import Agent, AgentState
-from muster.core.model.launch_record import LaunchRecord
-from muster.core.model.silence import excused
 from muster.core.model.snapshot import Snapshot
 
 

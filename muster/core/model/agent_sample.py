@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from muster.contract.report import Report, UseSample
-from muster.core.model.agent import UNIT, Agent, Gpu
+from muster.core.agents.agent import UNIT, Agent, Gpu
 from muster.core.model.free_capacity import FreeCapacity
 from muster.core.model.session import Kernel
 from muster.core.values.counters import growth_rate

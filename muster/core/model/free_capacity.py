@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from muster.core.model.agent import Agent, Gpu
+from muster.core.agents.agent import Agent, Gpu
 from muster.core.model.session import GpuShare, Kernel
 from muster.core.values.slots import Slots
 

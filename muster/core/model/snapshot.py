@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from muster.core.model.agent import Agent, AgentState
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.free_capacity import FreeCapacity
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.reservation import Reservation

@@ -27,7 +27,7 @@ from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, 
 from muster.core.values.slots import Slots, total
 
 if TYPE_CHECKING:
-    from muster.core.model.agent import Agent
+    from muster.core.agents.agent import Agent
 
 # Of so many sessions of a group at the most it is said when they start: what is farther off changes too often.
 _ESTIMATED = 20

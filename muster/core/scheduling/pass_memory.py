@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.plan import Plan
 from muster.core.model.policy import PlacementPolicy
 from muster.core.model.session import Kernel, Session

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from muster.core.model.agent import Agent, AgentState
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import NearestMiss, Wait, WaitCode

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.plan import Placement, Preemption
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import Kernel, Result, Session, SessionState

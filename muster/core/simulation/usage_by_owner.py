@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.session import Session
 from muster.core.usage.by_owner import SessionRun, decay, decayed_usage
 from muster.core.values.slots import total

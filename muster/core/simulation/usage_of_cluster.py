@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from muster.core.model.agent import Agent, Gpu
+from muster.core.agents.agent import Agent, Gpu
 from muster.core.model.session import Kernel
 from muster.core.scheduling.placement import Constraint, Typical
 from muster.core.values.slots import Slots

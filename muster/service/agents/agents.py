@@ -4,9 +4,9 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
+from muster.core.agents.silence import cluster_problem, excused
 from muster.core.model.session import Kernel, Session
-from muster.core.model.silence import cluster_problem, excused
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import NotFoundError
 from muster.core.values.slots import Slots

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from muster.contract.manifest import GpuEntry
 from muster.contract.report import KernelGpuReport
+from muster.core.agents.agent import Agent, Gpu
 from muster.core.gpus.access import kernel_gpus
-from muster.core.model.agent import Agent, Gpu
 from muster.core.model.reported import reported_kernels
 from muster.core.model.session import GpuShare, Kernel, Session
 from muster.service.agents.agents import AgentOccupancy

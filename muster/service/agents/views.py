@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from muster.core.model.agent import AgentState, Gpu
-from muster.core.model.numa import NumaNode
+from muster.core.agents.agent import AgentState, Gpu
+from muster.core.agents.numa import NumaNode
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session, SessionState
 from muster.service.agents.agents import AgentOccupancy

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.core.agents.agent import AgentState
 from muster.core.launch.folders import folder_to_make
 from muster.core.lifecycle.answer import AgentAnswer
-from muster.core.model.agent import AgentState
 from muster.core.model.folders import (
     Folder,
     FolderMounter,

@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from muster.contract.report import ImageReport
+from muster.core.agents.agent import Agent
 from muster.core.images.catalog import Catalog, ImageVersion
 from muster.core.images.choice import Choosing, with_images
 from muster.core.images.names import familiar
-from muster.core.model.agent import Agent
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SettingsError, SpecError

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from muster.core.agents.agent import Agent
 from muster.core.images.committed import CommittedImage, parse_name
-from muster.core.model.agent import Agent
 from muster.core.model.session import Kernel, Session, SessionState, kernel_named
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError
 from muster.engine.commit import CommittedAs, commit, parent_id

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.images.names import familiar
-from muster.core.model.agent import Agent, AgentState
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError
 from muster.engine.images import copy, image_id
 from muster.service.images.catalog import holders

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.images.committed import CommittedImage
 from muster.core.images.names import familiar
-from muster.core.model.agent import Agent, AgentState
 from muster.core.values.errors import AgentUnreachableError, ImageError, SettingsError
 from muster.engine.images import copy, image_id, pull
 from muster.service.images.catalog import is_the_sites

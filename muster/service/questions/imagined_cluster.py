@@ -13,8 +13,8 @@ import yaml
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from muster.contract.report import GpuReport, Report, SwarmReport
-from muster.core.model.agent import UNIT, Agent, agent_from_report
-from muster.core.model.agent_attributes import AgentAttributes
+from muster.core.agents.agent import UNIT, Agent, agent_from_report
+from muster.core.agents.agent_attributes import AgentAttributes
 from muster.core.spec.base import SpecModel
 from muster.core.spec.errors import validated
 from muster.core.spec.values import Bytes, invalid

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.agent_sample import Counted, counted, is_due, sample
 from muster.core.model.snapshot import Snapshot
 from muster.store.store import Store

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from queue import Empty, SimpleQueue
 
+from muster.core.agents.agent import Agent
+from muster.core.agents.silence import cluster_problem
 from muster.core.lifecycle.facts import Fact, VisitOver
 from muster.core.lifecycle.turn import PROMPT_S
 from muster.core.lifecycle.verdicts import verdict_times
-from muster.core.model.agent import Agent
 from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
-from muster.core.model.silence import cluster_problem
 from muster.core.scheduling.admission import moments
 from muster.service.queue.heartbeat import Pulse
 from muster.service.queue.journal import Journal, log

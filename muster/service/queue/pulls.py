@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from muster.core.agents.agent import Agent
 from muster.core.lifecycle.facts import PullOver
 from muster.core.lifecycle.pulls import ImagePull
-from muster.core.model.agent import Agent
 from muster.core.model.session import PullProgress
 from muster.core.values.errors import ImageError, MusterError
 from muster.service.queue.visits import Start

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.contract.manifest import Manifest
+from muster.core.agents.agent import Agent
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
@@ -20,7 +21,6 @@ from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
 from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn
-from muster.core.model.agent import Agent
 from muster.core.model.plan import Plan
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot

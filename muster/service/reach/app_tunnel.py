@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, MusterError

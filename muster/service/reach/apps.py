@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.apps import App, AppState, AppStatus, app_statuses, apps_of
 from muster.core.model.reported import reported_kernels
 from muster.core.model.session import Session, SessionState

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.session import FINAL, Kernel, Session, SessionState
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.store.store import Store

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.values.errors import NotPossibleInStateError
 from muster.engine.agent_ssh import is_local, ssh_address, ssh_command, ssh_port, ssh_user

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from muster.contract.report import Report, SwarmReport
-from muster.core.model.agent import Agent, Gpu
+from muster.core.agents.agent import Agent, Gpu
 from muster.core.model.policy import PACK
 from muster.core.scheduling.placement import Gang, PlacementState, choose
 from muster.core.values.slots import Slots

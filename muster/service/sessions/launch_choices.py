@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.apps import AppDefinition, with_kinds
 from muster.core.model.session import FINAL, Session
 from muster.core.spec.apps import AppSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from muster.contract.report import KernelReport
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.values.counters import growth_rate
 from muster.core.values.errors import AgentUnreachableError

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.session import Session, SessionState
 from muster.core.values.errors import StoreUnavailableError
 from muster.service.usage.live import CurrentUsage, UsagePoller

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from muster.core.model.agent import UNIT
+from muster.core.agents.agent import UNIT
 from muster.core.values.units import format_bytes, format_milli
 from muster.service.agents.gpu_map import GpuOccupancy, KernelShare
 

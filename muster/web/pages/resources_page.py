@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Path, Query, Response
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.values.errors import NotFoundError, SettingsError
 from muster.core.values.slots import Slots, total
 from muster.service.agents.resources import AgentResources

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from muster.core.agents.agent import AgentState
+from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.lifecycle import transitions
-from muster.core.model.agent import AgentState
-from muster.core.model.launch_record import FailedLaunch, LaunchRecord
 from muster.core.model.session import SessionState
 from tests.command_line import muster
 from tests.strategies import NOW, make_agent, reporting

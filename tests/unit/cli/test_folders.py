@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.spec.session_spec import HOME
 from muster.settings import load_settings
 from muster.store.store import Store

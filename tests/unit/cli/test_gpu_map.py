@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.session import Allocation, GpuShare, Session
 from tests.command_line import muster
 from tests.reports import kernel_entry

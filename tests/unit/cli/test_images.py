@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from tests.command_line import muster
 from tests.strategies import make_agent, reporting
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from muster.core.agents.agent import AgentState
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.agent import AgentState
 from muster.core.model.session import SessionState
 from muster.store.store import Store
 from tests.command_line import muster, submitted

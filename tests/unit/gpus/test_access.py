@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from muster.contract.manifest import DevicesEntry
 from muster.contract.values import ContractModel
+from muster.core.agents.agent import Agent
+from muster.core.agents.agent_attributes import FgpuChoice
+from muster.core.agents.gpu_providers import quantise
 from muster.core.gpus.access import GpuAccess, gpu_access, kernel_gpus
 from muster.core.launch.manifest import LaunchPolicy, manifest
-from muster.core.model.agent import Agent
-from muster.core.model.agent_attributes import FgpuChoice
 from muster.core.model.free_capacity import FreeCapacity
-from muster.core.model.gpu_providers import quantise
 from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest

@@ -16,7 +16,7 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import inventory_loader
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
 from muster.store.store import Store
 from tests.command_line import write_settings

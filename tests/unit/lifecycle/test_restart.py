@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from muster.core.agents.agent import AgentState
 from muster.core.lifecycle import transitions
-from muster.core.model.agent import AgentState
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
 from muster.core.scheduling.future import end_of
 from muster.core.values.errors import IllegalTransitionError

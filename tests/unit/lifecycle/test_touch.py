@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.touch import Touched, leftovers, touches
-from muster.core.model.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.reports import kernel_entry

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import MAX_LAUNCHES, RETRY_DELAY_S, TRANSITIONS, transition
-from muster.core.model.agent import Agent, AgentState
 from muster.core.model.plan import Plan, Preemption, Waits
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.model.heartbeat import Heartbeat, Unworked, Worker, unworked
 from tests.strategies import NOW, make_agent
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from muster.core.agents.agent import AgentState
 from muster.core.launch.manifest import manifest
-from muster.core.model.agent import AgentState
 from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import SimulatedAgent
 from tests.simulated_control_node import LOST_AFTER_S, Crash, an_agent

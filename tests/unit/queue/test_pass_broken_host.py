@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.model.launch_record import SUSPECT_FOR_S
+from muster.core.agents.launch_record import SUSPECT_FOR_S
 from muster.core.model.session import SessionState
 from muster.core.model.wait import WaitCode
 from muster.core.values.errors import ImageError

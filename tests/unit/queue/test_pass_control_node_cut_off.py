@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
 from tests.simulated_agents import SimulatedAgent
 from tests.simulated_control_node import LOST_AFTER_S, an_agent

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.model.agent import Agent, AgentState
+from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode

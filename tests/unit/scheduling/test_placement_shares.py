@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.model.agent import Agent, Gpu
+from muster.core.agents.agent import Agent, Gpu
 from muster.core.model.policy import PACK
 from muster.core.model.session import GpuShare
 from muster.core.scheduling.placement import Gang, PlacementState, Typical

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.policy import PACK
 from muster.core.model.session import Allocation, Kernel, Session
 from muster.core.scheduling.placement import Constraint, Gang, PlacementState, Typical, gang_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Result, Session, SessionState

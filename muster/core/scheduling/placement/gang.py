@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from muster.core.model.gpu_model import is_of_model
+from muster.core.agents.gpu_model import is_of_model
 from muster.core.model.session import Kernel, Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
@@ -18,7 +18,7 @@ Topology = Literal["any", "prefer-rack", "one-rack"]
 class Constraint:
     """The agents and GPUs that may serve; an empty field excludes none.
 
-    A GPU serves when its model's name holds one of `gpu_models` (core/model/gpu_model.py); an agent when it has all
+    A GPU serves when its model's name holds one of `gpu_models` (core/agents/gpu_model.py); an agent when it has all
     `labels`, is one of `agents` and none of `exclude_agents`.
     """
 

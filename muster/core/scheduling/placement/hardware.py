@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.core.model.agent import Agent, Gpu
+from muster.core.agents.agent import Agent, Gpu
 from muster.core.scheduling.placement.columns import (
     CAPACITY,
     CPU_CAPACITY,

@@ -8,7 +8,7 @@ from typing import Final, Protocol, Self
 
 import numpy as np
 
-from muster.core.model.agent import Agent
+from muster.core.agents.agent import Agent
 from muster.core.model.policy import PlacementPolicy
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.scheduling.placement import choose, columns

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 import yaml
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import ImageError

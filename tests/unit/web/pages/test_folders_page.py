@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
 from muster.core.model.token import Scope
 from muster.core.spec.session_spec import HOME
 from tests.strategies import make_agent

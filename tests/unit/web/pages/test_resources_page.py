@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.agent import AgentState
+from muster.core.agents.agent import AgentState
+from muster.core.agents.launch_record import LaunchRecord
 from muster.core.model.agent_sample import AgentSample, Amount
-from muster.core.model.launch_record import LaunchRecord
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.model.token import Scope
 from tests.simulated_agents import host_of

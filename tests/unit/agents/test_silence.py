@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.model.agent import HAS_LEFT, Agent, AgentState
-from muster.core.model.agent_connection import AgentConnection
-from muster.core.model.silence import cluster_problem, excused, is_cut_off
+from muster.core.agents.agent import HAS_LEFT, Agent, AgentState
+from muster.core.agents.agent_connection import AgentConnection
+from muster.core.agents.silence import cluster_problem, excused, is_cut_off
 from tests.strategies import NOW, make_agent
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from muster.core.model.agent import Agent, AgentState
+from muster.core.agents.agent import Agent, AgentState
 
 # Hosts fail by ones, and racks with them; that nearly all fail at once is the fault of what they have in common.
 _MOST_SILENT = 0.8

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from muster.contract.report import GpuReport, Report
-from muster.core.model.agent_attributes import AgentAttributes, FgpuCompute, FgpuProvider
+from muster.core.agents.agent_attributes import AgentAttributes, FgpuCompute, FgpuProvider
 
 FGPU_TREE = "/opt/muster/fgpu"
 DRIVER_TREE = "/opt/muster/driver"

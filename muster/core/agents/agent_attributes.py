@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from muster.core.model.gpu_model import is_of_model
+from muster.core.agents.gpu_model import is_of_model
 from muster.core.spec.base import SpecModel
 from muster.core.spec.scheduling import LABEL_PATTERN
 from muster.core.spec.values import Bytes, Milli, invalid

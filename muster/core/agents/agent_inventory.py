@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from muster.core.model.agent_attributes import AgentAttributes
-from muster.core.model.agent_connection import AgentConnection
+from muster.core.agents.agent_attributes import AgentAttributes
+from muster.core.agents.agent_connection import AgentConnection
 from muster.core.spec.base import SpecModel
 from muster.core.spec.errors import validated
 from muster.core.values.errors import FieldError, SpecError

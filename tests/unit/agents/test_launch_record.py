@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.model.launch_record import (
+from muster.core.agents.launch_record import (
     SUSPECT_AFTER,
     SUSPECT_FOR_S,
     FailedLaunch,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from muster.contract.report import stored_report
-from muster.core.model.agent import AgentState
-from muster.core.model.gpu_model import is_of_model
-from muster.core.model.numa import NumaNode, cpuset, promised_by_node
+from muster.core.agents.agent import AgentState
+from muster.core.agents.gpu_model import is_of_model
+from muster.core.agents.numa import NumaNode, cpuset, promised_by_node
 from tests.strategies import NOW, make_agent
 
 

@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import Any
 
 from muster.contract.report import Report
-from muster.core.model.agent_attributes import AgentAttributes, FgpuChoice
-from muster.core.model.agent_connection import AgentConnection
-from muster.core.model.agent_inventory import agent_inventory
-from muster.core.model.gpu_providers import PROVIDERS
-from muster.core.model.launch_record import LaunchRecord
-from muster.core.model.numa import NumaNode
+from muster.core.agents.agent_attributes import AgentAttributes, FgpuChoice
+from muster.core.agents.agent_connection import AgentConnection
+from muster.core.agents.agent_inventory import agent_inventory
+from muster.core.agents.gpu_providers import PROVIDERS
+from muster.core.agents.launch_record import LaunchRecord
+from muster.core.agents.numa import NumaNode
 from muster.core.values.architecture import labels_of
 from muster.core.values.slots import Slots
 
