@@ -33,7 +33,8 @@ function refresh(part) {
   if (state.timer !== null) return;
   state.timer = setTimeout(() => {
     state.timer = null;
-    if (!part.isConnected || document.hidden) return;
+    // A page that is left while it loads may have run this and never loaded htmx.
+    if (!part.isConnected || document.hidden || !window.htmx) return;
     state.beganAt = performance.now();
     state.nextAt = state.beganAt + MIN_INTERVAL_MS;
     state.isRefreshing = true;
