@@ -10,7 +10,7 @@ from muster.core.values.errors import BadInputError, NameTakenError, NotFoundErr
 from tests.strategies import NOW, make_session
 
 DATA = Folder("d0000000-0000-4000-8000-000000000001", "ada", "data", NOW + 0.5, quota_bytes=1 << 41)
-HIS = Folder("d0000000-0000-4000-8000-000000000002", "bob", "data", NOW)
+THEIRS = Folder("d0000000-0000-4000-8000-000000000002", "bob", "data", NOW)
 PAPERS = Folder("d0000000-0000-4000-8000-000000000003", "bob", "papers", NOW)
 
 
@@ -27,9 +27,9 @@ def using(folder, number=1, **values):
 
 
 def test_folders_are_read_as_they_were_made_by_owner_and_name(store):
-    for folder in (PAPERS, HIS, DATA):
+    for folder in (PAPERS, THEIRS, DATA):
         store.folders.add(folder)
-    assert store.folders.all() == (DATA, HIS, PAPERS)
+    assert store.folders.all() == (DATA, THEIRS, PAPERS)
     assert store.folders.find("ada", "data") == DATA
     with pytest.raises(NameTakenError, match="ada has a folder 'data' already"):
         store.folders.add(replace(PAPERS, id=PAPERS.id[:-1] + "9", owner="ada", name="data"))
@@ -51,16 +51,16 @@ def test_shares_are_kept_changed_and_taken_back(store):
 
 
 def test_a_session_may_mount_its_users_own_folders_and_those_shared_with_it(store):
-    for folder in (DATA, HIS, PAPERS):
+    for folder in (DATA, THEIRS, PAPERS):
         store.folders.add(folder)
     store.folders.share(PAPERS, FolderShare("ada", read_only=True))
-    store.folders.share(HIS, FolderShare("@vision", read_only=True))
+    store.folders.share(THEIRS, FolderShare("@vision", read_only=True))
 
     def ids(*arguments):
         return {folder.id for folder in store.folders.mountable(*arguments)}
 
     assert ids("ada", "default") == {DATA.id, PAPERS.id}
-    assert ids("ada", "vision") == {DATA.id, PAPERS.id, HIS.id}
+    assert ids("ada", "vision") == {DATA.id, PAPERS.id, THEIRS.id}
     assert ids("eve", "default") == set()
     assert ids("eve", "default", [("ada", "data"), ("ada", "papers")]) == {DATA.id}
 

@@ -21,7 +21,7 @@ class SchedulingFields(SpecModel):
         default=50,
         ge=0,
         le=100,
-        description="0 to 100; higher goes first",
+        description="0 to 100; higher goes first; above 50 only where the site allows it",
         json_schema_extra=flag("--priority", metavar="0-100"),
     )
     time_limit: Seconds | None = Field(
