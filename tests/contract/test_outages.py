@@ -1,8 +1,11 @@
 """Databases that cannot be used, are gone for a while, or are given wrong settings: one clear line each."""
 
 import shutil
+import sqlite3
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -145,3 +148,24 @@ def test_a_transaction_that_is_cut_leaves_nothing_and_the_next_one_goes_through(
     with pytest.raises(StoreUnavailableError):
         write_and_be_cut()
     assert store.next_generation(NOW) == int(NOW * 1000)
+
+
+def test_opening_a_new_database_waits_for_another_program_that_creates_it(tmp_path):
+    path = tmp_path / "muster.db"
+    refusals: list[Exception] = []
+
+    def open_beside() -> None:
+        try:
+            open_engine(f"sqlite:///{path}").dispose()
+        except SettingsError as error:
+            refusals.append(error)
+
+    # A file without a write-ahead log yet, in which another program has begun to write.
+    with closing(sqlite3.connect(path, isolation_level=None)) as creator:
+        creator.execute("BEGIN IMMEDIATE")
+        opening = threading.Thread(target=open_beside)
+        opening.start()
+        opening.join(0.3)
+        creator.execute("COMMIT")
+        opening.join()
+    assert refusals == []

@@ -2,6 +2,7 @@
 
 import importlib
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -31,6 +32,11 @@ _PASSING = (
     ("readonly database", "see the permissions {where}, and whether its disk is mounted read-only"),
     ("database is locked", "another program holds it open for writing: end that"),
 )
+# How long a connection to SQLite waits for another one's lock; how often it looks where SQLite itself does not wait.
+_BUSY_S = 30
+_BUSY_LOOK_S = 0.05
+# Of a database in memory, nothing is logged.
+_NEED_NO_CHANGE = {"wal", "memory"}
 _FAULTS_OF_OURS = (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.NotSupportedError)
 
 
@@ -158,13 +164,29 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def _connected(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 30000"):
+        for pragma in (f"busy_timeout = {_BUSY_S * 1000}", "synchronous = FULL", "foreign_keys = ON"):
             connection.execute(f"PRAGMA {pragma}")
+        _keep_write_ahead_log(connection)
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
         writing: Any = connection.get_execution_options().get("writing")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _keep_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Let the database keep a write-ahead log; while another program creates it, wait as for any other lock.
+
+    SQLite itself does not wait here: it refuses the change at once while another connection writes.
+    """
+    deadline = time.monotonic() + _BUSY_S
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] not in _NEED_NO_CHANGE:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_LOOK_S)
 
 
 def _revision(engine: sa.Engine) -> str | None:

@@ -55,7 +55,7 @@ def test_an_administrator_drains_and_resumes(visit, agent, ada):
     page.get_by_role("button", name="Drain").click()
     page.get_by_role("button", name="Yes").click()
     expect(page.get_by_role("status").get_by_text(f"{agent} is drained")).to_be_visible()
-    expect(page.get_by_text("new disk on Friday")).to_be_visible()
+    expect(page.get_by_text("new disk on Friday", exact=True)).to_be_visible()
     assert ada.get(f"/agents/{agent}").json()["drain_reason"] == "new disk on Friday"
     page.goto("/resources")
     page.get_by_role("button", name="Resume").click()
