@@ -22,6 +22,13 @@ PLAYBOOK = """
         that: "{{ verdict }}"
         success_msg: "{{ lookup('ansible.builtin.env', 'WHO') }} in {{ playbook_dir }}"
 """
+OF_A_MODULE = """
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  tasks:
+    - ansible.builtin.ping:
+"""
 WAITING = """
 - hosts: localhost
   connection: local
@@ -128,3 +135,14 @@ def test_the_server_ends_with_its_process_and_the_playbook_that_has_begun_is_fin
     wait_for(lambda: not Path(f"/proc/{server}").exists())
     go_on.touch()
     wait_for(finished.exists)
+
+
+def test_a_module_is_packed_once_for_all_playbooks(tmp_path, monkeypatch):
+    (tmp_path / "playbook.yml").write_text(OF_A_MODULE, encoding="utf-8")
+    monkeypatch.setenv("ANSIBLE_DEBUG", "1")
+    ansible = LoadedAnsible()
+    first, second = (run(ansible.command(), "playbook.yml", cwd=tmp_path) for _ in range(2))
+    assert first.returncode == second.returncode == 0
+    assert "ANSIBALLZ: Creating module" in first.stdout
+    assert "ANSIBALLZ: Creating module" not in second.stdout
+    assert "ANSIBALLZ: using cached module" in second.stdout
