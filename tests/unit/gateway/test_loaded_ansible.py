@@ -70,7 +70,10 @@ def run(command: list[str], *arguments: str, cwd: Path, who: str = "nobody") -> 
 
 
 def fork_servers(of: int) -> list[int]:
-    """Return the process ids of the fork servers that a process has started."""
+    """Return the process ids of the fork servers that a process has started.
+
+    A server that was started this moment may be missing: the kernel shows its command line a little later.
+    """
     found = []
     for process in Path("/proc").iterdir():
         try:
@@ -106,6 +109,7 @@ def test_another_server_follows_one_that_was_killed(playbook, tmp_path):
     before = set(fork_servers(os.getpid()))
     ansible = LoadedAnsible()
     ansible.command()
+    wait_for(lambda: set(fork_servers(os.getpid())) - before)
     (server,) = set(fork_servers(os.getpid())) - before
     os.kill(server, signal.SIGKILL)
     os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
