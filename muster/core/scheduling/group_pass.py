@@ -241,7 +241,8 @@ class GroupPass:
     def _impossible(self, request: Gang) -> Wait | None:
         known = self._memory.impossible(self._group)
         if request not in known:
-            known[request] = None if self._empty_state.fits(request) else self._never_fits(request)
+            empty = self._empty_state
+            known[request] = self._never_fits(request) if not empty.fits(request) and empty.excludes(request) else None
         return known[request]
 
     def _never_fits(self, request: Gang) -> Wait:

@@ -1,7 +1,7 @@
 """What a session requires of its place. Sessions with equal requirements share one value, and so one answer."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -87,6 +87,13 @@ def _gang_of(kernels: tuple[Kernel, ...], spec: SessionSpec) -> Gang:
         )
     spread = len(kernels) > 1 and spec.cluster_mode == "multi-node"
     return _gang(tuple([kernel.slots for kernel in kernels]), spread, constraint)
+
+
+def demanding_first(slots: Sequence[Slots]) -> list[int]:
+    """Return the ranks in the order in which kernels are laid down; equal requests are together."""
+    return sorted(
+        range(len(slots)), key=lambda rank: (-slots[rank].gpu, -slots[rank].fgpu, -slots[rank].mem, -slots[rank].cpu)
+    )
 
 
 @dataclass(frozen=True, slots=True)
