@@ -34,6 +34,7 @@ NOW = 1_763_724_000.0
 GROUPS = ("default", "gpu")
 STATES = tuple(SessionState)
 M = 1 << 20
+GIB = 1 << 30
 
 
 def new_id(session: int, kernel: int = 0) -> str:
@@ -204,6 +205,45 @@ def some_arrangement_exists(kernels: Sequence[Kernel], agents: Sequence[Agent], 
         return False
 
     return search(list(kernels))
+
+
+def uneven(*roles: dict[str, Any], **main: Any) -> Session:
+    """Return a session over several agents with its main1 and these roles."""
+    entries = [
+        {"name": name, "replicas": 1, **role} for name, role in zip(("ps", "worker", "loader"), roles, strict=False)
+    ]
+    return make_session(1, **{"cluster_mode": "multi-node", "mem": "1G", "shm": 0, **main, "roles": entries})
+
+
+def joined_agent(agent_id: str, **hardware: Any) -> Agent:
+    return make_agent(agent_id, swarm="manager", **hardware)
+
+
+@st.composite
+def uneven_gangs(draw: st.DrawFn) -> tuple[tuple[Agent, ...], Session]:
+    """Draw a few agents that an overlay joins, and a gang that asks for about as much as they have."""
+    agents = tuple(
+        joined_agent(
+            f"a{number}",
+            cpus=draw(st.sampled_from((4, 6, 8))),
+            mem=draw(st.sampled_from((8, 16, 32))) * GIB,
+            gpus=draw(st.sampled_from((0, 1, 2))),
+            units_per_gpu=draw(st.sampled_from((1, 1, 0))),
+        )
+        for number in range(draw(st.integers(2, 3)))
+    )
+
+    def resources() -> dict[str, Any]:
+        kind = draw(st.sampled_from(("none", "none", "gpu", "fgpu")))
+        return {
+            "cpu": draw(st.sampled_from((1, 2, 3, 4, 6))),
+            "mem": f"{draw(st.sampled_from((1, 4, 8, 12)))}G",
+            "gpu": draw(st.integers(1, 2)) if kind == "gpu" else 0,
+            "fgpu": draw(st.sampled_from((0.3, 0.5, 0.7, 1, 1.5))) if kind == "fgpu" else 0,
+        }
+
+    roles = [{"replicas": draw(st.integers(1, 2)), **resources()} for _ in range(draw(st.integers(1, 2)))]
+    return agents, uneven(*roles, **resources())
 
 
 def slots() -> st.SearchStrategy[Slots]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from muster.core.model.plan import Placement, Preemption
-from muster.core.model.policy import QueueView
+from muster.core.model.policy import PACK, QueueView
 from muster.core.model.session import Allocation, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
@@ -135,14 +136,21 @@ class GroupPass:
 
     @cached_property
     def _empty_state(self) -> PlacementState:
-        return PlacementState.of(list(self._agents.values()), {}, self._policy.placement, self._mix, {})
+        """Return the agents with nothing on them.
+
+        By no policy of the site and no mix: what can never start does not depend on them, and is kept between passes.
+        """
+        return PlacementState.of(list(self._agents.values()), {}, PACK)
 
     @cached_property
     def _mix(self) -> tuple[Typical, ...]:
         """Return the typical requests of this group's sessions: those that run and wait are its latest history."""
         sessions = [*self._placed, *self._pending]
         step = max(1, len(sessions) // _SAMPLED)
-        return typical_requests([gang_of(session, overlay=True) for session in sessions[::step]])
+        if step > 1:
+            # By their ids, so that the order in which they are read has no bearing.
+            sessions = [session for session in sessions if crc32(session.id.encode()) % step == 0]
+        return typical_requests([gang_of(session, overlay=True) for session in sessions])
 
     def _tried(self, session: Session) -> Wait | None:
         """Start the session where that is possible; otherwise return why not.

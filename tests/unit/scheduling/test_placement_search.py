@@ -1,32 +1,24 @@
 """Gangs of unequal kernels over several agents: they are placed where that is possible, or refused with a proof."""
 
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.agents.agent import Agent
-from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
 from tests.properties import cheap
-from tests.strategies import NOW, make_agent, make_session, placed_on, some_arrangement_exists
-
-GIB = 1 << 30
-
-
-def uneven(*roles: dict[str, Any], **main: Any) -> Session:
-    """Return a session over several agents with its main1 and these roles."""
-    entries = [
-        {"name": name, "replicas": 1, **role} for name, role in zip(("ps", "worker", "loader"), roles, strict=False)
-    ]
-    return make_session(1, **{"cluster_mode": "multi-node", "mem": "1G", "shm": 0, **main, "roles": entries})
-
-
-def joined_agent(agent_id: str, **hardware: Any) -> Agent:
-    return make_agent(agent_id, swarm="manager", **hardware)
+from tests.strategies import (
+    GIB,
+    NOW,
+    joined_agent,
+    make_session,
+    placed_on,
+    some_arrangement_exists,
+    uneven,
+    uneven_gangs,
+)
 
 
 def test_the_agent_that_alone_can_hold_a_kernel_is_kept_for_it():
@@ -49,33 +41,6 @@ def test_it_is_proven_that_kernels_fit_in_no_order():
     agents = (joined_agent("n0", cpus=8), joined_agent("n1", cpus=8))
     session = uneven({"cpu": 5, "replicas": 2}, {"cpu": 1}, cpu=5)
     assert schedule(Snapshot(agents, (session,), NOW)).waits[session.id].code is WaitCode.NEVER_FITS
-
-
-@st.composite
-def uneven_gangs(draw: st.DrawFn) -> tuple[tuple[Agent, ...], Session]:
-    """Draw a few agents that an overlay joins, and a gang that asks for about as much as they have."""
-    agents = tuple(
-        joined_agent(
-            f"a{number}",
-            cpus=draw(st.sampled_from((4, 6, 8))),
-            mem=draw(st.sampled_from((8, 16, 32))) * GIB,
-            gpus=draw(st.sampled_from((0, 1, 2))),
-            units_per_gpu=draw(st.sampled_from((1, 1, 0))),
-        )
-        for number in range(draw(st.integers(2, 3)))
-    )
-
-    def resources() -> dict[str, Any]:
-        kind = draw(st.sampled_from(("none", "none", "gpu", "fgpu")))
-        return {
-            "cpu": draw(st.sampled_from((1, 2, 3, 4, 6))),
-            "mem": f"{draw(st.sampled_from((1, 4, 8, 12)))}G",
-            "gpu": draw(st.integers(1, 2)) if kind == "gpu" else 0,
-            "fgpu": draw(st.sampled_from((0.3, 0.5, 0.7, 1, 1.5))) if kind == "fgpu" else 0,
-        }
-
-    roles = [{"replicas": draw(st.integers(1, 2)), **resources()} for _ in range(draw(st.integers(1, 2)))]
-    return agents, uneven(*roles, **resources())
 
 
 @cheap

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from muster.core.agents.agent import Agent
 from muster.core.model.policy import PACK
 from muster.core.model.session import Allocation, Kernel, Session
-from muster.core.scheduling.placement import Constraint, Gang, PlacementState, Typical, gang_of
+from muster.core.scheduling.placement import (
+    Constraint,
+    Gang,
+    PlacementState,
+    Typical,
+    gang_of,
+    typical_requests,
+)
 from muster.core.values.slots import SLOT_NAMES, Slots
 from muster.service.scheduler.plugins import load_placement
 from tests.strategies import Ledger, M, agents, gang_specs, make_agent, make_session, some_arrangement_exists
@@ -306,3 +313,9 @@ def test_what_runs_on_hosts_that_have_shrunk_is_more_than_all_of_them():
     assert not state.fits(uniform())
     state.release([kernel])
     assert state.free["a1"].cpu == 4000
+
+
+@given(st.permutations([(1, 0), (2, 0), (3, 0), (1, 1), (1, 2)]))
+def test_typical_requests_that_are_equally_frequent_come_in_one_order_only(order):
+    gangs = [Gang((Slots(cpu=cpu, mem=1, fgpu=0, gpu=gpu),)) for cpu, gpu in order]
+    assert [request.slots.cpu for request in typical_requests(gangs)] == [1, 1, 3, 2, 1]
