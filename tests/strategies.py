@@ -14,6 +14,7 @@ from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import (
     FINAL,
     PLACED,
+    AllocatedSlots,
     Allocation,
     GpuShare,
     Kernel,
@@ -25,7 +26,7 @@ from muster.core.model.session import (
     kernels_of,
 )
 from muster.core.model.snapshot import Snapshot
-from muster.core.model.wait import Wait, WaitCode
+from muster.core.model.wait import NearestMiss, Wait, WaitCode
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 from tests.simulated_agents import host_of
@@ -143,6 +144,26 @@ class Ledger:
             *(f"mem of {agent}" for agent, free in self.mem.items() if free < 0),
             *(uuid for gpus in self.gpus.values() for uuid, free in gpus.items() if free < 0),
         ]
+
+
+def granted(known: Iterable[Agent], used: Iterable[Kernel], miss: NearestMiss) -> AllocatedSlots:
+    """Return what an agent would have to get back, for what it lacks to be free: the least used GPUs first."""
+    ledger = Ledger.of(known)
+    agent = next(agent for agent in known if agent.id == miss.agent_id)
+    for kernel in used:
+        if kernel.allocation is not None and kernel.allocation.agent_id in ledger.cpu:
+            ledger.charge(kernel)
+    free = ledger.gpus[agent.id]
+    capacity = {gpu.uuid: gpu.capacity for gpu in agent.gpus}
+    shares = []
+    wholes, rest = miss.missing.get("gpu", 0), miss.missing.get("fgpu", 0)
+    for gpu in sorted((gpu for gpu in free if free[gpu] < capacity[gpu]), key=lambda gpu: -free[gpu]):
+        amount = capacity[gpu] - free[gpu] if wholes > 0 else min(rest, capacity[gpu] - free[gpu])
+        wholes, rest = (wholes - 1, rest) if wholes > 0 else (0, rest - amount)
+        if amount:
+            shares.append(GpuShare(gpu, amount, whole=False))
+    slots = Slots(cpu=miss.missing.get("cpu", 0), mem=miss.missing.get("mem", 0), fgpu=0, gpu=0)
+    return AllocatedSlots(slots, Allocation(agent.id, tuple(shares)))
 
 
 def share_choices(agent: Agent, slots: Slots, free: dict[str, int]) -> list[tuple[GpuShare, ...]]:

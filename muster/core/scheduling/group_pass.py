@@ -256,7 +256,7 @@ class GroupPass:
     def _never_fits(self, request: Gang) -> Wait:
         joined = any(agent.on_overlay for agent in self._agents.values())
         measured = request if joined else on_one_agent(request)
-        return never_fits(self._group, request, self._empty_state.misses(measured), self._agents)
+        return never_fits(self._group, request, self._empty_state.misses(measured, beyond=True), self._agents)
 
     def _busy(self, alike: _Alike) -> Wait:
         misses = self._state.misses(alike.gang, alike.closed)

@@ -65,7 +65,7 @@ class PlacementState:
         )
         self._steps_left = _STEPS_OF_A_STATE
         self._failed: set[tuple[Gang, frozenset[str]]] = set()
-        self._misses: dict[tuple[Gang, frozenset[str]], Misses] = {}
+        self._misses: dict[tuple[Gang, frozenset[str], bool], Misses] = {}
         self._closed: dict[frozenset[str], Flags] = {_NOBODY: _ALL_OPEN}
         self._allocations: dict[tuple[int, ...], Allocation] = {} if allocations is None else allocations
         self._arrays: choose.Arrays
@@ -192,14 +192,37 @@ class PlacementState:
         free[:, columns.KERNELS] = np.maximum(self._free[:, columns.KERNELS], other._free[:, columns.KERNELS])
         return self._with(free)
 
-    def misses(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> Misses:
-        """Return why `place` finds no capacity. Cached until something changes."""
-        key = gang, closed
+    def misses(self, gang: Gang, closed: frozenset[str] = _NOBODY, *, beyond: bool = False) -> Misses:
+        """Return why `place` finds no capacity. Cached until something changes.
+
+        With `beyond` an agent is near however little it has in all; otherwise only one that could hold what is missing.
+        """
+        key = gang, closed, beyond
         found = self._misses.get(key)
         if found is None:
             flags = self._flags(closed)
-            found = self._misses[key] = misses(self._hardware, self._free, gang, self._shut, flags)
+            lying = self._partly(gang, flags) if gang.spread else [[columns.NOWHERE]] * len(gang.slots)
+            found = misses(self._hardware, self._free, gang, self._shut, flags, lying, beyond=beyond)
+            self._misses[key] = found
         return found
+
+    def _partly(self, gang: Gang, closed: Flags) -> list[list[int]]:
+        """Return the places by rank of the largest part of the gang that agents hold together; NOWHERE for the rest."""
+        hardware = self._hardware
+        in_racks = gang.constraint.topology == "one-rack"
+        best, most = [[columns.NOWHERE]] * len(gang.slots), 0
+        for order in ((), scarcest_first(hardware, gang)):
+            shape = self._number(gang, order)
+            choose.on_one_agent(shape, False, self._arrays, closed, self._places)
+            candidates = self._candidates(shape, closed)
+            for members in _domains(hardware.racks if in_racks else hardware.everywhere, candidates):
+                ends = np.array([0, len(members)], dtype=np.int64)
+                choose.over_agents(shape, False, True, self._arrays, closed, self._places, members, ends)
+                places = self._places[: len(gang.slots)]
+                held = int((places[:, columns.AGENT] != columns.NOWHERE).sum())
+                if held > most:
+                    best, most = [list(_key(place)) for place in places.tolist()], held
+        return best
 
     def _find(self, gang: Gang, closed: frozenset[str], *, takes: bool) -> bool:
         if (gang, closed) in self._failed:
@@ -254,7 +277,7 @@ class PlacementState:
 
     def _covered(self, shape: int, domains: Sequence[Domain], closed: Flags, *, takes: bool) -> bool:
         return any(
-            choose.over_agents(shape, takes, self._arrays, closed, self._places, domain.members, domain.starts)
+            choose.over_agents(shape, takes, False, self._arrays, closed, self._places, domain.members, domain.starts)
             for domain in domains
         )
 
