@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _ESTIMATED = 20
 _SAMPLED = 2_000
 _TOLD_LATER = Wait(WaitCode.BUSY, "")
+# Of a session ahead of the head: it waits for agents to be back or open, and so for no other session.
+_AHEAD = Wait(WaitCode.BUSY, "")
 
 
 @dataclass(slots=True)
@@ -173,7 +175,7 @@ class GroupPass:
             return alike.impossible
         alike.waiting.append(session)
         if self._head is None:
-            return self._lead(session, alike) or _TOLD_LATER
+            return self._lead(session, alike) or _AHEAD
         if len(self._first) < _ESTIMATED:
             self._first.append(Waiting(session, alike.gang, alike.closed))
         return _TOLD_LATER
@@ -269,21 +271,24 @@ class GroupPass:
     def _explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
         for alike in self._alike.values():
-            if not alike.waiting:
-                continue
-            reason = self._explained(alike)
-            for session in alike.waiting:
-                if self.reasons[session.id] is _TOLD_LATER:
+            for later in (_AHEAD, _TOLD_LATER):
+                waiting = [session for session in alike.waiting if self.reasons[session.id] is later]
+                if not waiting:
+                    continue
+                reason = self._explained(alike, ahead=later is _AHEAD)
+                for session in waiting:
                     passes = passes_of(session)
                     self.reasons[session.id] = replace(reason, passes=passes) if passes else reason
         if self._head is not None and self._head.start < math.inf:
             self._estimate(self._head)
 
-    def _explained(self, alike: _Alike) -> Wait:
-        if self._head is not None and not self._policy.backfill:
-            return behind(self._head.session, delays=False)
-        if self._head is not None and self._state.fits(alike.gang, alike.closed):
-            return behind(self._head.session, delays=True)
+    def _explained(self, alike: _Alike, *, ahead: bool) -> Wait:
+        """Return why sessions of a kind wait; `ahead`: those that are ahead of the head."""
+        if self._head is not None and not ahead:
+            if not self._policy.backfill:
+                return behind(self._head.session, delays=False)
+            if self._state.fits(alike.gang, alike.closed):
+                return behind(self._head.session, delays=True)
         if alike.closed and self._state.fits(alike.gang):
             return self._admission.window(alike.waiting[0])
         return self._busy(alike)

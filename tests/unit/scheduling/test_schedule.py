@@ -135,17 +135,23 @@ def test_every_pending_session_is_placed_or_told_why_not(snapshot):
     assert all(wait.message and "\n" not in wait.message for wait in plan.waits.values())
 
 
+def waits_for_room(session: Session, snapshot: Snapshot) -> bool:
+    """Return whether the session would start if it were alone: not one that waits for agents to be back."""
+    alone = replace(snapshot, sessions=(replace(session, retry_at=None),))
+    return bool(schedule(alone).placements)
+
+
 @given(snapshots().map(strictly))
 def test_without_backfill_no_session_overtakes_one_that_waits_for_room(snapshot):
     plan = schedule(snapshot)
-    behind = {session.id for session in snapshot.pending if session.id in plan.waits and plan.waits[session.id].passes}
+    started = {placement.session_id for placement in plan.placements}
     passed: set[str] = set()
     for session in in_order(snapshot.pending):
         group = session.spec.resource_group
-        if group in passed:
-            assert session.id in plan.waits
-            assert plan.waits[session.id].code is not WaitCode.BUSY
-        if session.id in behind and plan.waits[session.id].code is WaitCode.BUSY:
+        if session.id in started:
+            assert group not in passed
+        elif plan.waits[session.id].code is WaitCode.BUSY and waits_for_room(session, snapshot):
+            assert group not in passed
             passed.add(group)
 
 
@@ -344,3 +350,11 @@ def test_a_wait_can_be_stored_as_json():
     session = make_session(1, cpu=8)
     wait = schedule(Snapshot(known, (session,), NOW, frozenset({"a1"}))).waits[session.id]
     assert wait_from(json.loads(json.dumps(wait_row(wait)))).filtered == {"drained": 1, "slow": 1}
+
+
+def test_a_session_that_waits_for_an_agent_names_none_that_is_behind_it():
+    away = replace(make_agent("a2", cpus=64), state=AgentState.UNREACHABLE)
+    runs = placed_on(make_session(1, cpu=3), "a1")
+    sessions = (runs, far := make_session(2, cpu=32), head := make_session(3, cpu=4), alike := make_session(4, cpu=32))
+    plan = schedule(strictly(Snapshot((make_agent(cpus=4), away), sessions, NOW)))
+    assert codes(plan) == {far.id: WaitCode.BUSY, head.id: WaitCode.BUSY, alike.id: WaitCode.BEHIND}
