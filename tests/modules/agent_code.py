@@ -14,6 +14,7 @@ for package, folder in ((ansible.modules, "library"), (ansible.module_utils, "pl
 from ansible.module_utils.muster_agent import (
     converge,
     differences,
+    host_mounts,
     host_state,
     manifest_schema,
     plan_differences,
@@ -52,6 +53,7 @@ __all__ = [
     "gang_release",
     "gpu_access",
     "gpu_report",
+    "host_mounts",
     "host_report",
     "host_state",
     "kernel_cgroup",
