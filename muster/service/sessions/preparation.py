@@ -12,7 +12,6 @@ from muster.core.model.session import FINAL, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.notify.callback_hosts import check_callback
-from muster.core.scheduling.schedule import schedule
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
@@ -87,6 +86,8 @@ class SessionPreparation:
 
 def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Session], now: float) -> dict[str, Wait]:
     """Return by session id why a session could never start on the agents as they are known."""
+    from muster.core.scheduling.schedule import schedule  # noqa: PLC0415 - the scheduler loads slowly
+
     agents = store.agents()
     if not agents:
         return {}
