@@ -21,10 +21,10 @@ from muster.service.local_backend import LocalBackend
 from muster.service.metrics import Meter
 from muster.service.questions.views import HeartbeatView
 from muster.service.queue.heartbeat import unworked_queue
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.live import LiveChanges
 from muster.service.sessions.queries import SessionQueries
+from muster.service.sessions.scope import SessionScope
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings
 from muster.store.database.lock import queue_lock
@@ -49,7 +49,7 @@ class Service:
         self._under_way = CommitsUnderWay()
         self._measurements = Measurements()
         self.settings = settings
-        self.commands = SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key))
+        self.commands = SessionCommands(SessionScope(store, settings))
         self.queries = SessionQueries(store)
         self.agents = Agents(store, settings)
         self.reservations = Reservations(store, settings)
