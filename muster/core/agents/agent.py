@@ -152,7 +152,9 @@ class Agent:
 
     def set_back(self, now: float) -> "Agent":
         """Return the agent with a silence that begins now at the latest."""
-        since, counts_from = (None if at is None else min(at, now) for at in (self.unreachable_since, self.silence_counts_from))
+        since, counts_from = (
+            None if at is None else min(at, now) for at in (self.unreachable_since, self.silence_counts_from)
+        )
         return replace(self, unreachable_since=since, silence_counts_from=counts_from)
 
     def lost_at(self, lost_after_s: float) -> float | None:
