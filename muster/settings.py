@@ -145,6 +145,7 @@ class Settings(BaseModel):
     commit_max_size: Bytes = Field(
         default=20 << 30, description="bytes of an image that `muster commit` may make, its parent's included"
     )
+    image_max_size: Bytes = Field(default=100 << 30, description="bytes of an image that one agent may give to another")
     folders_root: Path = Field(default=Path("/srv/muster/folders"), description="data root on the agents")
     observe_interval_s: float = Field(
         default=30.0, gt=0, description="seconds between two full observations by the daemon"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from muster.core.images.committed import CommittedImage
@@ -111,10 +112,17 @@ class Service:
     def copy_image(
         self, sync: "ImageSync", progressed: "SyncProgressed", finished: Callable[["Synced"], None]
     ) -> list["Synced"]:
-        """Copy an image to its targets and return what came of each, by agent id. Raises as `synced`."""
+        """Copy an image to its targets and return what came of each, by agent id. Raises as `synced`.
+
+        An image that was made of a session is the one that was made then, whatever the source has under its name.
+        """
         from muster.service.images.distribution import synced  # noqa: PLC0415 - the Docker SDK loads slowly
 
-        outcomes = synced(sync, progressed, finished)
+        name, _, tag = sync.reference.rpartition(":")
+        made = self._store.images.find(name, tag)
+        if made is not None and made.is_made:
+            sync = replace(sync, image_id=made.image_id)
+        outcomes = synced(sync, self.settings.image_max_size, progressed, finished)
         if any(outcome.changed for outcome in outcomes):
             wake(self.settings, self._store, AGENTS)
         return outcomes

@@ -27,7 +27,8 @@ class FailureLimit:
     Only failures are slowed down: many users may share an address, and a token cannot be guessed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_failures: int = MAX_FAILURES) -> None:
+        self._max_failures = max_failures
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -35,9 +36,9 @@ class FailureLimit:
         """Count a failure. Raises TooManyError where the address has had too many."""
         with self._lock:
             recent = self._recent(address)
-            if recent is not None and len(recent) >= MAX_FAILURES:
-                raise TooManyError(f"{MAX_FAILURES} failed sign-ins in a minute; try again in a minute")
-            self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(time.monotonic())
+            if recent is not None and len(recent) >= self._max_failures:
+                raise TooManyError(f"{self._max_failures} failed sign-ins in a minute; try again in a minute")
+            self._failures.setdefault(address, deque(maxlen=self._max_failures)).append(time.monotonic())
             self._failures.move_to_end(address)
             while len(self._failures) > _MAX_ADDRESSES:
                 self._failures.popitem(last=False)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from muster.core.model.plan import Placement, Preemption
-from muster.core.model.policy import QueueView
+from muster.core.model.policy import PACK, QueueView
 from muster.core.model.session import Allocation, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _ESTIMATED = 20
 _SAMPLED = 2_000
 _TOLD_LATER = Wait(WaitCode.BUSY, "")
+# Of a session ahead of the head: it waits for agents to be back or open, and so for no other session.
+_AHEAD = Wait(WaitCode.BUSY, "")
 
 
 @dataclass(slots=True)
@@ -135,14 +138,21 @@ class GroupPass:
 
     @cached_property
     def _empty_state(self) -> PlacementState:
-        return PlacementState.of(list(self._agents.values()), {}, self._policy.placement, self._mix, {})
+        """Return the agents with nothing on them.
+
+        By no policy of the site and no mix: what can never start does not depend on them, and is kept between passes.
+        """
+        return PlacementState.of(list(self._agents.values()), {}, PACK)
 
     @cached_property
     def _mix(self) -> tuple[Typical, ...]:
         """Return the typical requests of this group's sessions: those that run and wait are its latest history."""
         sessions = [*self._placed, *self._pending]
         step = max(1, len(sessions) // _SAMPLED)
-        return typical_requests([gang_of(session, overlay=True) for session in sessions[::step]])
+        if step > 1:
+            # By their ids, so that the order in which they are read has no bearing.
+            sessions = [session for session in sessions if crc32(session.id.encode()) % step == 0]
+        return typical_requests([gang_of(session, overlay=True) for session in sessions])
 
     def _tried(self, session: Session) -> Wait | None:
         """Start the session where that is possible; otherwise return why not.
@@ -165,7 +175,7 @@ class GroupPass:
             return alike.impossible
         alike.waiting.append(session)
         if self._head is None:
-            return self._lead(session, alike) or _TOLD_LATER
+            return self._lead(session, alike) or _AHEAD
         if len(self._first) < _ESTIMATED:
             self._first.append(Waiting(session, alike.gang, alike.closed))
         return _TOLD_LATER
@@ -241,13 +251,14 @@ class GroupPass:
     def _impossible(self, request: Gang) -> Wait | None:
         known = self._memory.impossible(self._group)
         if request not in known:
-            known[request] = None if self._empty_state.fits(request) else self._never_fits(request)
+            empty = self._empty_state
+            known[request] = self._never_fits(request) if not empty.fits(request) and empty.excludes(request) else None
         return known[request]
 
     def _never_fits(self, request: Gang) -> Wait:
         joined = any(agent.on_overlay for agent in self._agents.values())
         measured = request if joined else on_one_agent(request)
-        return never_fits(self._group, request, self._empty_state.misses(measured), self._agents)
+        return never_fits(self._group, request, self._empty_state.misses(measured, beyond=True), self._agents)
 
     def _busy(self, alike: _Alike) -> Wait:
         misses = self._state.misses(alike.gang, alike.closed)
@@ -260,21 +271,24 @@ class GroupPass:
     def _explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
         for alike in self._alike.values():
-            if not alike.waiting:
-                continue
-            reason = self._explained(alike)
-            for session in alike.waiting:
-                if self.reasons[session.id] is _TOLD_LATER:
+            for later in (_AHEAD, _TOLD_LATER):
+                waiting = [session for session in alike.waiting if self.reasons[session.id] is later]
+                if not waiting:
+                    continue
+                reason = self._explained(alike, ahead=later is _AHEAD)
+                for session in waiting:
                     passes = passes_of(session)
                     self.reasons[session.id] = replace(reason, passes=passes) if passes else reason
         if self._head is not None and self._head.start < math.inf:
             self._estimate(self._head)
 
-    def _explained(self, alike: _Alike) -> Wait:
-        if self._head is not None and not self._policy.backfill:
-            return behind(self._head.session, delays=False)
-        if self._head is not None and self._state.fits(alike.gang, alike.closed):
-            return behind(self._head.session, delays=True)
+    def _explained(self, alike: _Alike, *, ahead: bool) -> Wait:
+        """Return why sessions of a kind wait; `ahead`: those that are ahead of the head."""
+        if self._head is not None and not ahead:
+            if not self._policy.backfill:
+                return behind(self._head.session, delays=False)
+            if self._state.fits(alike.gang, alike.closed):
+                return behind(self._head.session, delays=True)
         if alike.closed and self._state.fits(alike.gang):
             return self._admission.window(alike.waiting[0])
         return self._busy(alike)
