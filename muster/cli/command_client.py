@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import socket
 import struct
 import sys
@@ -13,6 +14,7 @@ ACCEPTED, GO = b"+", b"!"
 # The short commands, each with the flags that let it wait: then it must outlast a restart of the daemon.
 _SERVED = {
     "agents": frozenset[str](),
+    "exec": frozenset[str](),
     "logs": frozenset({"--follow", "-f"}),
     "ls": frozenset[str](),
     "queue": frozenset[str](),
@@ -56,8 +58,17 @@ def server_address() -> bytes:
 
 def is_own(connection: socket.socket) -> bool:
     """Return whether this user is at the other end: anybody may take an abstract address, or connect to it."""
-    _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    return bool(uid == os.geteuid())
+    return _peer(connection)[1] == os.geteuid()
+
+
+def peer_process(connection: socket.socket) -> int:
+    """Return the process at the other end; 0 if it cannot be seen from here."""
+    return _peer(connection)[0]
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    process, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return process, uid
 
 
 def _is_short(arguments: Sequence[str]) -> bool:
@@ -101,12 +112,14 @@ def _is_accepted(connection: socket.socket, arguments: Sequence[str]) -> bool:
 
 
 def _exit_code(connection: socket.socket) -> int:
+    # The size of a terminal changes for its foreground, which is this process.
+    signal.signal(signal.SIGWINCH, lambda number, _frame: connection.sendall(bytes([number])))
     while True:
         try:
             code = connection.recv(1)
         except KeyboardInterrupt:
             # Ctrl-C reaches this process alone.
-            connection.sendall(b"\x02")
+            connection.sendall(bytes([signal.SIGINT]))
             continue
         if code:
             return code[0]

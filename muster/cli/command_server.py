@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from muster.cli.command_client import ACCEPTED, GO, is_own, server_address
+from muster.cli.command_client import ACCEPTED, GO, is_own, peer_process, server_address
 from muster.cli.main import run
 
 _MOST_CLIENTS_AT_THE_DOOR = 64
@@ -31,6 +31,9 @@ _ADDRESS_TIMEOUT_S = 30.0
 _ADDRESS_POLL_S = 0.2
 _MOST_BYTES = 16 << 20
 _COMPILED = b"c"
+# It may last for days, so it must not end with the daemon.
+_LASTING = "exec"
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # A short command ends before it has made much garbage; to look for some costs it a fifth of its time.
 _OBJECTS_BEFORE_GARBAGE_COLLECTION = 1_000_000
 # What the short commands use, themselves and by function.
@@ -41,6 +44,7 @@ _MODULES = (
     "muster.cli.sessions.why",
     "muster.cli.agents.resources",
     "muster.engine.agent_engine",
+    "muster.engine.command",
     "muster.service.audit",
     "muster.service.questions.dry_run",
     "muster.service.questions.queue",
@@ -165,18 +169,39 @@ def _become_command(connection: socket.socket) -> NoReturn:
     """Answer one client in this fork, and end it."""
     try:
         request = _read_request(connection)
-        if request is not None:
+        joined = _join_control_groups_of(peer_process(connection))
+        if request is not None and (joined or request.arguments[:1] != [_LASTING]):
             connection.sendall(ACCEPTED)
             if connection.recv(1) == GO:
                 connection.settimeout(None)
                 _take_over(request)
                 threading.Thread(target=_obey, args=(connection,), daemon=True).start()
-                connection.sendall(_exit_code().to_bytes(1, "big"))
+                connection.sendall(bytes([_exit_code() & 0xFF]))
     except OSError:
         # The client has gone, or has waited for too long and helps itself.
         pass
     finally:
         os._exit(0)
+
+
+def _join_control_groups_of(process: int) -> bool:
+    """Become part of the client's control groups: a restart of the daemon ends what is in its own. Return success."""
+    try:
+        theirs = set(Path(f"/proc/{process}/cgroup").read_text(encoding="utf-8").splitlines())
+        ours = set(Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines())
+        for line in theirs - ours:
+            _, controllers, path = line.split(":", 2)
+            (_mounted(controllers) / path.lstrip("/") / "cgroup.procs").write_text("0", encoding="utf-8")
+    except OSError:
+        return False
+    return True
+
+
+def _mounted(controllers: str) -> Path:
+    """Return where a hierarchy of control groups is, by its name in /proc; version 2 has none."""
+    if controllers or (_CONTROL_GROUPS / "cgroup.controllers").exists():
+        return _CONTROL_GROUPS / controllers.removeprefix("name=")
+    return _CONTROL_GROUPS / "unified"
 
 
 def _read_request(connection: socket.socket) -> _Request | None:

@@ -76,5 +76,7 @@ class KnownSessions:
         renewed = {number for number, text in new.texts.items() if known.waits.texts.get(number) != text}
         # Those that were just read have theirs.
         older = of_sessions.keys() - {session.id for session in changed}
-        by_id |= {key: replace(by_id[key], wait=waits[of_sessions[key]]) for key in older if of_sessions[key] in renewed}
+        by_id |= {
+            key: replace(by_id[key], wait=waits[of_sessions[key]]) for key in older if of_sessions[key] in renewed
+        }
         return _Known(by_id, new, revision)

@@ -191,3 +191,16 @@ def test_code_that_was_changed_is_not_served(tmp_path, monkeypatch):
     assert not code.has_changed()
     os.utime(source, ns=(1, 1))
     assert code.has_changed()
+
+
+def test_what_cannot_become_part_of_the_callers_control_groups_says_so():
+    assert command_server._join_control_groups_of(os.getpid())
+    assert not command_server._join_control_groups_of(0)
+
+
+@pytest.mark.usefixtures("server")
+def test_exec_is_answered_quickly_too():
+    muster("submit", "--name", "train")
+    done, loaded = run("exec", "train", "--", "true")
+    assert was_served(loaded)
+    assert (done.returncode, done.stderr) == (1, "muster: session train is PENDING; it has no containers now\n")
