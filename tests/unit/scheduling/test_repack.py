@@ -21,7 +21,7 @@ def without_trials(snapshot: Snapshot) -> Plan:
 
 
 def test_a_gang_starts_that_fits_once_those_before_it_lie_elsewhere():
-    """Of 3, 2, 3 and 4 cores, best fit lays the second gang beside the first, so that no agent has four cores left for the last."""
+    """Of 3, 2, 3 and 4 cores, best fit lays the first two together: then no agent has four left for the last."""
     agents = (make_agent("a1", cpus=6), make_agent("a2", cpus=6))
     queue = tuple(make_session(number, cpu=cpu, shm=0) for number, cpu in enumerate((3, 2, 3, 4), 1))
     snapshot = Snapshot(agents, queue, NOW)
