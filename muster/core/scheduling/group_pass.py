@@ -325,8 +325,7 @@ class GroupPass:
         return self._busy(alike)
 
     def _estimate(self, head: _Head) -> None:
-        starts = self._future.estimates(self._first, _ESTIMATED)
-        # Those that the head lets pass end before its start, which so stays what it was.
+        starts = self._future.estimates(self._first, backfill=self._policy.backfill)
         starts[head.session.id] = head.start
         for session_id, start in starts.items():
             self.reasons[session_id] = replace(self.reasons[session_id], estimated_start=start)
