@@ -12,6 +12,7 @@ import click
 from muster.cli.context import json_option
 from muster.cli.output import age, print_json
 from muster.core.agents.agent import Agent, agent_from_report
+from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.heartbeat import Worker, unworked
@@ -172,6 +173,11 @@ def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterat
         "run playbooks/site.yml --tags session_runtime",
     )
     agent = agent_from_report(answer.agent_id, report, answer.inventory, time.time())
+    if problem := toolkit_problem(report):
+        found, _, remedy = problem.partition("; ")
+        yield Finding(f"{name}: container toolkit", ok=False, found=found, remedy=remedy)
+    elif report.gpu_toolkit:
+        yield Finding(f"{name}: container toolkit", ok=True, found=report.gpu_toolkit)
     if agent.fgpu_obstacle:
         found, _, remedy = agent.fgpu_obstacle.partition("; ")
         yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)

@@ -172,6 +172,7 @@ class Report(ContractModel):
     gpus: Few[GpuReport] = ()
     runtime: Line | None = None
     fgpu: Line | None = None
+    gpu_toolkit: Line | None = None
     images: Many[ImageReport] = ()
     generation: Amount | None = None
     kernels: Many[KernelReport] = ()

@@ -100,7 +100,7 @@ def container_body(
     folders: dict[str, str],
     gpu_binds: list[Bind],
 ) -> dict[str, Any]:
-    """Return the body that creates a kernel's container; `folders` are the mounts' folders as resolved on this host."""
+    """Return the body that creates a kernel's container; `folders` are the mounts' folders as staged on this host."""
     spec = kernel.spec
     binds = [*_binds(manifest, session, kernel, folders), *gpu_binds]
     ports: dict[str, dict[str, str]] = {f"{manifest.sshd_port}/tcp": {}}
