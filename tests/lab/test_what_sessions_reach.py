@@ -215,10 +215,15 @@ def options_of(lab: Lab, overlay: str) -> dict[str, str]:
     )
 
 
+def on_overlay(lab: Lab, kernel: dict) -> tuple[str, dict]:
+    """The name of the kernel's only network, and what the engine says of the kernel there."""
+    networks = ("--format", "{{json .NetworkSettings.Networks}}", kernel["container_id"])
+    ((name, own),) = json.loads(lab.run(kernel["agent"], "docker", "inspect", *networks).out).items()
+    return name, own
+
+
 def victim_of(lab: Lab, kernel: dict) -> Victim:
-    networks = "{{json .NetworkSettings.Networks}}"
-    seen = lab.run(kernel["agent"], "docker", "inspect", "--format", networks, kernel["container_id"])
-    ((network, own),) = json.loads(seen.out).items()
+    network, own = on_overlay(lab, kernel)
     (number,) = options_of(lab, network)["com.docker.network.driver.overlay.vxlanid_list"].split(",")
     return Victim(int(number), own["MacAddress"], own["IPAddress"])
 
@@ -255,7 +260,7 @@ def test_the_doctor_says_of_each_agent_whether_its_overlays_are_encrypted(
     findings = {finding["check"]: finding for finding in node.run("doctor", "--json", check=False).json()}
     said = {host.name: findings[f"agent {host.name}: overlay encryption"]["ok"] for host in lab.hosts}
     for gang in gangs:
-        options = options_of(lab, f"muster-{gang['id'].replace('-', '')[:12]}")
+        options = options_of(lab, on_overlay(lab, gang["kernels"][0])[0])
         assert ("encrypted" in options) == all(said[agent] for agent in gang["agents"])
 
 

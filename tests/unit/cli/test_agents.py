@@ -53,7 +53,7 @@ def test_agents_tell_what_is_free_and_what_is_wrong(cluster):
 def test_show_names_what_the_agent_has_and_what_runs_on_it(cluster):
     agent = reporting(
         make_agent("a1", cpus=4, gpus=1),
-        swarm={"state": "active", "node_id": "n1", "manager": True},
+        swarm={"state": "active", "node_id": "n1", "manager": True, "encrypts": False},
         images=[{"id": "sha256:0123456789abcdef", "tags": ["muster/default:latest"], "size_bytes": 1 << 30}],
     )
     cluster.save_agents([agent])
