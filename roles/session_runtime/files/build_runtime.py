@@ -17,12 +17,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from muster_agent.versioned_trees import new_tree, version_in
 
 PROGRAMS = ["openssh-server", "openssh-client", "openssh-sftp-server", "busybox-static"]
 TOOLS = ["patchelf"]
@@ -245,27 +242,7 @@ def build(path: Path, entrypoint: bytes) -> Path:
             file.chmod(0o755 if file.is_dir() else 0o644)  # whatever umask this runs under
         return tree
 
-    return made(path, fill)
-
-
-def made(path: Path, fill: Callable[[Path], Path]) -> Path:
-    """Make a tree beside its final place, since a rename must not cross file systems: all of it or none.
-
-    `fill` makes it in the directory that it is given, and returns where it lies there.
-    """
-    trees = path.with_name(path.name + "-versions")
-    trees.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(trees)))
-    try:
-        return fill(work)
-    except BaseException:
-        shutil.rmtree(str(work), ignore_errors=True)
-        raise
-
-
-def version_in(tree: Path) -> str | None:
-    version_file = tree / "VERSION"
-    return version_file.read_text() if version_file.is_file() else None
+    return new_tree(path, fill)
 
 
 def versions(path: Path, entrypoint: bytes) -> None:
