@@ -1,4 +1,4 @@
-"""Tenants share no uid where the site gives each owner one: neither kernels nor folders, nor by a mistake of settings."""
+"""Tenants share no uid where the site gives each owner one: kernels do not, and folders do not."""
 
 from dataclasses import replace
 from pathlib import Path
