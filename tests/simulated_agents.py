@@ -63,6 +63,7 @@ def report_of(
     swarm: str = "",
     gpu_models: Sequence[str] = ("T",),
     numa_nodes: int = 0,
+    encrypts: bool = False,
 ) -> dict[str, Any]:
     """The report of a host on which nothing runs, as it comes over the wire.
 
@@ -112,6 +113,7 @@ def report_of(
             "state": "active" if swarm else "inactive",
             "node_id": f"node-{hostname}" if swarm else None,
             "manager": swarm == "manager",
+            "encrypts": encrypts,
         },
         "generation": 0,
         "kernels": [],

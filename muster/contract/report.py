@@ -59,11 +59,12 @@ class EngineReport(ContractModel):
 
 
 class SwarmReport(ContractModel):
-    """What the engine is in its swarm; `state` is its word."""
+    """What the engine is in its swarm; `state` is its word. One that `encrypts` can do so with overlays."""
 
     state: Line = "inactive"
     node_id: Line | None = None
     manager: bool = False
+    encrypts: bool = False
 
 
 class GpuReport(ContractModel):

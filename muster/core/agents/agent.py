@@ -147,6 +147,17 @@ class Agent:
         state = self.state if self.state is AgentState.LOST else AgentState.UNREACHABLE
         return replace(self, state=state, problem=problem, unreachable_since=first, reached=reached)
 
+    def is_silent_after(self, now: float) -> bool:
+        """Return whether its silence begins later than now: the clock was set back since."""
+        return max(self.unreachable_since or 0.0, self.silence_counts_from or 0.0) > now
+
+    def set_back(self, now: float) -> "Agent":
+        """Return the agent with a silence that begins now at the latest."""
+        since, counts_from = (
+            None if at is None else min(at, now) for at in (self.unreachable_since, self.silence_counts_from)
+        )
+        return replace(self, unreachable_since=since, silence_counts_from=counts_from)
+
     def lost_at(self, lost_after_s: float) -> float | None:
         """Return when it is LOST if it stays silent; None for one that answers or is LOST already."""
         if self.state is not AgentState.UNREACHABLE or self.unreachable_since is None:

@@ -217,6 +217,7 @@ class QueueWorker:
                 policy,
                 self._shell.render,
                 keeps_overlays=visit.overlay_keeper == agent.id,
+                encrypting=[agent.id for agent in snapshot.agents if agent.report.swarm.encrypts],
             )
             for agent in visit.agents
         }

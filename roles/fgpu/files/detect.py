@@ -20,6 +20,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from muster_agent.gpus.nvml_library import NAME, SUCCESS, Nvml, NvmlError
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 # As ldconfig names an architecture: that of the host's other libraries is not this one.
@@ -27,62 +29,45 @@ ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 
-class DriverError(Exception):
-    """The driver's management library is missing, or does not answer."""
-
-
-class Nvml:
-    def __init__(self) -> None:
-        try:
-            self.library = ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError as error:
-            raise DriverError("no NVIDIA driver answers (libnvidia-ml.so.1)") from error
-        status = self.library.nvmlInit_v2()
-        if status != 0:
-            self.library.nvmlErrorString.restype = ctypes.c_char_p
-            reason = self.library.nvmlErrorString(status).decode()
-            raise DriverError(f"the NVIDIA driver does not answer ({reason})")
-
-    def answers(self, function: str, *arguments: object) -> bool:
-        """Whether this driver has the function and it succeeded: old drivers and cards lack some."""
-        called = getattr(self.library, function, None)
-        return called is not None and called(*arguments) == 0
-
-    def text(self, function: str, *arguments: object) -> str:
-        buffer = ctypes.create_string_buffer(96)
-        return buffer.value.decode() if self.answers(function, *arguments, buffer, ctypes.c_uint(96)) else ""
-
-    def gpus(self) -> list[dict[str, object]]:
-        count = ctypes.c_uint()
-        self.answers("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        return [self.gpu(index) for index in range(count.value)]
-
-    def gpu(self, index: int) -> dict[str, object]:
-        device = ctypes.c_void_p()
-        self.answers("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
-        compute_mode, major, minor, mig, pending = (ctypes.c_int() for _ in range(5))
-        self.answers("nvmlDeviceGetComputeMode", device, ctypes.byref(compute_mode))
-        self.answers("nvmlDeviceGetMigMode", device, ctypes.byref(mig), ctypes.byref(pending))
-        known = self.answers("nvmlDeviceGetCudaComputeCapability", device, ctypes.byref(major), ctypes.byref(minor))
-        return {
-            "index": index,
-            "uuid": self.text("nvmlDeviceGetUUID", device),
-            "model": self.text("nvmlDeviceGetName", device),
-            "compute_mode": ("default", "exclusive_thread", "prohibited", "exclusive_process")[compute_mode.value],
-            "compute_capability": f"{major.value}.{minor.value}" if known else None,
-            "mig": mig.value == 1,
-        }
-
-
 def driver() -> dict[str, object]:
     try:
         nvml = Nvml()
-    except DriverError as error:
-        return {"driver": None, "problem": str(error), "gpus": []}
+    except OSError:
+        return {"driver": None, "problem": f"no NVIDIA driver answers ({NAME})", "gpus": []}
+    except NvmlError as error:
+        return {"driver": None, "problem": f"the NVIDIA driver does not answer ({error.reason})", "gpus": []}
     try:
-        return {"driver": nvml.text("nvmlSystemGetDriverVersion"), "problem": None, "gpus": nvml.gpus()}
+        gpus = [gpu(nvml, index) for index in range(nvml.count())]
+        return {"driver": text(nvml, "nvmlSystemGetDriverVersion"), "problem": None, "gpus": gpus}
     finally:
-        nvml.answers("nvmlShutdown")
+        nvml.close()
+
+
+def gpu(nvml: Nvml, index: int) -> dict[str, object]:
+    """Return what the driver knows of a GPU: old drivers and cards lack some functions, a broken card lacks all."""
+    device = ctypes.c_void_p()
+    nvml.status("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
+    compute_mode, major, minor, mig, pending = (ctypes.c_int() for _ in range(5))
+    nvml.status("nvmlDeviceGetComputeMode", device, ctypes.byref(compute_mode))
+    nvml.status("nvmlDeviceGetMigMode", device, ctypes.byref(mig), ctypes.byref(pending))
+    capability = (device, ctypes.byref(major), ctypes.byref(minor))
+    is_known = nvml.status("nvmlDeviceGetCudaComputeCapability", *capability) == SUCCESS
+    return {
+        "index": index,
+        "uuid": text(nvml, "nvmlDeviceGetUUID", device),
+        "model": text(nvml, "nvmlDeviceGetName", device),
+        "compute_mode": ("default", "exclusive_thread", "prohibited", "exclusive_process")[compute_mode.value],
+        "compute_capability": f"{major.value}.{minor.value}" if is_known else None,
+        "mig": mig.value == 1,
+    }
+
+
+def text(nvml: Nvml, function: str, *arguments: object) -> str:
+    """Return the text that a function answers; an empty one where it fails."""
+    try:
+        return nvml.text(function, *arguments)
+    except NvmlError:
+        return ""
 
 
 def libraries() -> dict[str, str | None]:

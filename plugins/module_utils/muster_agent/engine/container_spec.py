@@ -68,7 +68,7 @@ def bridge_body(cluster: str, session: Session) -> dict[str, Any]:
         "Name": session.network["name"],
         "CheckDuplicate": True,
         "Driver": session.network["driver"],
-        # A name by which roles/docker_engine knows the bridges of sessions.
+        # A name by which roles/session_firewall knows the bridges of sessions.
         "Options": {"com.docker.network.bridge.name": names.bridge_name(session.id)},
         "Labels": labels(cluster, session.id, session.generation),
     }

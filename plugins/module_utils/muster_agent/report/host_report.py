@@ -77,7 +77,7 @@ def gather_report(
             "storage_driver": info["Driver"],
             "cgroup_version": info.get("CgroupVersion", "1"),
         },
-        "swarm": swarm,
+        "swarm": {**swarm, "encrypts": swarm["state"] == overlay_networks.ACTIVE and overlay_networks.can_encrypt()},
         "gpus": answers.gpus,
         "runtime": _first_line(Path(runtime_path, "VERSION")),
         "fgpu": _first_line(Path(names.FGPU_PATH, "VERSION")),
