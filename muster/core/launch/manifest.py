@@ -65,9 +65,11 @@ class LaunchPolicy:
     pids: int = 4096
     work_uid: int = 1000
     owner_uids: Mapping[str, int] = field(default_factory=dict)
+    owner_uid_range: range | None = None
 
     def uid_of(self, owner: str) -> int:
-        return self.owner_uids.get(owner, self.work_uid)
+        """Return the uid of an owner's kernels. Raises KeyError where each owner has one of their own, but not this."""
+        return self.owner_uids[owner] if self.owner_uid_range else self.owner_uids.get(owner, self.work_uid)
 
 
 def manifest(
