@@ -129,7 +129,7 @@ class Meter:
             number, new = self._store.changes.counted(after or 0)
             # A counter may begin anew with its process, and to read all launches ever would take long.
             if after is not None:
-                self._launches = self._launches.with_further(self._store.changes.launch_durations(after))
+                self._launches = self._launches.with_further(self._store.changes.launch_durations(after, number))
             self._counted_until = number
             self._entered.update(new)
             return dict(self._entered), self._launches

@@ -145,8 +145,10 @@ def test_a_launch_lasts_from_the_placing_that_led_to_it(store):
     for at, state in enumerate(states):
         store.apply([transition(session, state, "on", NOW + 10 * at)])
         session = replace(session, state=state)
-    assert store.changes.launch_durations(start) == [20.0]
-    assert store.changes.launch_durations(store.last_event()) == []
+    end = store.last_event()
+    assert store.changes.launch_durations(start, end) == [20.0]
+    assert store.changes.launch_durations(start, end - 1) == []
+    assert store.changes.launch_durations(end, end) == []
 
 
 def test_amounts_are_added_to_counters(store):

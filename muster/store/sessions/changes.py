@@ -57,8 +57,8 @@ class Changes:
                 row.to_state: row.sessions for row in connection.execute(counts.group_by(events.c.to_state))
             }
 
-    def launch_durations(self, after: int) -> list[float]:
-        """Return of the sessions that came to run since `after` the seconds from the placing of that launch."""
+    def launch_durations(self, after: int, until: int) -> list[float]:
+        """Return the seconds from the placing of each session that came to run after one line and up to another."""
         began = (
             sa.select(sa.func.max(_placed.c.at))
             .where(
@@ -71,6 +71,7 @@ class Changes:
         )
         runs = sa.select(events.c.at - began).where(
             events.c.id > after,
+            events.c.id <= until,
             events.c.to_state == SessionState.RUNNING.value,
             events.c.from_state.is_distinct_from(events.c.to_state),
         )

@@ -112,7 +112,7 @@ def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service, pro
 def test_metrics_tell_of_launches_hosts_and_requests(caller, service, prometheus):
     busy = replace(make_agent("a2", gpus=2), report=report_from_agent(WITH_IMAGES))
     service.store.save_agents([make_agent("a1"), busy])
-    measured(prometheus)
+    measured(prometheus)  # launches are counted from here on
     session = placed_on(make_session(1), "a1", state=SessionState.PENDING)
     service.store.add([session])
     for number, state in enumerate((SessionState.SCHEDULED, SessionState.PREPARING, SessionState.RUNNING)):
