@@ -39,12 +39,12 @@ from muster.service.reach.app_gateway import AppTunnel, open_app_tunnel, openabl
 from muster.service.reach.logs import LogRequest, opened_log
 from muster.service.reach.terminal import Terminal, open_terminal
 from muster.service.secrets.owned import OwnedSecrets
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
 from muster.service.sessions.preparation import SessionPreparation, impossible_waits
 from muster.service.sessions.queries import SessionQueries, SessionQuery
+from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.views import (
     SessionListView,
     SessionView,
@@ -74,18 +74,17 @@ class LocalBackend:
     def __init__(
         self, store: Store, settings: Settings, commits: CommitsUnderWay, measurements: Measurements, token: Token
     ) -> None:
-        secrets = Secrets(store.secrets, settings.seal_key)
-        owner = token.owner_filter
+        scope = SessionScope(store, settings, token.owner_filter, token.projects)
         self._store = store
         self._settings = settings
         self._commits = commits
         self._measurements = measurements
         self._token = token
-        self._secrets = secrets
+        self._secrets = scope.secrets
         self._agents = Agents(store, settings)
-        self._queries = SessionQueries(store, owner)
-        self._commands = SessionCommands(store, settings, secrets, visible_owner=owner, projects=token.projects)
-        self._preparation = SessionPreparation(store, settings, secrets, owner, token.projects)
+        self._queries = SessionQueries(store, scope.visible_owner)
+        self._commands = SessionCommands(scope)
+        self._preparation = SessionPreparation(scope)
 
     @property
     def token(self) -> Token:

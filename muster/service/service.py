@@ -1,7 +1,7 @@
 """The service layer put together for the faces that run on a control node: the only door to its store."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -21,10 +21,10 @@ from muster.service.local_backend import LocalBackend
 from muster.service.metrics import Meter
 from muster.service.questions.views import HeartbeatView
 from muster.service.queue.heartbeat import unworked_queue
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.live import LiveChanges
 from muster.service.sessions.queries import SessionQueries
+from muster.service.sessions.scope import SessionScope
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings
 from muster.store.database.lock import queue_lock
@@ -49,7 +49,7 @@ class Service:
         self._under_way = CommitsUnderWay()
         self._measurements = Measurements()
         self.settings = settings
-        self.commands = SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key))
+        self.commands = SessionCommands(SessionScope(store, settings))
         self.queries = SessionQueries(store)
         self.agents = Agents(store, settings)
         self.reservations = Reservations(store, settings)
@@ -68,6 +68,12 @@ class Service:
     def backend(self, token: Token) -> LocalBackend:
         """Return what the token's user may see and change."""
         return LocalBackend(self._store, self.settings, self._under_way, self._measurements, token)
+
+    def served(self) -> AbstractContextManager[None]:
+        """Let no backup be restored for as long as the context lasts."""
+        from muster.service.backup import served  # noqa: PLC0415 - only a server needs it
+
+        return served(self.settings)
 
     def live_changes(self) -> LiveChanges:
         """Return a reader of changes of sessions as they happen; it begins to read when it is run."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from muster.core.notify.deliveries import CALLBACK, Delivery, hook_target, retry_at
+from muster.core.notify.deliveries import CALLBACK, LONGEST_WAIT_S, Delivery, hook_target, retry_at
 from muster.store.database.connection import reading, writing
 from muster.store.database.counters import raised, value_of
 from muster.store.database.tables import deliveries, events, sessions
@@ -60,7 +60,8 @@ class Deliveries:
             .join_from(deliveries, heads, is_head)
             .join(events, events.c.id == deliveries.c.event_id)
             .join(sessions, sessions.c.id == deliveries.c.session_id)
-            .where(deliveries.c.next_at <= now)
+            # One that is further ahead than any retry waits since the clock was set back.
+            .where(sa.or_(deliveries.c.next_at <= now, deliveries.c.next_at > now + LONGEST_WAIT_S))
             .order_by(turn, *age)
             .limit(_AT_ONCE)
         )

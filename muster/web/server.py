@@ -92,7 +92,8 @@ def serve(service: Service, options: ServerOptions) -> None:
         ws_per_message_deflate=False,
     )
     try:
-        _Server(config, app).run()
+        with service.served():
+            _Server(config, app).run()
     except OSError as error:  # of the certificate; uvicorn itself reports a port that is in use
         raise BadInputError(
             f"--tls-cert: it cannot be used: {error}; give a certificate and its key in PEM form"

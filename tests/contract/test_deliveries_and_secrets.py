@@ -6,7 +6,7 @@ import pytest
 
 from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
-from muster.core.notify.deliveries import MAX_ATTEMPTS
+from muster.core.notify.deliveries import LONGEST_WAIT_S, MAX_ATTEMPTS
 from muster.core.values.errors import NameTakenError, NotFoundError, NotPossibleInStateError, SettingsError
 from muster.seal import make_key
 from muster.service.secrets.secrets import Secrets
@@ -91,6 +91,17 @@ def test_what_failed_keeps_back_what_follows_and_is_noted_once(store, followed):
     # The note is no change of state.
     deliveries.gather([], NOW)
     assert told(deliveries) == []
+
+
+def test_what_failed_is_tried_again_at_once_when_the_clock_is_set_back(store, followed):
+    deliveries = store.deliveries
+    deliveries.gather([], NOW)
+    for attempt in range(12):
+        at = NOW + attempt * LONGEST_WAIT_S
+        deliveries.failed(deliveries.due(at)[0], "refused", at)
+    at = NOW + 12 * LONGEST_WAIT_S
+    assert deliveries.due(at - LONGEST_WAIT_S + 1) == [], "it waits for up to an hour"
+    assert [due.session_id for due in deliveries.due(at - 3 * LONGEST_WAIT_S)] == [followed.id]
 
 
 @pytest.mark.usefixtures("followed")
