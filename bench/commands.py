@@ -3,7 +3,9 @@
     .venv/bin/python -m bench.commands [--runs 7] [--waiting 5000] [--only NAME] [--engine] [--json]
 
 The commands take turns in each run, so that the machine's noise falls on all of them. Printed are the medians of the
-wall clock and of the processor's time, the process' own children included, and the largest peak of memory.
+wall clock and of the processor's time, the process' own children included, and the largest peak of memory. Where a
+command server answers, as it does beside a daemon, its work is in the wall clock alone; `no daemon` is the same
+command without one.
 
 - small: 3 agents, 20 sessions that wait, 5 that run and one that ended with a log.
 - large: `--waiting` sessions that wait for 100 full agents.
@@ -32,6 +34,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from muster.cli.command_server import command_server
 from muster.core.model.heartbeat import Heartbeat, Worker
 from muster.core.model.session import SessionState
 from muster.core.model.wait import Wait, WaitCode
@@ -90,7 +93,7 @@ def taken(case: Case) -> Taken:
 
 @contextmanager
 def control_node(waiting: int, agents: int) -> Iterator[dict[str, str]]:
-    """Yield the environment of a control node whose queue somebody has just worked."""
+    """Yield the environment of a control node whose queue somebody has just worked, with its command server."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as directory:
         state = Path(directory) / "state"
         state.mkdir(mode=0o700)
@@ -101,7 +104,19 @@ def control_node(waiting: int, agents: int) -> Iterator[dict[str, str]]:
         store = Store(f"sqlite:///{state / 'muster.db'}")
         fill(store, waiting, agents)
         store.close()
-        yield {**os.environ, "MUSTER_CONFIG": str(config)}
+        os.environ["MUSTER_CONFIG"] = str(config)
+        with command_server() as compiled:
+            compiled()
+            yield dict(os.environ)
+
+
+def without_server(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the same control node where no daemon runs: a server is for one settings file."""
+    config = Path(environment["MUSTER_CONFIG"])
+    other = config.with_name("same.yml")
+    if not other.exists():
+        other.symlink_to(config)
+    return {**environment, "MUSTER_CONFIG": str(other)}
 
 
 def fill(store: Store, waiting: int, agents: int) -> None:
@@ -128,22 +143,25 @@ def _waiting(number: int, now: float, cpu: float = 2.0):  # noqa: ANN202 - a ses
 
 
 def cases(small: Mapping[str, str], large: Mapping[str, str], waiting: int) -> list[Case]:
-    def case(target_s: float, *arguments: str, on: Mapping[str, str] = small, mib: float | None = None) -> Case:
-        return Case(" ".join(arguments), [MUSTER, *arguments], on, target_s, mib)
-
-    return [
-        case(0.12, "version", mib=40),
-        case(0.12, "--help", mib=40),
-        case(0.12, "completion", "bash", mib=40),
-        Case("completing a command", [MUSTER], {**small, **COMPLETING}, 0.12, 40),
-        case(0.25, "ls"),
-        case(0.25, "show", "train-3"),
-        case(0.25, "agents"),
-        case(0.25, "logs", "ended"),
-        case(0.25, "submit", *ARGUMENTS),
-        case(0.5, "why", f"train-{waiting // 2}", on=large),
-        case(0.5, "queue", on=large),
+    short = [
+        Case(" ".join(arguments), [MUSTER, *arguments], without_server(small), 0.12, 40)
+        for arguments in (("version",), ("--help",), ("completion", "bash"))
     ]
+    short.append(Case("completing a command", [MUSTER], {**without_server(small), **COMPLETING}, 0.12, 40))
+    about_sessions = [
+        (0.25, small, ("ls",)),
+        (0.25, small, ("show", "train-3")),
+        (0.25, small, ("agents",)),
+        (0.25, small, ("logs", "ended")),
+        (0.25, small, ("submit", *ARGUMENTS)),
+        (0.5, large, ("why", f"train-{waiting // 2}")),
+        (0.5, large, ("queue",)),
+    ]
+    for target_s, on, arguments in about_sessions:
+        name = " ".join(arguments)
+        short.append(Case(name, [MUSTER, *arguments], on, target_s))
+        short.append(Case(f"{name}, no daemon", [MUSTER, *arguments], without_server(on), None))
+    return short
 
 
 @contextmanager
@@ -226,10 +244,10 @@ def main() -> None:
         print(json.dumps(rows, indent=2))
         return
     print(f"{os.cpu_count()} cores, load {load:.1f}, {platform.platform()}, medians of {given.runs} runs")
-    print(f"{'command':<28}{'wall s':>8}{'least':>8}{'most':>8}{'CPU s':>8}{'MiB':>8}  target")
+    print(f"{'command':<36}{'wall s':>8}{'least':>8}{'most':>8}{'CPU s':>8}{'MiB':>8}  target")
     for one in rows:
         figures = "".join(f"{one[key]:>8}" for key in ("wall_s", "least_s", "most_s", "cpu_s", "peak_mib"))
-        print(f"{one['command']:<28}{figures}  {one['target']}{': missed' if one['missed'] else ''}")
+        print(f"{one['command']:<36}{figures}  {one['target']}{': missed' if one['missed'] else ''}")
 
 
 if __name__ == "__main__":

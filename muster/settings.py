@@ -20,6 +20,7 @@ from muster.core.spec.values import Bytes, Milli, invalid
 from muster.core.values.errors import SettingsError, SpecError
 from muster.idle_settings import Idle
 from muster.settings_section import Section
+from muster.web_settings import WebSettings
 
 DEFAULT_PATH = Path("/etc/muster/muster.yml")
 _LAUNCH = LaunchPolicy()
@@ -210,6 +211,7 @@ class Settings(BaseModel):
         description="seconds for which room is kept for a gang that lost an agent, in case the agent comes back",
     )
     idle: Idle = Field(default=Idle(), description="when sessions end for not being used, and how long one may live")
+    web: WebSettings = Field(default=WebSettings(), description="who reads the metrics, and limits for each user")
     hooks_dir: Path = Field(
         default=Path("/etc/muster/hooks"), description="directory of programs that are told of each change of a session"
     )

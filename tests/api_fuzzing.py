@@ -169,7 +169,7 @@ def _served_api() -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "state").mkdir(mode=0o700)
-        settings = load_settings(write_settings(directory, {}))
+        settings = load_settings(write_settings(directory, {"web": {"requests_per_minute": None}}))
         store = Store(settings.database_url)
         store.save_agents([make_agent("a1")])
         service = Service(store, settings)

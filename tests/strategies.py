@@ -505,3 +505,19 @@ def sessions_in_any_state(draw: st.DrawFn, number: int = 1) -> Session:
         array_index=draw(st.none() | st.integers(0, 9999)),
         stranded_on=draw(st.sampled_from(((), ("a1",), ("a1", "a2")))),
     )
+
+
+@st.composite
+def limited_queues(draw: st.DrawFn) -> Snapshot:
+    """Draw sessions that run, and some that wait, all with time limits."""
+
+    def shape() -> dict[str, Any]:
+        return {"cpu": draw(st.integers(1, 4)), "time_limit": draw(st.sampled_from((600, 1200, 1800, 3600))), "shm": 0}
+
+    runs = []
+    for number, agent in enumerate(draw(st.lists(st.sampled_from(("a1", "a2")), max_size=4, unique=True))):
+        runs.append(placed_on(make_session(number, **shape()), agent))
+    waiting = [make_session(number, **shape()) for number in range(10, 10 + draw(st.integers(1, 7)))]
+    policy = SchedulingPolicy(GroupPolicy(backfill=draw(st.booleans())))
+    agents = (make_agent("a1", cpus=4), make_agent("a2", cpus=4))
+    return Snapshot(agents, (*runs, *waiting), NOW, policy=policy)

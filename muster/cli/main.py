@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from muster.cli.command_client import served_exit_code
 from muster.core.values.errors import BadInputError, MusterError, SpecError
 from muster.whole_files import unwritable
 
@@ -186,6 +187,18 @@ def _check_encoding(arguments: Sequence[str]) -> None:
 
 
 def main() -> None:
+    """Run a command: a short one in the daemon's command server where there is one, and any other here."""
+    try:
+        code = served_exit_code(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if code is not None:
+        sys.exit(code)
+    run()
+
+
+def run() -> None:
+    """Run a command in this process, which ends with its exit code."""
     try:
         _check_encoding(sys.argv[1:])
         # Without click's own error handling, an exit code comes back as the result.

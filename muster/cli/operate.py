@@ -35,13 +35,15 @@ def pass_(wait: bool, as_json: bool) -> None:
 @click.command()
 def daemon() -> None:
     """Work the queue until SIGTERM."""
+    from muster.cli.command_server import command_server  # noqa: PLC0415
     from muster.cli.log_lines import log_to_stderr  # noqa: PLC0415
     from muster.daemon import run_daemon  # noqa: PLC0415 - Ansible's libraries load slowly
     from muster.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings()
     log_to_stderr(settings.log_format)
-    run_daemon(settings)
+    with command_server() as compiled:
+        run_daemon(settings, compiled)
 
 
 @click.command()

@@ -1,7 +1,7 @@
 """The service layer put together for the faces that run on a control node: the only door to its store."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -68,6 +68,12 @@ class Service:
     def backend(self, token: Token) -> LocalBackend:
         """Return what the token's user may see and change."""
         return LocalBackend(self._store, self.settings, self._under_way, self._measurements, token)
+
+    def served(self) -> AbstractContextManager[None]:
+        """Let no backup be restored for as long as the context lasts."""
+        from muster.service.backup import served  # noqa: PLC0415 - only a server needs it
+
+        return served(self.settings)
 
     def live_changes(self) -> LiveChanges:
         """Return a reader of changes of sessions as they happen; it begins to read when it is run."""

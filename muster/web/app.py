@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.audit import AuditLog
 from muster.service.service import Service
-from muster.web.caller import FailureLimit
+from muster.web.caller import FailureLimit, RequestLimit
 from muster.web.opened_apps.gateway import AppGateway
 from muster.web.opened_apps.server import AppAddresses
 from muster.web.pages.errors import error_page, to_sign_in
@@ -55,6 +55,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.state.live = service.live_changes()
     app.state.watched = service.usage_cache()
     app.state.failures = FailureLimit()
+    app.state.requests = RequestLimit(service.settings.web.requests_per_minute)
     app.state.log_streams = set()
     app.state.subscribers = set()
     app.state.terminals = set()

@@ -33,7 +33,11 @@ _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class TooManyError(MusterError):
-    """Too many at once; try again later."""
+    """Too many at once; try again in so many seconds."""
+
+    def __init__(self, message: str, retry_after_s: int = 60) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 # The first class that an error is an instance of counts.
@@ -118,7 +122,7 @@ def install(app: FastAPI, page: ErrorPage) -> None:
     async def _muster(request: Request, error: MusterError) -> Response:
         headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, NoTokenError) else {}
         if isinstance(error, TooManyError):
-            headers = {"Retry-After": "60"}
+            headers = {"Retry-After": str(error.retry_after_s)}
         return response(request, problem(error), headers)
 
     @app.exception_handler(RequestValidationError)

@@ -71,7 +71,9 @@ def test_others_on_the_gpu_go_on_launching(lease_user: Path, tmp_path: Path, ste
 
 
 @pytest.mark.parametrize("step", [cut_off, grow, scribble])
-def test_after_the_attack_the_file_is_a_table_again(lease_user: Path, tmp_path: Path, step: Callable[[int], None]) -> None:
+def test_after_the_attack_the_file_is_a_table_again(
+    lease_user: Path, tmp_path: Path, step: Callable[[int], None]
+) -> None:
     gpu = Gpu(lease_user, tmp_path / "gpu")
     lease = tmp_path / "gpu/lease"
     outputs([gpu.command("first", 500, "kernel=1000000", f"run={SECOND // 10}")])

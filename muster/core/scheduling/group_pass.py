@@ -25,6 +25,7 @@ from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.placement import Gang, PlacementState, Typical, gang_of, on_one_agent, typical_requests
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, obstacle, preempting
+from muster.core.scheduling.repack import MOST_SESSIONS, Placed, Repacker
 from muster.core.values.slots import Slots, total
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class GroupPass:
         self._head: _Head | None = None
         self._alike: dict[tuple[Gang, frozenset[str]], _Alike] = {}
         self._first: list[Waiting] = []
-        self._started: list[tuple[Session, tuple[Allocation, ...]]] = []
+        self._started: list[tuple[Session, Placed]] = []
+        self._repacker = Repacker()
         self._leaving: set[str] = set()
 
     def work(self) -> None:
@@ -165,6 +167,8 @@ class GroupPass:
         alike = self._like(session)
         if not alike.full and (self._head is None or self._policy.backfill):
             allocations = self._place(session, alike)
+            if allocations is None:
+                allocations = self._repacked(alike)
             if allocations is not None:
                 self._start(session, alike, allocations)
                 return None
@@ -200,11 +204,38 @@ class GroupPass:
             other.take(held(session, allocations))
         return allocations
 
+    def _repacked(self, alike: _Alike) -> tuple[Allocation, ...] | None:
+        """Return allocations for a gang that does not fit, after what this pass has placed was placed anew.
+
+        None where that does not help, and while capacity is reserved for the head. Nobody who waits already may fit
+        then: they were first, and are not tried again.
+        """
+        if self._head is not None and self._head.room is not None:
+            return None
+        first = max(0, len(self._started) - MOST_SESSIONS)
+        before = [placed for _, placed in self._started[first:]]
+        waiting = [other for other in self._alike.values() if other.full and other.waiting]
+
+        def accepts(state: PlacementState) -> bool:
+            return not any(state.fits(other.gang, other.closed) for other in waiting)
+
+        found = self._repacker.repacked(self._state, before, alike.gang, alike.closed, accepts)
+        if found is None:
+            return None
+        *moved, allocations = found
+        self._state.release(kernel for placed in before for kernel in placed.kernels)
+        for number, ((session, placed), given) in enumerate(zip(self._started[first:], moved, strict=True), first):
+            after = placed._replace(allocations=given)
+            self._state.take(after.kernels)
+            self._started[number] = session, after
+            self.placements[number] = _placement(session, after)
+        self._state.take(Placed(alike.gang, alike.closed, allocations).kernels)
+        return allocations
+
     def _start(self, session: Session, alike: _Alike, allocations: tuple[Allocation, ...]) -> None:
-        one_agent = len({given.agent_id for given in allocations}) == 1
-        by_kernel = {kernel.id: given for kernel, given in zip(session.kernels, allocations, strict=True)}
-        self.placements.append(Placement(session.id, "single-node" if one_agent else "multi-node", by_kernel))
-        self._started.append((session, allocations))
+        placed = Placed(alike.gang, alike.closed, allocations)
+        self.placements.append(_placement(session, placed))
+        self._started.append((session, placed))
         self._admission.admit(session)
         self._allocated.add(session.owner, alike.total)
 
@@ -245,7 +276,7 @@ class GroupPass:
         now = self._snapshot.now
         stays = [holder(session, now) for session in self._placed if session.id not in self._leaving]
         leaves = [holder(s, now)._replace(end=now) for s in self._placed if s.id in self._leaving]
-        starts = [starter(session, given, now) for session, given in self._started]
+        starts = [starter(session, placed.allocations, now) for session, placed in self._started]
         return Future(self._state, [*stays, *leaves, *starts], now)
 
     def _impossible(self, request: Gang) -> Wait | None:
@@ -294,11 +325,15 @@ class GroupPass:
         return self._busy(alike)
 
     def _estimate(self, head: _Head) -> None:
-        starts = self._future.estimates(self._first, _ESTIMATED)
-        # Those that the head lets pass end before its start, which so stays what it was.
+        starts = self._future.estimates(self._first, backfill=self._policy.backfill)
         starts[head.session.id] = head.start
         for session_id, start in starts.items():
             self.reasons[session_id] = replace(self.reasons[session_id], estimated_start=start)
+
+
+def _placement(session: Session, placed: Placed) -> Placement:
+    by_kernel = {kernel.id: given for kernel, given in zip(session.kernels, placed.allocations, strict=True)}
+    return Placement(session.id, "single-node" if placed.agents == 1 else "multi-node", by_kernel)
 
 
 def passes_of(session: Session) -> int:

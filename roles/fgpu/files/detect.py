@@ -2,8 +2,9 @@
 """Tell what there is of an NVIDIA driver on this host, and of what brings it into containers. Changes nothing.
 
 Prints JSON: `driver` (its version) or `problem` (why there is none), `gpus`, `libraries` (path by name, as the host's
-loader finds them), `hook`, `hook_is_newer` (than the running engine, which looks for it only when it starts), `cdi`
-(names of devices in the specifications), `mps_control`, `systemd`, `machine`, `built` (the version that is at PATH).
+loader finds them), `toolkit` (the container toolkit's version), `hook`, `hook_is_newer` (than the running engine, which
+looks for it only when it starts), `cdi` (names of devices in the specifications), `mps_control`, `systemd`, `machine`,
+`built` (the version that is at PATH).
 Written for Python 3.9. Usage: detect.py PATH
 """
 
@@ -100,6 +101,19 @@ def hook() -> dict[str, object]:
     return {"hook": program, "hook_is_newer": newer}
 
 
+def toolkit() -> str | None:
+    """Return the container toolkit's version, where it tells."""
+    for name in ("nvidia-ctk", "nvidia-container-runtime-hook"):
+        program = shutil.which(name, path=SYSTEM_PATH)
+        if program is None:
+            continue
+        done = subprocess.run([program, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        found = re.search(r"\bversion:? v?(\d+(?:\.\d+){1,3})\b", done.stdout.decode(errors="replace"))
+        if found:
+            return found.group(1)
+    return None
+
+
 def started_at(process: Path) -> float:
     booted_at = float(re.findall(r"^btime (\d+)", Path("/proc/stat").read_text(), re.MULTILINE)[0])
     # The name, in parentheses, may hold blanks itself.
@@ -129,6 +143,7 @@ def main() -> None:
     answer = {
         **driver(),
         "libraries": libraries(),
+        "toolkit": toolkit(),
         **hook(),
         "cdi": cdi(),
         "mps_control": shutil.which("nvidia-cuda-mps-control", path=SYSTEM_PATH),

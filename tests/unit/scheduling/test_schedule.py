@@ -109,13 +109,13 @@ def test_a_gang_is_placed_whole_on_live_agents_of_its_group(snapshot):
 
 
 @given(snapshots())
-def test_a_gang_that_fits_one_agent_goes_there(snapshot):
+def test_a_gang_lies_on_several_agents_only_where_no_single_one_could_hold_it_beside_the_others(snapshot):
     plan = schedule(snapshot)
-    used = kernels_in(snapshot.placed)
-    for session in committed(snapshot, plan).values():
+    started = committed(snapshot, plan).values()
+    for session in started:
         if len(session.agents) > 1:
-            assert not fits_one(session, group_of(snapshot, session, usable=True), used)
-        used += session.kernels
+            others = kernels_in([*snapshot.placed, *(other for other in started if other.id != session.id)])
+            assert not fits_one(session, group_of(snapshot, session, usable=True), others)
 
 
 @given(snapshots(), st.randoms(use_true_random=False))

@@ -3,7 +3,7 @@
 The same input gives the same plan: agents stand in the order of their ids, and the first of equals is taken.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Protocol, Self
 
@@ -22,7 +22,7 @@ from muster.core.scheduling.placement.memory import SCARCEST, Memory
 from muster.core.scheduling.placement.misses import Misses, misses
 from muster.core.scheduling.placement.search import arrangement, enough_in_total
 from muster.core.scheduling.placement.weights import typical_array, weight_array
-from muster.core.values.slots import Slots
+from muster.core.values.slots import Slots, total
 
 _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)
 # Of the search beside the compiled code: in larger groups and for longer a pass would wait for it.
@@ -83,7 +83,7 @@ class PlacementState:
         """Return the agents of one group with these kernels on them. `closed` says of agents that take nothing, why."""
         hardware = Hardware.of(agents)
         shut = {agent.id: closed[agent.id] for agent in hardware.agents if agent.id in closed} if closed else {}
-        shut_flags = np.array([agent.id in shut for agent in hardware.agents], dtype=np.bool_)
+        shut_flags = _flags_of(hardware, shut)
         state = cls(
             hardware,
             np.ascontiguousarray(hardware.empty()),
@@ -95,6 +95,15 @@ class PlacementState:
         for kernels in kernels_by_agent.values():
             state.take(kernels)
         return state
+
+    @property
+    def size(self) -> int:
+        """Return the number of agents."""
+        return len(self._hardware.agents)
+
+    @property
+    def _shut_flags(self) -> Flags:
+        return _flags_of(self._hardware, self._shut)
 
     @property
     def free(self) -> dict[str, Slots]:
@@ -185,6 +194,28 @@ class PlacementState:
 
     def copy(self) -> Self:
         return self._with(self._free.copy())
+
+    def lean(self) -> Self:
+        """Return a copy that keeps nothing of what was found out: cheaper, for a few gangs."""
+        memory = Memory(self._hardware, self._shut_flags)
+        known = self._allocations
+        return type(self)(self._hardware, self._free.copy(), memory, self._shut, self._weights, self._mix, known)
+
+    def has_in_total(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
+        """Return whether the agents that the gang may use have as much free as it asks for, wherever it is."""
+        candidates = self._memory.held[self._memory.shapes[self._number(gang), choose.ROW]] != choose.RULED_OUT
+        if closed:
+            candidates &= ~self._flags(closed)
+        free, request = np.maximum(0, self._free[candidates]), total(gang.slots)
+        capacity = self._hardware.block(CAPACITY)[candidates]
+        serves = self._hardware.gpus_that_serve(gang.constraint)[candidates]
+        gpus = np.where(serves, free[:, columns.FIRST_GPU :], 0).sum()
+        smallest = capacity[serves].min(initial=1 << 60) if request.gpu else 0
+        return bool(
+            free[:, columns.CPU].sum() >= request.cpu
+            and free[:, columns.MEM].sum() >= request.mem
+            and gpus >= request.fgpu + request.gpu * smallest
+        )
 
     def least(self, other: Self) -> Self:
         """Return what is free in both, of the same agents: cpu, memory, and GPU by GPU."""
@@ -350,8 +381,7 @@ class PlacementState:
     def _flags(self, closed: frozenset[str]) -> Flags:
         flags = self._closed.get(closed)
         if flags is None:
-            flags = np.array([agent.id in closed for agent in self._hardware.agents], dtype=np.bool_)
-            self._closed[closed] = flags
+            flags = self._closed[closed] = _flags_of(self._hardware, closed)
         return flags
 
     def _with(self, free: Ints) -> Self:
@@ -367,6 +397,10 @@ class PlacementState:
     def _gather(self) -> None:
         """Gather the arguments of the compiled functions: looked up once, not in each call."""
         self._arrays = (self._free, self._hardware.fixed, self._weights, self._mix, *self._memory.arrays)
+
+
+def _flags_of(hardware: Hardware, agents: Container[str]) -> Flags:
+    return np.array([agent.id in agents for agent in hardware.agents], dtype=np.bool_)
 
 
 def _domains(domain: Domain, candidates: Flags) -> Iterator[Ints]:
