@@ -67,7 +67,7 @@ def output_of(*command: str, cwd: Path | None = None) -> str:
 
 
 def candidates() -> dict[str, dict[str, str]]:
-    """What apt would install for each package that may be wanted: its stanza as a dict."""
+    """Return what apt would install for each package that may be wanted: its stanza as a dict."""
     try:
         # Two calls for all: each reads apt's whole cache.
         closure = output_of(
@@ -92,7 +92,7 @@ def candidates() -> dict[str, dict[str, str]]:
 
 
 def packages_with_libraries() -> dict[str, str]:
-    """Package names and versions: the programs, and the libraries that they need."""
+    """Return package names and versions: the programs, and the libraries that they need."""
     offered = candidates()
     chosen, wanted = {}, PROGRAMS + TOOLS
     while wanted:
@@ -111,7 +111,7 @@ def dependency_names(fields: dict[str, str]) -> list[str]:
 
 
 def version_of(packages: dict[str, str], path: Path, entrypoint: bytes) -> str:
-    """The text of VERSION. Its first line is the version: sshd's own, and a hash of all that goes into the tree."""
+    """Return the text of VERSION; its first line is sshd's version, and a hash of all that goes into the tree."""
     listing = "".join(f"{name}={packages[name]}\n" for name in sorted(packages))
     architecture = output_of("dpkg", "--print-architecture")
     inputs = hashlib.sha256()
@@ -143,7 +143,7 @@ def unpack(packages: dict[str, str], directory: Path) -> Path:
 
 
 def find(root: Path, relative: str) -> Path | None:
-    """A file by its path in the packages, whether or not its release has merged / into /usr."""
+    """Return a file by its path in the packages, whether or not its release has merged / into /usr."""
     bare = re.sub(r"^usr/", "", relative)
     for candidate in (bare, "usr/" + bare):
         for path in sorted(root.glob("*/" + candidate)):
