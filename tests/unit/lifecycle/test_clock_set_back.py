@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.agents.agent import AgentState
-from muster.core.agents.launch_record import SUSPECT_FOR_S, FailedLaunch, LaunchRecord
+from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.applied import applied_to
 from muster.core.lifecycle.conclusions import conclude
@@ -48,10 +48,10 @@ def test_no_delay_is_taken_for_a_clock_that_was_set_back(requeues):
 
 
 def test_an_agent_is_on_trial_at_once():
-    record = LaunchRecord((FailedLaunch("s1", "ada"),), NOW + SUSPECT_FOR_S, "launches fail there")
+    record = LaunchRecord((FailedLaunch("s1", "ada"),), NOW + RULES.suspects.for_s, "launches fail there")
     suspect = replace(make_agent(), launch_record=record)
-    assert records_by_the_clock(Snapshot((suspect,), (), NOW)) == {}
-    back = records_by_the_clock(Snapshot((suspect,), (), NOW - HOUR_S))
+    assert records_by_the_clock(Snapshot((suspect,), (), NOW), RULES) == {}
+    back = records_by_the_clock(Snapshot((suspect,), (), NOW - HOUR_S), RULES)
     assert back == {"a1": LaunchRecord((FailedLaunch("s1", "ada"),))}
 
 
