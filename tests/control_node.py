@@ -182,7 +182,7 @@ NOTHING: dict[str, list[str]] = {"containers": [], "networks": [], "key director
 
 def provision(*arguments: str) -> Done:
     """`playbooks/site.yml` on this machine, but for the control node: the tests have their own."""
-    tags = ("--tags", "docker_engine,session_runtime,images")
+    tags = ("--tags", "docker_engine,session_firewall,session_runtime,images")
     done = subprocess.run(
         [SCRIPTS / "ansible-playbook", "-i", "inventory/local.yml", "playbooks/site.yml", *tags, *arguments],
         cwd=ROOT,

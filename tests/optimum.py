@@ -25,6 +25,48 @@ def optimum(agents: Sequence[Agent], sessions: Sequence[Session], time_limit_s: 
 
     A gang's kernels are alike. A single-node gang lies on one agent, any other on as many as it needs.
     """
+    model, placed = _model(agents, sessions)
+    model.maximize(sum(session.slots.gpu * placed[session.id] for session in sessions))
+    solver, status = _solved(model, time_limit_s)
+    if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
+        raise RuntimeError(f"CP-SAT found nothing in {time_limit_s} s: {solver.status_name()}")
+    return Optimum(
+        round(solver.objective_value),
+        round(solver.best_objective_bound),
+        status == cp_model.OPTIMAL,
+        frozenset(session_id for session_id, variable in placed.items() if solver.value(variable)),
+    )
+
+
+def in_order(agents: Sequence[Agent], sessions: Sequence[Session], time_limit_s: float) -> Optimum:
+    """The whole GPUs of the gangs that start if each is taken in its turn that fits beside those before it, however.
+
+    As `optimum`, but nobody is passed over for the sake of others. Not `proven` where the solver did not decide within
+    the time limit for one gang, which then counts as one that does not fit.
+    """
+    taken: list[Session] = []
+    proven = True
+    for session in sessions:
+        model, placed = _model(agents, [*taken, session])
+        for variable in placed.values():
+            model.add(variable == 1)
+        _, status = _solved(model, time_limit_s)
+        if status in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
+            taken.append(session)
+        proven = proven and status != cp_model.UNKNOWN
+    gpus = sum(session.slots.gpu for session in taken)
+    return Optimum(gpus, gpus, proven, frozenset(session.id for session in taken))
+
+
+def _solved(model: cp_model.CpModel, time_limit_s: float) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.num_workers = 2
+    return solver, solver.solve(model)
+
+
+def _model(agents: Sequence[Agent], sessions: Sequence[Session]) -> tuple[cp_model.CpModel, dict[str, cp_model.IntVar]]:
+    """Return a model of what the agents can hold, and by session id whether it is placed."""
     model = cp_model.CpModel()
     placed = {s.id: model.new_bool_var(f"placed {s.name}") for s in sessions}
     used: dict[tuple[str, str], list[cp_model.LinearExprT]] = {}
@@ -46,16 +88,4 @@ def optimum(agents: Sequence[Agent], sessions: Sequence[Session], time_limit_s: 
     for agent in agents:
         for name in SLOT_NAMES:
             model.add(sum(used.get((agent.id, name), [])) <= getattr(agent.capacity, name))
-    model.maximize(sum(session.slots.gpu * placed[session.id] for session in sessions))
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.num_workers = 2
-    status = solver.solve(model)
-    if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-        raise RuntimeError(f"CP-SAT found nothing in {time_limit_s} s: {solver.status_name()}")
-    return Optimum(
-        round(solver.objective_value),
-        round(solver.best_objective_bound),
-        status == cp_model.OPTIMAL,
-        frozenset(session_id for session_id, variable in placed.items() if solver.value(variable)),
-    )
+    return model, placed

@@ -14,6 +14,7 @@ from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import (
     FINAL,
     PLACED,
+    AllocatedSlots,
     Allocation,
     GpuShare,
     Kernel,
@@ -25,7 +26,7 @@ from muster.core.model.session import (
     kernels_of,
 )
 from muster.core.model.snapshot import Snapshot
-from muster.core.model.wait import Wait, WaitCode
+from muster.core.model.wait import NearestMiss, Wait, WaitCode
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 from tests.simulated_agents import host_of
@@ -34,6 +35,7 @@ NOW = 1_763_724_000.0
 GROUPS = ("default", "gpu")
 STATES = tuple(SessionState)
 M = 1 << 20
+GIB = 1 << 30
 
 
 def new_id(session: int, kernel: int = 0) -> str:
@@ -144,6 +146,26 @@ class Ledger:
         ]
 
 
+def granted(known: Iterable[Agent], used: Iterable[Kernel], miss: NearestMiss) -> AllocatedSlots:
+    """Return what an agent would have to get back, for what it lacks to be free: the least used GPUs first."""
+    ledger = Ledger.of(known)
+    agent = next(agent for agent in known if agent.id == miss.agent_id)
+    for kernel in used:
+        if kernel.allocation is not None and kernel.allocation.agent_id in ledger.cpu:
+            ledger.charge(kernel)
+    free = ledger.gpus[agent.id]
+    capacity = {gpu.uuid: gpu.capacity for gpu in agent.gpus}
+    shares = []
+    wholes, rest = miss.missing.get("gpu", 0), miss.missing.get("fgpu", 0)
+    for gpu in sorted((gpu for gpu in free if free[gpu] < capacity[gpu]), key=lambda gpu: -free[gpu]):
+        amount = capacity[gpu] - free[gpu] if wholes > 0 else min(rest, capacity[gpu] - free[gpu])
+        wholes, rest = (wholes - 1, rest) if wholes > 0 else (0, rest - amount)
+        if amount:
+            shares.append(GpuShare(gpu, amount, whole=False))
+    slots = Slots(cpu=miss.missing.get("cpu", 0), mem=miss.missing.get("mem", 0), fgpu=0, gpu=0)
+    return AllocatedSlots(slots, Allocation(agent.id, tuple(shares)))
+
+
 def share_choices(agent: Agent, slots: Slots, free: dict[str, int]) -> list[tuple[GpuShare, ...]]:
     """Every way in which the agent's GPUs can serve a kernel, but for which of several equal GPUs it is.
 
@@ -204,6 +226,45 @@ def some_arrangement_exists(kernels: Sequence[Kernel], agents: Sequence[Agent], 
         return False
 
     return search(list(kernels))
+
+
+def uneven(*roles: dict[str, Any], **main: Any) -> Session:
+    """Return a session over several agents with its main1 and these roles."""
+    entries = [
+        {"name": name, "replicas": 1, **role} for name, role in zip(("ps", "worker", "loader"), roles, strict=False)
+    ]
+    return make_session(1, **{"cluster_mode": "multi-node", "mem": "1G", "shm": 0, **main, "roles": entries})
+
+
+def joined_agent(agent_id: str, **hardware: Any) -> Agent:
+    return make_agent(agent_id, swarm="manager", **hardware)
+
+
+@st.composite
+def uneven_gangs(draw: st.DrawFn) -> tuple[tuple[Agent, ...], Session]:
+    """Draw a few agents that an overlay joins, and a gang that asks for about as much as they have."""
+    agents = tuple(
+        joined_agent(
+            f"a{number}",
+            cpus=draw(st.sampled_from((4, 6, 8))),
+            mem=draw(st.sampled_from((8, 16, 32))) * GIB,
+            gpus=draw(st.sampled_from((0, 1, 2))),
+            units_per_gpu=draw(st.sampled_from((1, 1, 0))),
+        )
+        for number in range(draw(st.integers(2, 3)))
+    )
+
+    def resources() -> dict[str, Any]:
+        kind = draw(st.sampled_from(("none", "none", "gpu", "fgpu")))
+        return {
+            "cpu": draw(st.sampled_from((1, 2, 3, 4, 6))),
+            "mem": f"{draw(st.sampled_from((1, 4, 8, 12)))}G",
+            "gpu": draw(st.integers(1, 2)) if kind == "gpu" else 0,
+            "fgpu": draw(st.sampled_from((0.3, 0.5, 0.7, 1, 1.5))) if kind == "fgpu" else 0,
+        }
+
+    roles = [{"replicas": draw(st.integers(1, 2)), **resources()} for _ in range(draw(st.integers(1, 2)))]
+    return agents, uneven(*roles, **resources())
 
 
 def slots() -> st.SearchStrategy[Slots]:
@@ -444,3 +505,19 @@ def sessions_in_any_state(draw: st.DrawFn, number: int = 1) -> Session:
         array_index=draw(st.none() | st.integers(0, 9999)),
         stranded_on=draw(st.sampled_from(((), ("a1",), ("a1", "a2")))),
     )
+
+
+@st.composite
+def limited_queues(draw: st.DrawFn) -> Snapshot:
+    """Draw sessions that run, and some that wait, all with time limits."""
+
+    def shape() -> dict[str, Any]:
+        return {"cpu": draw(st.integers(1, 4)), "time_limit": draw(st.sampled_from((600, 1200, 1800, 3600))), "shm": 0}
+
+    runs = []
+    for number, agent in enumerate(draw(st.lists(st.sampled_from(("a1", "a2")), max_size=4, unique=True))):
+        runs.append(placed_on(make_session(number, **shape()), agent))
+    waiting = [make_session(number, **shape()) for number in range(10, 10 + draw(st.integers(1, 7)))]
+    policy = SchedulingPolicy(GroupPolicy(backfill=draw(st.booleans())))
+    agents = (make_agent("a1", cpus=4), make_agent("a2", cpus=4))
+    return Snapshot(agents, (*runs, *waiting), NOW, policy=policy)

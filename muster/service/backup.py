@@ -17,8 +17,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from muster.core.values.errors import BadInputError, MusterError, PassInProgressError
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
+from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
 from muster.store.database.copies import DatabaseCopies, copies_of, is_newer
 from muster.store.database.lock import exclusive, queue_lock, shared
@@ -222,7 +222,7 @@ def _taken_over(settings: Settings, *, hold: bool) -> tuple[int, int]:
         now = store.snapshot(time.time())
         free = [session.id for session in now.pending if session.held_by is None]
         if hold and free:
-            SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key)).hold(free, _HELD_BY)
+            SessionCommands(SessionScope(store, settings)).hold(free, _HELD_BY)
         return len(now.sessions), len(free) if hold else 0
     finally:
         store.close()

@@ -30,12 +30,19 @@ class Deliveries:
             continue
 
     def due(self, now: float) -> list[Delivery]:
-        """Return the next delivery of each session and target that may be tried now; those that wait longest first."""
+        """Return some next deliveries of sessions and targets that may be tried now.
+
+        Hooks and the owners of callbacks take turns, each with what waits longest first: one owner's many callbacks
+        leave room for others'.
+        """
         first = sa.select(sa.func.min(deliveries.c.event_id).label("event_id"), deliveries.c.target).group_by(
             deliveries.c.session_id, deliveries.c.target
         )
         heads = first.subquery()
         is_head = sa.and_(heads.c.event_id == deliveries.c.event_id, heads.c.target == deliveries.c.target)
+        owner = sa.case((deliveries.c.target == CALLBACK, sessions.c.owner), else_="")
+        age = (deliveries.c.next_at, deliveries.c.event_id)
+        turn = sa.func.row_number().over(partition_by=(deliveries.c.target, owner), order_by=age)
         query = (
             sa.select(
                 deliveries.c.event_id,
@@ -55,7 +62,7 @@ class Deliveries:
             .join(sessions, sessions.c.id == deliveries.c.session_id)
             # One that is further ahead than any retry waits since the clock was set back.
             .where(sa.or_(deliveries.c.next_at <= now, deliveries.c.next_at > now + LONGEST_WAIT_S))
-            .order_by(deliveries.c.next_at, deliveries.c.event_id)
+            .order_by(turn, *age)
             .limit(_AT_ONCE)
         )
         with reading(self._engine) as connection:

@@ -56,6 +56,22 @@ def test_a_hook_is_told_of_all_sessions_from_when_it_is_there(store):
     assert told(store.deliveries) == [("hook:note", None, "PENDING")]
 
 
+def test_owners_of_callbacks_and_hooks_take_turns(store):
+    """One owner's 600 callbacks to hosts that never answer were all that anybody saw."""
+    many = [make_session(number, owner="eve", callback=URL) for number in range(1, 601)]
+    store.add([*many, make_session(601, owner="bob", callback=URL)])
+    store.deliveries.gather(["note"], NOW)
+    due = store.deliveries.due(NOW)
+    assert len(due) == 500
+    assert {(one.target, one.owner) for one in due[:3]} == {
+        ("callback", "eve"),
+        ("callback", "bob"),
+        ("hook:note", "eve"),
+    }
+    eves = [one.session_name for one in due if one.target == "callback" and one.owner == "eve"]
+    assert eves[:3] == ["s1", "s2", "s3"]
+
+
 def test_what_failed_keeps_back_what_follows_and_is_noted_once(store, followed):
     deliveries = store.deliveries
     deliveries.gather([], NOW)

@@ -10,6 +10,7 @@ from muster.core.agents.agent_attributes import AgentAttributes, FgpuChoice
 from muster.core.agents.agent_connection import AgentConnection
 from muster.core.agents.agent_inventory import agent_inventory
 from muster.core.agents.gpu_providers import PROVIDERS
+from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.agents.numa import NumaNode
 from muster.core.values.architecture import labels_of
@@ -172,7 +173,8 @@ class Agent:
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
     """The agent that a report describes; what the inventory reserves for the system is taken off its capacity.
 
-    What is wrong in the inventory is its `problem`: it gets no new sessions, those that it has go on.
+    What is wrong in the inventory or with its container toolkit is its `problem`: it gets no new sessions, those that
+    it has go on.
     """
     entry = agent_inventory(inventory)
     attributes = entry.attributes
@@ -192,6 +194,7 @@ def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any
         )
         for gpu in report.gpus
     )
+    inventory_problem = f"inventory: {', and '.join(map(str, entry.errors))}" if entry.errors else ""
     asks_units = any(attributes.units_of(gpu.model) for gpu in report.gpus)
     return Agent(
         id=agent_id,
@@ -208,7 +211,7 @@ def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any
         attributes=attributes,
         connection=entry.connection,
         observed_at=now,
-        problem=f"inventory: {', and '.join(map(str, entry.errors))}" if entry.errors else "",
+        problem="; ".join(filter(None, (inventory_problem, toolkit_problem(report)))),
         labels=attributes.labels,
         rack=attributes.rack,
         zone=attributes.zone,

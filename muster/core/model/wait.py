@@ -25,7 +25,7 @@ class WaitCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NearestMiss:
-    """The agent that came closest to holding the gang (or one more kernel of it), and what it lacks."""
+    """The agent that came closest to holding the gang, or what is left over of it, and what it lacks for that."""
 
     agent_id: str
     missing: Mapping[str, int]

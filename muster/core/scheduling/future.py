@@ -9,11 +9,14 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 from muster.core.model.session import AllocatedSlots, Allocation, Kernel, LaunchStep, Session, SessionState
 from muster.core.scheduling.placement import Gang, PlacementState
+
+# So many decisions are imagined to say when sessions start.
+_MOST_DECISIONS = 60
 
 
 class Holder(NamedTuple):
@@ -98,24 +101,27 @@ class Future:
                 low = middle + 1
         return self._start(gang, closed, state, gone, low)
 
-    def estimates(self, waiting: Iterable[Waiting], most: int) -> dict[str, float]:
-        """Return, by session id, the starts of at most `most` sessions if they started strictly in this order.
+    def estimates(self, waiting: Iterable[Waiting], *, backfill: bool) -> dict[str, float]:
+        """Return, by session id, when sessions start that wait in this order, if all end by their time limits.
 
-        It ends at the first whose start depends on a session without a time limit.
+        Each end is played in turn, and a decision after it: the first that does not fit is the head, and with
+        `backfill` those behind it may pass. It ends at the first head whose start depends on a session without a time
+        limit, and after so many decisions.
         """
         starts: dict[str, float] = {}
-        state = self._state.copy()
-        ends = list(self._holders)
-        at = self._now
-        for session, gang, closed in islice(waiting, most):
-            while (allocations := state.place(gang, closed)) is None:
-                if not ends or math.isinf(ends[0].end):
-                    return starts
-                ended = heapq.heappop(ends)
-                at = max(at, ended.end)
-                state.release(ended.kernels)
-            starts[session.id] = at
-            heapq.heappush(ends, starter(session, allocations, at))
+        state, queue, ends, at = self._state.lean(), list(waiting), list(self._holders), self._now
+        head: _Reserved | None = None
+        for _ in range(_MOST_DECISIONS):
+            head, started = _decision(state, queue, ends, at, head, backfill=backfill)
+            for holder in started:
+                starts[holder.session_id] = at
+                heapq.heappush(ends, holder)
+            queue = [each for each in queue if each.session.id not in starts]
+            if head is None or math.isinf(head.at) or not ends:
+                break
+            at = max(at, ends[0].end)
+            while ends and ends[0].end <= at:
+                state.release(heapq.heappop(ends).kernels)
         return starts
 
     def _start(self, gang: Gang, closed: frozenset[str], state: PlacementState, gone: int, count: int) -> Start:
@@ -134,3 +140,54 @@ class Future:
         then = state.copy()
         then.release(chain.from_iterable(holder.kernels for holder in self._holders[first:last]))
         return then
+
+
+@dataclass(frozen=True, slots=True)
+class _Reserved:
+    """The head of an imagined queue, when it starts, and what is free then beside it."""
+
+    session_id: str
+    at: float
+    beside: PlacementState
+
+
+def _decision(
+    state: PlacementState,
+    queue: Iterable[Waiting],
+    ends: Sequence[Holder],
+    at: float,
+    known: _Reserved | None,
+    *,
+    backfill: bool,
+) -> tuple[_Reserved | None, list[Holder]]:
+    """Start what can start, in a state that is changed in place; return the head, and what starts.
+
+    `known` is the head of the decision before: its start stays what it was, as nothing that passes it delays it.
+    """
+    head: _Reserved | None = None
+    room = state
+    started: list[Holder] = []
+    for session, gang, closed in queue:
+        if head is None:
+            allocations = state.place(gang, closed)
+            if allocations is None:
+                head = known if known and known.session_id == session.id and known.at > at else None
+                if head is None:
+                    start = Future(state, [*ends, *started], at).start(gang, closed)
+                    head = _Reserved(session.id, start.at, start.beside) if start is not None else None
+                if head is not None:
+                    if not backfill or math.isinf(head.at):
+                        break
+                    room = state.least(head.beside)
+                continue
+        else:
+            ends_in_time = end_of(session, at) <= head.at
+            given, other = (state, room) if ends_in_time else (room, state)
+            allocations = given.place(gang, closed)
+            if allocations is None:
+                continue
+            other.take(held(session, allocations))
+            if not ends_in_time:
+                head.beside.take(held(session, allocations))
+        started.append(starter(session, allocations, at))
+    return head, started

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from muster.core.model.plan import Placement, Preemption
-from muster.core.model.policy import QueueView
+from muster.core.model.policy import PACK, QueueView
 from muster.core.model.session import Allocation, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
@@ -24,6 +25,7 @@ from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.placement import Gang, PlacementState, Typical, gang_of, on_one_agent, typical_requests
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, obstacle, preempting
+from muster.core.scheduling.repack import MOST_SESSIONS, Placed, Repacker
 from muster.core.values.slots import Slots, total
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 _ESTIMATED = 20
 _SAMPLED = 2_000
 _TOLD_LATER = Wait(WaitCode.BUSY, "")
+# Of a session ahead of the head: it waits for agents to be back or open, and so for no other session.
+_AHEAD = Wait(WaitCode.BUSY, "")
 
 
 @dataclass(slots=True)
@@ -91,7 +95,8 @@ class GroupPass:
         self._head: _Head | None = None
         self._alike: dict[tuple[Gang, frozenset[str]], _Alike] = {}
         self._first: list[Waiting] = []
-        self._started: list[tuple[Session, tuple[Allocation, ...]]] = []
+        self._started: list[tuple[Session, Placed]] = []
+        self._repacker = Repacker()
         self._leaving: set[str] = set()
 
     def work(self) -> None:
@@ -135,14 +140,21 @@ class GroupPass:
 
     @cached_property
     def _empty_state(self) -> PlacementState:
-        return PlacementState.of(list(self._agents.values()), {}, self._policy.placement, self._mix, {})
+        """Return the agents with nothing on them.
+
+        By no policy of the site and no mix: what can never start does not depend on them, and is kept between passes.
+        """
+        return PlacementState.of(list(self._agents.values()), {}, PACK)
 
     @cached_property
     def _mix(self) -> tuple[Typical, ...]:
         """Return the typical requests of this group's sessions: those that run and wait are its latest history."""
         sessions = [*self._placed, *self._pending]
         step = max(1, len(sessions) // _SAMPLED)
-        return typical_requests([gang_of(session, overlay=True) for session in sessions[::step]])
+        if step > 1:
+            # By their ids, so that the order in which they are read has no bearing.
+            sessions = [session for session in sessions if crc32(session.id.encode()) % step == 0]
+        return typical_requests([gang_of(session, overlay=True) for session in sessions])
 
     def _tried(self, session: Session) -> Wait | None:
         """Start the session where that is possible; otherwise return why not.
@@ -155,6 +167,8 @@ class GroupPass:
         alike = self._like(session)
         if not alike.full and (self._head is None or self._policy.backfill):
             allocations = self._place(session, alike)
+            if allocations is None:
+                allocations = self._repacked(alike)
             if allocations is not None:
                 self._start(session, alike, allocations)
                 return None
@@ -165,7 +179,7 @@ class GroupPass:
             return alike.impossible
         alike.waiting.append(session)
         if self._head is None:
-            return self._lead(session, alike) or _TOLD_LATER
+            return self._lead(session, alike) or _AHEAD
         if len(self._first) < _ESTIMATED:
             self._first.append(Waiting(session, alike.gang, alike.closed))
         return _TOLD_LATER
@@ -190,11 +204,38 @@ class GroupPass:
             other.take(held(session, allocations))
         return allocations
 
+    def _repacked(self, alike: _Alike) -> tuple[Allocation, ...] | None:
+        """Return allocations for a gang that does not fit, after what this pass has placed was placed anew.
+
+        None where that does not help, and while capacity is reserved for the head. Nobody who waits already may fit
+        then: they were first, and are not tried again.
+        """
+        if self._head is not None and self._head.room is not None:
+            return None
+        first = max(0, len(self._started) - MOST_SESSIONS)
+        before = [placed for _, placed in self._started[first:]]
+        waiting = [other for other in self._alike.values() if other.full and other.waiting]
+
+        def accepts(state: PlacementState) -> bool:
+            return not any(state.fits(other.gang, other.closed) for other in waiting)
+
+        found = self._repacker.repacked(self._state, before, alike.gang, alike.closed, accepts)
+        if found is None:
+            return None
+        *moved, allocations = found
+        self._state.release(kernel for placed in before for kernel in placed.kernels)
+        for number, ((session, placed), given) in enumerate(zip(self._started[first:], moved, strict=True), first):
+            after = placed._replace(allocations=given)
+            self._state.take(after.kernels)
+            self._started[number] = session, after
+            self.placements[number] = _placement(session, after)
+        self._state.take(Placed(alike.gang, alike.closed, allocations).kernels)
+        return allocations
+
     def _start(self, session: Session, alike: _Alike, allocations: tuple[Allocation, ...]) -> None:
-        one_agent = len({given.agent_id for given in allocations}) == 1
-        by_kernel = {kernel.id: given for kernel, given in zip(session.kernels, allocations, strict=True)}
-        self.placements.append(Placement(session.id, "single-node" if one_agent else "multi-node", by_kernel))
-        self._started.append((session, allocations))
+        placed = Placed(alike.gang, alike.closed, allocations)
+        self.placements.append(_placement(session, placed))
+        self._started.append((session, placed))
         self._admission.admit(session)
         self._allocated.add(session.owner, alike.total)
 
@@ -235,19 +276,20 @@ class GroupPass:
         now = self._snapshot.now
         stays = [holder(session, now) for session in self._placed if session.id not in self._leaving]
         leaves = [holder(s, now)._replace(end=now) for s in self._placed if s.id in self._leaving]
-        starts = [starter(session, given, now) for session, given in self._started]
+        starts = [starter(session, placed.allocations, now) for session, placed in self._started]
         return Future(self._state, [*stays, *leaves, *starts], now)
 
     def _impossible(self, request: Gang) -> Wait | None:
         known = self._memory.impossible(self._group)
         if request not in known:
-            known[request] = None if self._empty_state.fits(request) else self._never_fits(request)
+            empty = self._empty_state
+            known[request] = self._never_fits(request) if not empty.fits(request) and empty.excludes(request) else None
         return known[request]
 
     def _never_fits(self, request: Gang) -> Wait:
         joined = any(agent.on_overlay for agent in self._agents.values())
         measured = request if joined else on_one_agent(request)
-        return never_fits(self._group, request, self._empty_state.misses(measured), self._agents)
+        return never_fits(self._group, request, self._empty_state.misses(measured, beyond=True), self._agents)
 
     def _busy(self, alike: _Alike) -> Wait:
         misses = self._state.misses(alike.gang, alike.closed)
@@ -260,31 +302,38 @@ class GroupPass:
     def _explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
         for alike in self._alike.values():
-            if not alike.waiting:
-                continue
-            reason = self._explained(alike)
-            for session in alike.waiting:
-                if self.reasons[session.id] is _TOLD_LATER:
+            for later in (_AHEAD, _TOLD_LATER):
+                waiting = [session for session in alike.waiting if self.reasons[session.id] is later]
+                if not waiting:
+                    continue
+                reason = self._explained(alike, ahead=later is _AHEAD)
+                for session in waiting:
                     passes = passes_of(session)
                     self.reasons[session.id] = replace(reason, passes=passes) if passes else reason
         if self._head is not None and self._head.start < math.inf:
             self._estimate(self._head)
 
-    def _explained(self, alike: _Alike) -> Wait:
-        if self._head is not None and not self._policy.backfill:
-            return behind(self._head.session, delays=False)
-        if self._head is not None and self._state.fits(alike.gang, alike.closed):
-            return behind(self._head.session, delays=True)
+    def _explained(self, alike: _Alike, *, ahead: bool) -> Wait:
+        """Return why sessions of a kind wait; `ahead`: those that are ahead of the head."""
+        if self._head is not None and not ahead:
+            if not self._policy.backfill:
+                return behind(self._head.session, delays=False)
+            if self._state.fits(alike.gang, alike.closed):
+                return behind(self._head.session, delays=True)
         if alike.closed and self._state.fits(alike.gang):
             return self._admission.window(alike.waiting[0])
         return self._busy(alike)
 
     def _estimate(self, head: _Head) -> None:
-        starts = self._future.estimates(self._first, _ESTIMATED)
-        # Those that the head lets pass end before its start, which so stays what it was.
+        starts = self._future.estimates(self._first, backfill=self._policy.backfill)
         starts[head.session.id] = head.start
         for session_id, start in starts.items():
             self.reasons[session_id] = replace(self.reasons[session_id], estimated_start=start)
+
+
+def _placement(session: Session, placed: Placed) -> Placement:
+    by_kernel = {kernel.id: given for kernel, given in zip(session.kernels, placed.allocations, strict=True)}
+    return Placement(session.id, "single-node" if placed.agents == 1 else "multi-node", by_kernel)
 
 
 def passes_of(session: Session) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.model.wait import NearestMiss, Wait, WaitCode
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.placement import Gang, Misses
 from muster.core.values.slots import format_slot
 
@@ -38,7 +38,7 @@ def never_fits(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agen
         what = f"any single agent of group {group} could ever give, and no overlay network joins its agents"
     else:
         what = f"{'the agents together' if gang.spread else 'any single agent'} of group {group} could ever give"
-    message = f"never fits: it asks for more than {what} ({_lacks(gang, misses.nearest, agents)})"
+    message = f"never fits: it asks for more than {what} ({_lacks(gang, misses, agents)})"
     return _counted(WaitCode.NEVER_FITS, message, misses)
 
 
@@ -47,7 +47,7 @@ def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], *,
     if not misses.considered:
         message = f"no agent of group {group} takes sessions now ({causes}); see `muster agents`"
         return Wait(WaitCode.BUSY, message, filtered=misses.filtered)
-    lacks = _lacks(gang, misses.nearest, agents)
+    lacks = _lacks(gang, misses, agents)
     message = f"busy: {lacks}; it starts when room appears"
     if no_overlay:
         message = f"busy: {lacks}, and no overlay network joins agents now, since no swarm manager answers"
@@ -86,14 +86,18 @@ def _causes(filtered: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {cause}" for cause, count in sorted(filtered.items()))
 
 
-def _lacks(gang: Gang, miss: NearestMiss | None, agents: Mapping[str, Agent]) -> str:
+def _lacks(gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> str:
+    miss = misses.nearest
     if miss is not None and miss.missing:
         parts = [f"{format_slot(name, amount)} {name}" for name, amount in miss.missing.items()]
         return f"needs {' and '.join(parts)} more on agent {miss.agent_id}"
     most = max(agent.most_cpu_of_a_kernel for agent in agents.values())
     if any(slots.cpu > most for slots in gang.slots):
         return f"a kernel asks for more cpu than an agent has cores: {format_slot('cpu', most)}"
-    if len(agents) > 1 and gang.spread:
-        return f"the agents together have room for fewer than its {len(gang.slots)} kernels"
-    nearest = miss.agent_id if miss is not None else next(iter(agents))
-    return f"its kernels do not fit side by side on agent {nearest}, although the total would"
+    if misses.held:
+        return f"the agents together have room for {misses.held} of its {len(gang.slots)} kernels"
+    if miss is not None:
+        return f"its kernels do not fit side by side on agent {miss.agent_id}, although the total would"
+    if gang.spread:
+        return f"the agents that take sessions now have room for none of its {len(gang.slots)} kernels"
+    return "no agent that takes sessions now is large enough"

@@ -242,31 +242,18 @@ def a_higher_priority(replays: Replays) -> Iterator[Suggestion]:
 
 
 def others_end(replays: Replays) -> Iterator[Suggestion]:
-    """Yield the end of the fewest running sessions, by the ends of their time limits; otherwise of one alone."""
+    """Yield the end that lets it start if sessions end by their time limits, one by one; otherwise an end alone."""
     group = replays.session.spec.resource_group
     running = [s for s in replays.snapshot.placed if s.spec.resource_group == group]
-    ends = sorted((_ends_at(s, replays.snapshot.now), s.id) for s in running if s.spec.time_limit is not None)
-
-    def after(count: int) -> Later:
-        return Later(tuple(session_id for _, session_id in ends[:count]), ends[count - 1][0])
-
-    names = {s.id: s.name for s in running}
-    count = _last(replays, range(len(ends), 0, -1), after)
-    if count is not None:
-        at, last = ends[count - 1]
+    found = replays.start_by_time_limits()
+    if found is not None:
+        change, last = found
+        at = change.at or replays.snapshot.now
         effort = 2 + (at - replays.snapshot.now) / 86400
-        yield Suggestion(f"wait: {names[last]} ends by its time limit", (after(count),), effort, starts_at=at)
+        yield Suggestion(f"wait: {last.name} ends by its time limit", (change,), effort, starts_at=at)
         return
     sizes = {s.id: (s.slots.gpu, s.slots.fgpu, s.slots.cpu) for s in running}
     for session in sorted(running, key=lambda s: (sizes[s.id], s.id))[-_MOST_TRIED_ALONE:]:
         if replays.starts(Later((session.id,))):
             text = f"session {session.name} of {session.owner} ended"
             yield Suggestion(text, (Later((session.id,)),), 1.8)
-
-
-def _ends_at(session: Session, now: float) -> float:
-    limit = session.spec.time_limit or 0
-    return max(now, (now if session.started_at is None else session.started_at) + limit)
-
-
-_PASSING = (a_shorter_time_limit, agents_back, a_higher_priority, others_end)

@@ -57,10 +57,14 @@ class LimitRaised:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """It is `at`, and these sessions have ended well by then; None: they end now."""
+    """It is `at`, and these sessions have ended well by then; None: they end now.
+
+    `started` are sessions that wait, as they run by then.
+    """
 
     ended: tuple[str, ...] = ()
     at: float | None = None
+    started: tuple[Session, ...] = ()
 
     def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
         del session_id
@@ -71,7 +75,8 @@ class Later:
             for s in snapshot.sessions
             if s.id in gone
         }
-        rest = tuple(s for s in snapshot.sessions if s.id not in gone)
+        running = {session.id: session for session in self.started}
+        rest = tuple(running.get(s.id, s) for s in snapshot.sessions if s.id not in gone)
         return replace(snapshot, sessions=rest, now=now, ended={**snapshot.ended, **over})
 
 

@@ -1,12 +1,14 @@
 """Replay `schedule` in a world in which something is changed."""
 
+import math
 from dataclasses import dataclass, replace
 
 from muster.core.model.plan import Plan
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
-from muster.core.whatif.hypothesis import Change, applied
+from muster.core.whatif.hypothesis import Change, Later, applied
 
 WHOLE_QUEUE = 300
 """In longer queues the sessions behind it are left out of the replays: a decision reads the queue from its head."""
@@ -37,6 +39,50 @@ class Replays:
         self.left -= 1
         world = self.snapshot if in_full else self.ahead
         return schedule(applied((*self.before, *changes), world, self.session.id))
+
+    def start_by_time_limits(self) -> tuple[Later, Session] | None:
+        """Return the world in which it starts if sessions end by their time limits one after another, and the last.
+
+        After each end there is a decision, in which others may start. None where a session without a time limit has to
+        end first, where somebody is preempted, and when no replay is left.
+        """
+        world = applied(self.before, self.ahead, self.session.id)
+        ended: list[str] = []
+        last: Session | None = None
+        while self.left > 0:
+            self.left -= 1
+            plan = schedule(world)
+            if any(placement.session_id == self.session.id for placement in plan.placements):
+                ids = {session.id for session in self.ahead.pending}
+                started = tuple(session for session in world.placed if session.id in ids)
+                return (Later(tuple(ended), world.now, started), last) if last is not None else None
+            if plan.preemptions:
+                return None
+            world = _committed(world, plan)
+            ends = [(end_of(session, world.now), session.id, session) for session in world.placed]
+            at = min((end for end, _, _ in ends), default=math.inf)
+            if math.isinf(at):
+                return None
+            over = sorted((session_id, session) for end, session_id, session in ends if end <= at)
+            ended += [session_id for session_id, _ in over]
+            last = over[-1][1]
+            world = Later(tuple(session_id for session_id, _ in over), at).applied(world, self.session.id)
+        return None
+
+
+def _committed(world: Snapshot, plan: Plan) -> Snapshot:
+    """Return the world in which what the plan places runs, and the others have waited for another pass."""
+    placed = {placement.session_id: placement.allocations for placement in plan.placements}
+
+    def after(session: Session) -> Session:
+        if session.id in placed:
+            kernels = tuple(replace(k, allocation=placed[session.id][k.id]) for k in session.kernels)
+            return replace(session, kernels=kernels, state=SessionState.RUNNING, started_at=world.now, wait=None)
+        if session.id in plan.waits and plan.waits.reason(session.id).passes:
+            return replace(session, wait=plan.waits.reason(session.id))
+        return session
+
+    return replace(world, sessions=tuple(map(after, world.sessions)))
 
 
 def ahead_of(session: Session, snapshot: Snapshot, plan: Plan) -> Snapshot:

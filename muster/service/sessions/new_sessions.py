@@ -48,23 +48,30 @@ def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[
 
 
 def _numbered(spec: SessionSpec, owner: str, count: int, now: float) -> Iterator[Session]:
-    for number in range(1, count + 1):
-        session = _session(spec, owner, now)
+    for number, ids in enumerate(_ids(spec, count), 1):
+        session = _session(spec, owner, now, ids)
         name = session.name if count == 1 or not spec.name else f"{spec.name}-{number}"
         yield replace(session, name=name, spec=spec.model_copy(update={"name": name}))
 
 
 def _array(spec: SessionSpec, owner: str, now: float) -> Iterator[Session]:
     """They share one spec, whose name is the array's."""
-    first = _session(spec, owner, now)
-    shared = spec.model_copy(update={"name": first.name})
-    for place, index in enumerate(spec.array_indexes):
-        session = _session(shared, owner, now) if place else replace(first, spec=shared)
-        yield replace(session, name=f"{shared.name}-{index}", array_id=first.id, array_index=index)
+    made = [_session(spec, owner, now, ids) for ids in _ids(spec, len(spec.array_indexes))]
+    shared = spec.model_copy(update={"name": made[0].name})
+    for index, session in zip(spec.array_indexes, made, strict=True):
+        name = f"{shared.name}-{index}"
+        yield replace(session, name=name, spec=shared, array_id=made[0].id, array_index=index)
 
 
-def _session(spec: SessionSpec, owner: str, now: float) -> Session:
-    ids = tuple(str(uuid.uuid4()) for _ in range(kernel_count(spec)))
+def _ids(spec: SessionSpec, count: int) -> list[tuple[str, ...]]:
+    """Return the kernels' ids of so many sessions.
+
+    They rise: of sessions that are submitted at the same time the id decides which is first, so the number does.
+    """
+    return sorted(tuple(str(uuid.uuid4()) for _ in range(kernel_count(spec))) for _ in range(count))
+
+
+def _session(spec: SessionSpec, owner: str, now: float, ids: tuple[str, ...]) -> Session:
     return Session(
         id=ids[0],
         name=spec.name or f"session-{ids[0][:8]}",

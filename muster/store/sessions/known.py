@@ -74,5 +74,9 @@ class KnownSessions:
                 of_sessions.pop(session.id, None)
         new = KnownWaits.of(waits, of_sessions)
         renewed = {number for number, text in new.texts.items() if known.waits.texts.get(number) != text}
-        by_id |= {key: replace(by_id[key], wait=waits[row]) for key, row in of_sessions.items() if row in renewed}
+        # Those that were just read have theirs.
+        older = of_sessions.keys() - {session.id for session in changed}
+        by_id |= {
+            key: replace(by_id[key], wait=waits[of_sessions[key]]) for key in older if of_sessions[key] in renewed
+        }
         return _Known(by_id, new, revision)

@@ -14,7 +14,8 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
-from tests.strategies import NOW, first_for, make_agent, make_session, placed_on, snapshots
+from tests.properties import cheap
+from tests.strategies import NOW, first_for, limited_queues, make_agent, make_session, placed_on, snapshots
 
 HOUR = 3600.0
 
@@ -163,6 +164,32 @@ def test_those_behind_the_head_are_told_when_they_start_if_all_wait_their_turn()
         NOW + 1.5 * HOUR,
         NOW + 2 * HOUR,
     ]
+
+
+def test_the_estimate_of_one_behind_the_head_knows_that_it_may_pass():
+    """At the end of the first hour two cores are free: the head needs four, and the small one is over in time."""
+    first, second = running(1, cpu=2, time_limit="1h"), running(2, cpu=2, time_limit="3h")
+    head, small = make_session(3, cpu=4, time_limit="1h"), make_session(4, cpu=2, time_limit="90m")
+    plan, started = decided(first, second, head, small)
+    assert started == []
+    assert plan.waits[head.id].estimated_start == NOW + 3 * HOUR
+    assert plan.waits[small.id].estimated_start == NOW + HOUR
+
+
+@cheap
+@given(limited_queues())
+def test_sessions_start_when_it_was_estimated_if_all_end_by_their_time_limits(snapshot):
+    plan = schedule(snapshot)
+    expected = {session_id: plan.waits[session_id].estimated_start for session_id in plan.waits}
+    starts: dict[str, float] = {}
+    while len(starts) < len(expected):
+        world = replace(snapshot, sessions=tuple(committed(snapshot, plan)))
+        at = min(end_of(session, world.now) for session in world.placed)
+        left = [s for s in world.sessions if s.state is SessionState.PENDING or end_of(s, world.now) > at]
+        snapshot = replace(world, now=at, sessions=tuple(left))
+        plan = schedule(snapshot)
+        starts |= {placement.session_id: at for placement in plan.placements}
+    assert starts == expected
 
 
 def test_what_is_being_ended_counts_as_gone_at_once():

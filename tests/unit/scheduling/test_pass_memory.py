@@ -1,15 +1,18 @@
 """What a pass takes over from the one before changes nothing of what it decides."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.core.model.policy import GroupPolicy, PlacementPolicy, SchedulingPolicy
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
-from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+from tests.properties import cheap
+from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots, uneven_gangs
 
 
 @st.composite
@@ -30,6 +33,16 @@ def changed(draw: st.DrawFn, snapshot: Snapshot) -> Snapshot:
     agents = tuple(replace(agent) if draw(st.integers(0, 4)) == 0 else agent for agent in snapshot.agents)
     later = snapshot.now + draw(st.sampled_from((0, 1, 60, 4000)))
     return replace(snapshot, sessions=tuple(sessions), agents=agents, now=later)
+
+
+def requests() -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "cpu": st.sampled_from((1, 2, 4)),
+            "fgpu": st.sampled_from((0, 0.3, 0.5)),
+            "mem": st.sampled_from(("1G", "8G")),
+        }
+    )
 
 
 @given(st.data(), snapshots(max_sessions=8))
@@ -59,3 +72,15 @@ def test_an_idle_queue_is_not_worked_again():
     plan = schedule(snapshot, memory)
     assert schedule(replace(snapshot, now=NOW + 60), memory) is plan
     assert schedule(replace(snapshot, now=NOW + 60, slow=frozenset({"a1"})), memory) is not plan
+
+
+@cheap
+@given(uneven_gangs(), st.lists(requests(), max_size=3), st.lists(requests(), max_size=3))
+def test_what_can_never_start_does_not_depend_on_what_waited_beside_it_in_the_pass_before(case, earlier, later):
+    agents, session = case
+    memory = PassMemory()
+    policy = SchedulingPolicy(GroupPolicy(placement=PlacementPolicy("fragmentation", fragmentation=1.0)))
+    for beside in (earlier, later):
+        others = [make_session(number, **request) for number, request in enumerate(beside, 10)]
+        snapshot = Snapshot(agents, (session, *others), NOW, policy=policy)
+        assert schedule(snapshot, memory) == schedule(snapshot)

@@ -11,10 +11,31 @@ from hypothesis import strategies as st
 from muster.core.agents.agent import Agent
 from muster.core.model.policy import PACK
 from muster.core.model.session import Allocation, Kernel, Session
-from muster.core.scheduling.placement import Constraint, Gang, PlacementState, Typical, gang_of
-from muster.core.values.slots import SLOT_NAMES, Slots
+from muster.core.model.wait import NearestMiss, WaitCode
+from muster.core.scheduling.placement import (
+    Constraint,
+    Gang,
+    PlacementState,
+    Typical,
+    gang_of,
+    typical_requests,
+)
+from muster.core.scheduling.reasons import obstacle
+from muster.core.scheduling.schedule import schedule
+from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_placement
-from tests.strategies import Ledger, M, agents, gang_specs, make_agent, make_session, some_arrangement_exists
+from tests.properties import cheap
+from tests.strategies import (
+    Ledger,
+    M,
+    agents,
+    gang_specs,
+    granted,
+    make_agent,
+    make_session,
+    snapshots,
+    some_arrangement_exists,
+)
 
 POLICIES = tuple(load_placement(name) for name in ("pack", "spread", "round_robin", "fragmentation"))
 MIX = (
@@ -271,23 +292,56 @@ def test_constraints_are_kept(constraint, expected, filtered):
 
 
 def test_a_miss_names_the_nearest_agent_and_counts_what_is_exhausted():
-    known = [make_agent("a1", cpus=2, gpus=1), make_agent("a2", cpus=8, gpus=3), make_agent("a3", cpus=64)]
-    misses = PlacementState.of(known, {}, PACK, (), {"a1": "drained"}).misses(uniform(4, gpu=1))
+    known = [make_agent("a1", cpus=2, gpus=1), make_agent("a2", cpus=8, gpus=4), make_agent("a3", cpus=64)]
+    state = PlacementState.of(known, {}, PACK, (), {"a1": "drained"})
+    state.place(uniform(1, gpu=1))
+    misses = state.misses(uniform(4, gpu=1))
     assert (misses.considered, misses.filtered, misses.exhausted) == (2, {"drained": 1}, {"gpu": 2})
     assert (misses.nearest.agent_id, misses.nearest.missing) == ("a2", {"gpu": 1})
 
 
-@given(agents(min_size=1, max_size=4), sessions, policies)
-def test_a_gang_that_misses_nothing_on_an_agent_lacks_only_a_side_by_side(known, waiting, policy):
-    state = PlacementState.of(known, {}, policy, MIX)
-    for session in waiting:
-        gang = gang_of(session, overlay=False)
-        misses = state.misses(gang)
-        if state.place(gang) is None and misses.nearest:
-            free = state.free[misses.nearest.agent_id]
-            for name in SLOT_NAMES:
-                asked = sum(getattr(slots, name) for slots in gang.slots)
-                assert max(0, asked - getattr(free, name)) == misses.nearest.missing.get(name, 0)
+def test_an_agent_that_has_too_little_in_all_is_not_near_unless_it_shall_be():
+    state = PlacementState.of([make_agent("a1", cpus=8, gpus=3)], {}, PACK)
+    assert state.misses(uniform(4, gpu=1)).nearest is None
+    assert state.misses(uniform(4, gpu=1), beyond=True).nearest == NearestMiss("a1", {"gpu": 1})
+
+
+def test_whole_gpus_and_shares_are_missed_from_one_pool():
+    """Two GPUs: one is taken whole for the first kernel, and 0.6 of the other is in use."""
+    state = PlacementState.of([make_agent("a1", cpus=8, gpus=2, units_per_gpu=1)], {}, PACK)
+    state.place(uniform(1, fgpu=600))
+    gang = Gang((Slots(cpu=1000, mem=1, fgpu=0, gpu=1), Slots(cpu=1000, mem=1, fgpu=500, gpu=0)))
+    assert state.misses(gang).nearest == NearestMiss("a1", {"fgpu": 100})
+
+
+def test_of_a_gang_over_agents_only_what_is_left_over_is_missing():
+    known = [make_agent(f"a{number}", cpus=4, swarm="manager") for number in (1, 2)]
+    state = PlacementState.of(known, {}, PACK)
+    state.place(uniform(1, cpu=2000))
+    misses = state.misses(replace(uniform(4, cpu=2000), spread=True))
+    assert (misses.held, misses.nearest) == (3, NearestMiss("a1", {"cpu": 2000}))
+
+
+@cheap
+@given(snapshots())
+def test_with_what_the_nearest_agent_lacks_a_gang_fits(snapshot):
+    plan = schedule(snapshot)
+    started = {placement.session_id: placement.allocations for placement in plan.placements}
+    for session in snapshot.pending:
+        wait = plan.waits.get(session.id)
+        if wait is None or wait.code is not WaitCode.BUSY or wait.nearest is None or not wait.nearest.missing:
+            continue
+        group = session.spec.resource_group
+        known = [agent for agent in snapshot.agents if agent.resource_group == group]
+        held = [kernel for other in snapshot.placed for kernel in other.kernels]
+        for other in snapshot.pending:
+            held += [replace(k, allocation=started[other.id][k.id]) for k in other.kernels if other.id in started]
+        closed = {agent.id: cause for agent in known if (cause := obstacle(agent, snapshot))}
+        state = PlacementState.of(known, {"": held}, PACK, (), closed)
+        gang = gang_of(session, overlay=snapshot.overlay_keeper is not None)
+        assert not state.fits(gang)
+        state.release([granted(known, held, wait.nearest)])
+        assert state.fits(gang)
 
 
 def test_more_kinds_of_gangs_than_are_remembered_are_placed_all_the_same():
@@ -306,3 +360,9 @@ def test_what_runs_on_hosts_that_have_shrunk_is_more_than_all_of_them():
     assert not state.fits(uniform())
     state.release([kernel])
     assert state.free["a1"].cpu == 4000
+
+
+@given(st.permutations([(1, 0), (2, 0), (3, 0), (1, 1), (1, 2)]))
+def test_typical_requests_that_are_equally_frequent_come_in_one_order_only(order):
+    gangs = [Gang((Slots(cpu=cpu, mem=1, fgpu=0, gpu=gpu),)) for cpu, gpu in order]
+    assert [request.slots.cpu for request in typical_requests(gangs)] == [1, 1, 3, 2, 1]

@@ -15,7 +15,6 @@ from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
-from muster.core.values.slots import SLOT_NAMES
 from muster.store.sessions.waits import wait_from, wait_row
 from tests.strategies import (
     NOW,
@@ -110,13 +109,13 @@ def test_a_gang_is_placed_whole_on_live_agents_of_its_group(snapshot):
 
 
 @given(snapshots())
-def test_a_gang_that_fits_one_agent_goes_there(snapshot):
+def test_a_gang_lies_on_several_agents_only_where_no_single_one_could_hold_it_beside_the_others(snapshot):
     plan = schedule(snapshot)
-    used = kernels_in(snapshot.placed)
-    for session in committed(snapshot, plan).values():
+    started = committed(snapshot, plan).values()
+    for session in started:
         if len(session.agents) > 1:
-            assert not fits_one(session, group_of(snapshot, session, usable=True), used)
-        used += session.kernels
+            others = kernels_in([*snapshot.placed, *(other for other in started if other.id != session.id)])
+            assert not fits_one(session, group_of(snapshot, session, usable=True), others)
 
 
 @given(snapshots(), st.randoms(use_true_random=False))
@@ -136,17 +135,23 @@ def test_every_pending_session_is_placed_or_told_why_not(snapshot):
     assert all(wait.message and "\n" not in wait.message for wait in plan.waits.values())
 
 
+def waits_for_room(session: Session, snapshot: Snapshot) -> bool:
+    """Return whether the session would start if it were alone: not one that waits for agents to be back."""
+    alone = replace(snapshot, sessions=(replace(session, retry_at=None),))
+    return bool(schedule(alone).placements)
+
+
 @given(snapshots().map(strictly))
 def test_without_backfill_no_session_overtakes_one_that_waits_for_room(snapshot):
     plan = schedule(snapshot)
-    behind = {session.id for session in snapshot.pending if session.id in plan.waits and plan.waits[session.id].passes}
+    started = {placement.session_id for placement in plan.placements}
     passed: set[str] = set()
     for session in in_order(snapshot.pending):
         group = session.spec.resource_group
-        if group in passed:
-            assert session.id in plan.waits
-            assert plan.waits[session.id].code is not WaitCode.BUSY
-        if session.id in behind and plan.waits[session.id].code is WaitCode.BUSY:
+        if session.id in started:
+            assert group not in passed
+        elif plan.waits[session.id].code is WaitCode.BUSY and waits_for_room(session, snapshot):
+            assert group not in passed
             passed.add(group)
 
 
@@ -246,18 +251,16 @@ def test_gpu_shares_are_one_device_or_wholes_and_one_remainder(snapshot):
 
 
 @given(snapshots())
-def test_the_missing_amounts_of_the_nearest_miss_are_what_the_agent_lacks(snapshot):
+def test_what_never_fits_on_one_agent_lacks_what_the_nearest_has_not_got(snapshot):
     plan = schedule(snapshot)
     known = {agent.id: agent for agent in snapshot.agents}
     for session in snapshot.pending:
         wait = plan.waits.get(session.id)
-        if wait and wait.nearest and wait.code is WaitCode.NEVER_FITS:
-            spreads = session.spec.cluster_mode == "multi-node" and joined(group_of(snapshot, session))
-            wanted = session.main.slots if spreads and len(session.kernels) > 1 else session.slots
+        if wait and wait.nearest and wait.code is WaitCode.NEVER_FITS and session.spec.cluster_mode == "single-node":
             capacity = known[wait.nearest.agent_id].capacity
-            lacks = {n: getattr(wanted, n) - getattr(capacity, n) for n in SLOT_NAMES}
-            assert dict(wait.nearest.missing) == {n: amount for n, amount in lacks.items() if amount > 0}
-            assert set(wait.nearest.missing) <= set(wait.exhausted)
+            for name in ("cpu", "mem", "gpu"):
+                lacks = max(0, getattr(session.slots, name) - getattr(capacity, name))
+                assert wait.nearest.missing.get(name, 0) == lacks
 
 
 # Examples
@@ -347,3 +350,11 @@ def test_a_wait_can_be_stored_as_json():
     session = make_session(1, cpu=8)
     wait = schedule(Snapshot(known, (session,), NOW, frozenset({"a1"}))).waits[session.id]
     assert wait_from(json.loads(json.dumps(wait_row(wait)))).filtered == {"drained": 1, "slow": 1}
+
+
+def test_a_session_that_waits_for_an_agent_names_none_that_is_behind_it():
+    away = replace(make_agent("a2", cpus=64), state=AgentState.UNREACHABLE)
+    runs = placed_on(make_session(1, cpu=3), "a1")
+    sessions = (runs, far := make_session(2, cpu=32), head := make_session(3, cpu=4), alike := make_session(4, cpu=32))
+    plan = schedule(strictly(Snapshot((make_agent(cpus=4), away), sessions, NOW)))
+    assert codes(plan) == {far.id: WaitCode.BUSY, head.id: WaitCode.BUSY, alike.id: WaitCode.BEHIND}

@@ -17,7 +17,8 @@ from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.counterfactual import what_would_help, would_start
 from muster.core.whatif.hypothesis import Suggestion
 from muster.core.whatif.replay import WHOLE_QUEUE
-from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+from tests.properties import examples
+from tests.strategies import NOW, limited_queues, make_agent, make_session, placed_on, snapshots
 
 GPU_AGENT = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 4, "units_per_gpu": 2}
 
@@ -203,3 +204,13 @@ def test_a_dry_run_tells_waiting_from_never(cpu, hopeless):
     running = placed_on(make_session(1, cpu=2), "a1")
     (answer,) = would_start(Snapshot((make_agent(cpus=2),), (running,), NOW), [make_session(2, cpu=cpu)])
     assert answer.hopeless is hopeless
+
+
+@examples(60)
+@given(limited_queues())
+def test_the_end_to_wait_for_is_the_one_at_which_it_starts_when_all_end_by_their_time_limits(snapshot):
+    plan = schedule(snapshot)
+    for session in (waiting for waiting in snapshot.pending if waiting.id in plan.waits):
+        found = [s for s in what_would_help(snapshot, session) if s.text.startswith("wait: ")]
+        assert [wait.starts_at for wait in found] == [plan.waits[session.id].estimated_start]
+        assert_true(found, snapshot, session)

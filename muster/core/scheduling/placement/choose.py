@@ -205,14 +205,16 @@ def best_next(
 
 
 @part
-def cover(ground: Ground, cache: Cache, shape: int, members: Ints, closed: Flags, used: Flags, places: Ints) -> int:
+def cover(
+    ground: Ground, cache: Cache, shape: int, partly: bool, members: Ints, closed: Flags, used: Flags, places: Ints
+) -> int:
     """Return on how many members the gang lies if each time the one that holds most is taken; 0 where it does not fit.
 
-    Writes the places.
+    Writes the places; where it does not fit, and with `partly`, NOWHERE for the kernels that are left over.
     """
     kernels, serves = requests_of(cache, shape), serving(cache, shape)
     count = kernels.shape[0]
-    if cache.shapes[shape, UNIFORM]:
+    if cache.shapes[shape, UNIFORM] and not partly:
         room = 0
         for agent in members:
             room += max(0, cache.held[cache.shapes[shape, ROW], agent])
@@ -224,6 +226,9 @@ def cover(ground: Ground, cache: Cache, shape: int, members: Ints, closed: Flags
     while rest:
         agent, holds = best_next(ground, cache, shape, members, closed, used, todo, rest, places)
         if agent == NOWHERE:
+            for number in range(count):
+                if todo[number]:
+                    places[kernels[number, RANK], AGENT] = NOWHERE
             return 0
         before = stranded_now(ground, cache, agent)
         held_by(ground, agent, before, kernels, serves, True, todo, places, rest)
@@ -237,17 +242,25 @@ def cover(ground: Ground, cache: Cache, shape: int, members: Ints, closed: Flags
 
 @part
 def nearest(
-    ground: Ground, cache: Cache, shape: int, members: Ints, starts: Ints, closed: Flags, used: Flags, places: Ints
+    ground: Ground,
+    cache: Cache,
+    shape: int,
+    partly: bool,
+    members: Ints,
+    starts: Ints,
+    closed: Flags,
+    used: Flags,
+    places: Ints,
 ) -> int:
     """Cover the gang by the rack (or zone) that needs the fewest agents; return their number, 0 where none holds it."""
     fewest, best, last = 0, 0, 0
     for domain in range(starts.shape[0] - 1):
-        agents = cover(ground, cache, shape, members[starts[domain] : starts[domain + 1]], closed, used, places)
+        agents = cover(ground, cache, shape, partly, members[starts[domain] : starts[domain + 1]], closed, used, places)
         last = domain
         if agents and (not fewest or agents < fewest):
             fewest, best = agents, domain
     if fewest and best != last:
-        cover(ground, cache, shape, members[starts[best] : starts[best + 1]], closed, used, places)
+        cover(ground, cache, shape, partly, members[starts[best] : starts[best + 1]], closed, used, places)
     return fewest
 
 
@@ -276,16 +289,23 @@ def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool
 
     @entry_point
     def over_agents(
-        shape: int, takes: bool, arrays: Arrays, closed: Flags, places: Ints, members: Ints, starts: Ints
+        shape: int,
+        takes: bool,
+        partly: bool,
+        arrays: Arrays,
+        closed: Flags,
+        places: Ints,
+        members: Ints,
+        starts: Ints,
     ) -> bool:
         """Return whether agents of one domain together hold the gang; as `on_one_agent`.
 
-        The gang's row must be up to date.
+        The gang's row must be up to date. With `partly` and one domain, `places` says what it holds of the gang.
         """
         _ = made_of
         ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
         used = np.zeros(cache.held.shape[1], np.bool_)
-        if not nearest(ground, cache, shape, members, starts, closed, used, places):
+        if not nearest(ground, cache, shape, partly, members, starts, closed, used, places):
             return False
         if takes:
             commit(ground, cache, requests_of(cache, shape), places)

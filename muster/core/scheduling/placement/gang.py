@@ -1,7 +1,7 @@
 """What a session requires of its place. Sessions with equal requirements share one value, and so one answer."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -89,6 +89,13 @@ def _gang_of(kernels: tuple[Kernel, ...], spec: SessionSpec) -> Gang:
     return _gang(tuple([kernel.slots for kernel in kernels]), spread, constraint)
 
 
+def demanding_first(slots: Sequence[Slots]) -> list[int]:
+    """Return the ranks in the order in which kernels are laid down; equal requests are together."""
+    return sorted(
+        range(len(slots)), key=lambda rank: (-slots[rank].gpu, -slots[rank].fgpu, -slots[rank].mem, -slots[rank].cpu)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Typical:
     """A request that sessions often make, for one kernel; `weight` says how often, in any measure."""
@@ -101,7 +108,8 @@ class Typical:
 def typical_requests(gangs: Iterable[Gang] | Mapping[Gang, int], most: int = 64) -> tuple[Typical, ...]:
     """Return the most frequent requests of kernels that together are 95 % of all of them, at most `most`.
 
-    `gangs` are the requested ones, or how often each was.
+    `gangs` are the requested ones, or how often each was. Of equally frequent requests the larger come first, so that
+    the order of `gangs` has no bearing.
     """
     counts: dict[tuple[Slots, tuple[str, ...]], int] = {}
     for gang, times in Counter(gangs).items():
@@ -110,9 +118,14 @@ def typical_requests(gangs: Iterable[Gang] | Mapping[Gang, int], most: int = 64)
             counts[key] = counts.get(key, 0) + times
     enough = 0.95 * sum(counts.values())
     requests: list[Typical] = []
-    for (slots, models), count in sorted(counts.items(), key=lambda item: -item[1]):
+    for (slots, models), count in sorted(counts.items(), key=_frequent_first):
         if enough <= 0 or len(requests) == most:
             break
         requests.append(Typical(slots, models, float(count)))
         enough -= count
     return tuple(requests)
+
+
+def _frequent_first(item: tuple[tuple[Slots, tuple[str, ...]], int]) -> tuple[object, ...]:
+    (slots, models), count = item
+    return -count, -slots.gpu, -slots.fgpu, -slots.mem, -slots.cpu, models

@@ -9,12 +9,14 @@ from muster.core.agents.agent import Agent, Gpu
 from muster.core.scheduling.placement.columns import (
     CAPACITY,
     CPU_CAPACITY,
+    CUT,
     EXCLUSIVE,
     FILL,
     HEAD,
     LEAST_FRAGMENTING,
     MEM_CAPACITY,
     MODEL,
+    MOST_CPU,
     NO_NODE,
     NO_UNIT,
     POLICY,
@@ -23,7 +25,7 @@ from muster.core.scheduling.placement.columns import (
     UNCUT,
 )
 from muster.core.scheduling.placement.compiled import Flags, Ints
-from muster.core.scheduling.placement.gang import Constraint
+from muster.core.scheduling.placement.gang import Constraint, Gang, demanding_first
 
 _CHOICES = {"policy": POLICY, "fill": FILL, "spread": SPREAD, "fragmentation": LEAST_FRAGMENTING}
 
@@ -150,6 +152,34 @@ class Hardware:
         takes = np.array([*map(constraint.takes_model, self.models), False], dtype=np.bool_)
         exist = self.block(CAPACITY) > 0
         return exist & takes[self.block(MODEL)]
+
+
+def scarcest_first(hardware: Hardware, gang: Gang) -> list[int]:
+    """Return the ranks so that kernels which the fewest agents could hold come first; equal requests are together.
+
+    Empty where that is the order of `demanding_first` anyway.
+    """
+    if len(set(gang.slots)) == 1:
+        return []
+    serves = hardware.gpus_that_serve(gang.constraint)
+    cut, capacity = hardware.block(CUT), hardware.block(CAPACITY)
+    wholes = (serves & (cut != EXCLUSIVE)).sum(axis=1)
+    parts = np.where(serves & (cut != UNCUT), capacity, 0).sum(axis=1)
+    holders = {
+        slots: int(
+            (
+                (hardware.fixed[:, MOST_CPU] >= slots.cpu)
+                & (hardware.fixed[:, CPU_CAPACITY] >= slots.cpu)
+                & (hardware.fixed[:, MEM_CAPACITY] >= slots.mem)
+                & (wholes >= slots.gpu)
+                & (parts >= slots.fgpu)
+            ).sum()
+        )
+        for slots in set(gang.slots)
+    }
+    usual = demanding_first(gang.slots)
+    order = sorted(usual, key=lambda rank: holders[gang.slots[rank]])
+    return [] if order == usual else order
 
 
 def _cut(gpu: Gpu) -> int:

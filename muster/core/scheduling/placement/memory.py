@@ -9,22 +9,16 @@ import numpy.typing as npt
 
 from muster.core.scheduling.placement import choose, columns
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
-from muster.core.scheduling.placement.gang import Gang
+from muster.core.scheduling.placement.gang import Gang, demanding_first
 from muster.core.scheduling.placement.hardware import Hardware
-from muster.core.values.slots import Slots
 
 _MOST_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 2048
 _FIRST_ROWS: Final = 8
 _NO_ROW: Final = -1
+SCARCEST: Final = "scarcest first"
+"""In a key: the gang whose kernels are laid down in an order of their own."""
 Number = TypeVar("Number", bound=np.generic)
-
-
-def demanding_first(slots: Sequence[Slots]) -> list[int]:
-    """Return the ranks in the order in which kernels are laid down; equal requests are together."""
-    return sorted(
-        range(len(slots)), key=lambda rank: (-slots[rank].gpu, -slots[rank].fgpu, -slots[rank].mem, -slots[rank].cpu)
-    )
 
 
 def _doubled(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -37,7 +31,7 @@ class Memory:
         blocks = -(-agents // choose.BLOCK)
         self._hardware = hardware
         self._shut = shut
-        self._numbers: dict[Gang, int] = {}
+        self._numbers: dict[Gang | tuple[Gang, str], int] = {}
         self._owners: list[int] = []
         self._oldest = 0
         self._most_rows = max(_FIRST_ROWS, min(_MOST_ROWS, _MOST_BYTES // (16 * max(1, agents))))
@@ -76,17 +70,21 @@ class Memory:
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
-    def knows(self, gang: Gang) -> int | None:
+    def knows(self, gang: Gang | tuple[Gang, str]) -> int | None:
         """Return the gang's number, if there is one and its row is kept."""
         number = self._numbers.get(gang)
         return None if number is None or self.shapes[number, choose.ROW] == _NO_ROW else number
 
-    def learn(self, gang: Gang) -> int:
-        """Return the gang's number, a new one if necessary. Arrays may be others afterwards."""
-        number = self._numbers.get(gang)
+    def learn(self, gang: Gang, order: Sequence[int] = ()) -> int:
+        """Return the gang's number, a new one if necessary. Arrays may be others afterwards.
+
+        With an `order` of its ranks it is another number, with which kernels are laid down in that order.
+        """
+        key = (gang, SCARCEST) if order else gang
+        number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[gang] = len(self._numbers)
-            self._describe(gang, number)
+            number = self._numbers[key] = len(self._numbers)
+            self._describe(gang, number, order or demanding_first(gang.slots))
         row = self._row_for(number)
         shut = self._shut.copy()
         for unfit in self._hardware.unfit(gang.constraint).values():
@@ -102,10 +100,9 @@ class Memory:
         self.log[0] += 1
         self.now[agent] = np.nan
 
-    def _describe(self, gang: Gang, number: int) -> None:
+    def _describe(self, gang: Gang, number: int, order: Sequence[int]) -> None:
         if number == len(self.shapes):
             self.shapes, self.serves = _doubled(self.shapes), _doubled(self.serves)
-        order = demanding_first(gang.slots)
         in_order = [gang.slots[rank] for rank in order]
         rows = [
             (slots.cpu, slots.mem, slots.fgpu, slots.gpu, rank, slots == last)

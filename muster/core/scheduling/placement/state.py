@@ -3,7 +3,8 @@
 The same input gives the same plan: agents stand in the order of their ids, and the first of equals is taken.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, Protocol, Self
 
 import numpy as np
@@ -16,13 +17,18 @@ from muster.core.scheduling.placement.columns import CAPACITY, CUT, EXCLUSIVE, U
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
 from muster.core.scheduling.placement.corner import cornered, has_corners
 from muster.core.scheduling.placement.gang import Gang, Typical
-from muster.core.scheduling.placement.hardware import Hardware
-from muster.core.scheduling.placement.memory import Memory
+from muster.core.scheduling.placement.hardware import Domain, Hardware, scarcest_first
+from muster.core.scheduling.placement.memory import SCARCEST, Memory
 from muster.core.scheduling.placement.misses import Misses, misses
+from muster.core.scheduling.placement.search import arrangement, enough_in_total
 from muster.core.scheduling.placement.weights import typical_array, weight_array
-from muster.core.values.slots import Slots
+from muster.core.values.slots import Slots, total
 
 _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)
+# Of the search beside the compiled code: in larger groups and for longer a pass would wait for it.
+_MOST_SEARCHED: Final = 256
+_STEPS_OF_A_STATE: Final = 2_000
+_STEPS_OF_A_PROOF: Final = 5_000
 _NOBODY: Final[frozenset[str]] = frozenset()
 
 
@@ -57,8 +63,9 @@ class PlacementState:
         self._places: Ints = np.zeros(
             (max(1, memory.most_kernels), columns.FIRST_WHOLE + hardware.width), dtype=np.int64
         )
+        self._steps_left = _STEPS_OF_A_STATE
         self._failed: set[tuple[Gang, frozenset[str]]] = set()
-        self._misses: dict[tuple[Gang, frozenset[str]], Misses] = {}
+        self._misses: dict[tuple[Gang, frozenset[str], bool], Misses] = {}
         self._closed: dict[frozenset[str], Flags] = {_NOBODY: _ALL_OPEN}
         self._allocations: dict[tuple[int, ...], Allocation] = {} if allocations is None else allocations
         self._arrays: choose.Arrays
@@ -76,7 +83,7 @@ class PlacementState:
         """Return the agents of one group with these kernels on them. `closed` says of agents that take nothing, why."""
         hardware = Hardware.of(agents)
         shut = {agent.id: closed[agent.id] for agent in hardware.agents if agent.id in closed} if closed else {}
-        shut_flags = np.array([agent.id in shut for agent in hardware.agents], dtype=np.bool_)
+        shut_flags = _flags_of(hardware, shut)
         state = cls(
             hardware,
             np.ascontiguousarray(hardware.empty()),
@@ -88,6 +95,15 @@ class PlacementState:
         for kernels in kernels_by_agent.values():
             state.take(kernels)
         return state
+
+    @property
+    def size(self) -> int:
+        """Return the number of agents."""
+        return len(self._hardware.agents)
+
+    @property
+    def _shut_flags(self) -> Flags:
+        return _flags_of(self._hardware, self._shut)
 
     @property
     def free(self) -> dict[str, Slots]:
@@ -126,6 +142,45 @@ class PlacementState:
         """Return whether `place` would find capacity."""
         return self._find(gang, closed, takes=False)
 
+    def excludes(self, gang: Gang) -> bool:
+        """Return whether it is proven that nothing places a gang that does not fit: not even in another order.
+
+        For a proof every kernel has to be tried, so a search that ends early proves nothing.
+        """
+        alone = {slots: Gang((slots,), constraint=gang.constraint) for slots in gang.slots}
+        if not all(map(self.fits, alone.values())):
+            return True
+        units = self._hardware.fixed[:, columns.UNIT]
+        if len(alone) == 1 and gang.slots[0].fgpu <= units[units > 0].min(initial=columns.NO_UNIT):
+            # Of kernels that are alike, and take whole GPUs or a part of one, each agent holds a number.
+            return True
+        hardware, steps = self._hardware, _STEPS_OF_A_PROOF
+        serves = hardware.gpus_that_serve(gang.constraint)
+        for members in self._sets_of_agents(gang):
+            if not enough_in_total(hardware, self._free, gang, serves, members):
+                continue
+            found = arrangement(hardware, self._free, gang, serves, members.tolist(), steps)
+            steps -= found.steps
+            if not found.proven:
+                return False
+        return True
+
+    def _sets_of_agents(self, gang: Gang) -> Iterator[Ints]:
+        """Yield the agents that might hold the gang together, then those that might alone; of equal ones only one."""
+        shape, hardware = self._number(gang), self._hardware
+        alone = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
+        if gang.spread:
+            domain = hardware.racks if gang.constraint.topology == "one-rack" else hardware.everywhere
+            for members in _domains(domain, self._candidates(shape, _ALL_OPEN)):
+                alone[members] = False
+                yield members
+        seen = set()
+        for agent in np.flatnonzero(alone).tolist():
+            state = self._free[agent].tobytes(), hardware.fixed[agent].tobytes()
+            if state not in seen:
+                seen.add(state)
+                yield np.array([agent], dtype=np.int64)
+
     def take(self, kernels: Iterable[Holder]) -> None:
         """Take what committed kernels use, even where that is more than there is."""
         self._move(kernels, -1)
@@ -140,30 +195,70 @@ class PlacementState:
     def copy(self) -> Self:
         return self._with(self._free.copy())
 
+    def lean(self) -> Self:
+        """Return a copy that keeps nothing of what was found out: cheaper, for a few gangs."""
+        memory = Memory(self._hardware, self._shut_flags)
+        known = self._allocations
+        return type(self)(self._hardware, self._free.copy(), memory, self._shut, self._weights, self._mix, known)
+
+    def has_in_total(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
+        """Return whether the agents that the gang may use have as much free as it asks for, wherever it is."""
+        candidates = self._memory.held[self._memory.shapes[self._number(gang), choose.ROW]] != choose.RULED_OUT
+        if closed:
+            candidates &= ~self._flags(closed)
+        free, request = np.maximum(0, self._free[candidates]), total(gang.slots)
+        capacity = self._hardware.block(CAPACITY)[candidates]
+        serves = self._hardware.gpus_that_serve(gang.constraint)[candidates]
+        gpus = np.where(serves, free[:, columns.FIRST_GPU :], 0).sum()
+        smallest = capacity[serves].min(initial=1 << 60) if request.gpu else 0
+        return bool(
+            free[:, columns.CPU].sum() >= request.cpu
+            and free[:, columns.MEM].sum() >= request.mem
+            and gpus >= request.fgpu + request.gpu * smallest
+        )
+
     def least(self, other: Self) -> Self:
         """Return what is free in both, of the same agents: cpu, memory, and GPU by GPU."""
         free = np.minimum(self._free, other._free)
         free[:, columns.KERNELS] = np.maximum(self._free[:, columns.KERNELS], other._free[:, columns.KERNELS])
         return self._with(free)
 
-    def misses(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> Misses:
-        """Return why `place` finds no capacity. Cached until something changes."""
-        key = gang, closed
+    def misses(self, gang: Gang, closed: frozenset[str] = _NOBODY, *, beyond: bool = False) -> Misses:
+        """Return why `place` finds no capacity. Cached until something changes.
+
+        With `beyond` an agent is near however little it has in all; otherwise only one that could hold what is missing.
+        """
+        key = gang, closed, beyond
         found = self._misses.get(key)
         if found is None:
             flags = self._flags(closed)
-            found = self._misses[key] = misses(self._hardware, self._free, gang, self._shut, flags)
+            lying = self._partly(gang, flags) if gang.spread else [[columns.NOWHERE]] * len(gang.slots)
+            found = misses(self._hardware, self._free, gang, self._shut, flags, lying, beyond=beyond)
+            self._misses[key] = found
         return found
+
+    def _partly(self, gang: Gang, closed: Flags) -> list[list[int]]:
+        """Return the places by rank of the largest part of the gang that agents hold together; NOWHERE for the rest."""
+        hardware = self._hardware
+        in_racks = gang.constraint.topology == "one-rack"
+        best, most = [[columns.NOWHERE]] * len(gang.slots), 0
+        for order in ((), scarcest_first(hardware, gang)):
+            shape = self._number(gang, order)
+            choose.on_one_agent(shape, False, self._arrays, closed, self._places)
+            candidates = self._candidates(shape, closed)
+            for members in _domains(hardware.racks if in_racks else hardware.everywhere, candidates):
+                ends = np.array([0, len(members)], dtype=np.int64)
+                choose.over_agents(shape, False, True, self._arrays, closed, self._places, members, ends)
+                places = self._places[: len(gang.slots)]
+                held = int((places[:, columns.AGENT] != columns.NOWHERE).sum())
+                if held > most:
+                    best, most = [list(_key(place)) for place in places.tolist()], held
+        return best
 
     def _find(self, gang: Gang, closed: frozenset[str], *, takes: bool) -> bool:
         if (gang, closed) in self._failed:
             return False
-        shape = self._memory.knows(gang)
-        if shape is None:
-            shape = self._memory.learn(gang)
-            if self._memory.most_kernels > len(self._places):
-                self._places = np.zeros((2 * self._memory.most_kernels, self._places.shape[1]), dtype=np.int64)
-            self._gather()
+        shape = self._number(gang)
         flags = self._flags(closed) if closed else _ALL_OPEN
         if choose.on_one_agent(shape, takes, self._arrays, flags, self._places):
             return True
@@ -171,6 +266,16 @@ class PlacementState:
             return True
         self._failed.add((gang, closed))
         return False
+
+    def _number(self, gang: Gang, order: Sequence[int] = ()) -> int:
+        """Return the gang's number, with kernels in that order if one is given."""
+        number = self._memory.knows((gang, SCARCEST) if order else gang)
+        if number is None:
+            number = self._memory.learn(gang, order)
+            if self._memory.most_kernels > len(self._places):
+                self._places = np.zeros((2 * self._memory.most_kernels, self._places.shape[1]), dtype=np.int64)
+            self._gather()
+        return number
 
     def _cornered(self, gang: Gang, shape: int, closed: Flags, *, takes: bool) -> bool:
         if not has_corners(gang):
@@ -182,9 +287,7 @@ class PlacementState:
         if places is None:
             return False
         if takes:
-            for rank, place in enumerate(places):
-                self._places[rank, : len(place)] = place
-            choose.take_places(shape, self._arrays, self._places)
+            self._write(shape, places)
         return True
 
     def _spread(self, gang: Gang, shape: int, closed: Flags, *, takes: bool) -> bool:
@@ -196,10 +299,49 @@ class PlacementState:
             "prefer-rack": (hardware.racks, hardware.zones, hardware.everywhere),
             "one-rack": (hardware.racks,),
         }[gang.constraint.topology]
+        if self._covered(shape, domains, closed, takes=takes):
+            return True
+        order = scarcest_first(hardware, gang)
+        if order and self._covered(self._number(gang, order), domains, closed, takes=takes):
+            return True
+        return self._searched(gang, shape, domains[-1], closed, takes=takes)
+
+    def _covered(self, shape: int, domains: Sequence[Domain], closed: Flags, *, takes: bool) -> bool:
         return any(
-            choose.over_agents(shape, takes, self._arrays, closed, self._places, domain.members, domain.starts)
+            choose.over_agents(shape, takes, False, self._arrays, closed, self._places, domain.members, domain.starts)
             for domain in domains
         )
+
+    def _searched(self, gang: Gang, shape: int, domain: Domain, closed: Flags, *, takes: bool) -> bool:
+        """Search places for kernels that differ, where covering found none: within limits, as it is not compiled."""
+        if len(set(gang.slots)) == 1:
+            return False
+        serves = self._hardware.gpus_that_serve(gang.constraint)
+        candidates = self._candidates(shape, closed)
+        for members in _domains(domain, candidates):
+            if len(members) > _MOST_SEARCHED or not enough_in_total(self._hardware, self._free, gang, serves, members):
+                continue
+            found = arrangement(self._hardware, self._free, gang, serves, members.tolist(), self._steps_left)
+            self._steps_left -= found.steps
+            if found.places is not None:
+                if takes:
+                    self._write(shape, found.places)
+                return True
+        return False
+
+    def _candidates(self, shape: int, closed: Flags) -> Flags:
+        """Return which agents may hold kernels of a gang that lies on several."""
+        candidates: Flags = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
+        candidates &= self._hardware.fixed[:, columns.OVERLAY] != 0
+        if len(closed):
+            candidates &= ~closed
+        return candidates
+
+    def _write(self, shape: int, places: Sequence[Sequence[int]]) -> None:
+        """Take places that were found in Python."""
+        for rank, place in enumerate(places):
+            self._places[rank, : len(place)] = place
+        choose.take_places(shape, self._arrays, self._places)
 
     def _allocation(self, key: tuple[int, ...]) -> Allocation:
         agent_id, gpus = self._hardware.gpus[key[columns.AGENT]]
@@ -239,8 +381,7 @@ class PlacementState:
     def _flags(self, closed: frozenset[str]) -> Flags:
         flags = self._closed.get(closed)
         if flags is None:
-            flags = np.array([agent.id in closed for agent in self._hardware.agents], dtype=np.bool_)
-            self._closed[closed] = flags
+            flags = self._closed[closed] = _flags_of(self._hardware, closed)
         return flags
 
     def _with(self, free: Ints) -> Self:
@@ -249,11 +390,26 @@ class PlacementState:
         for agent in np.flatnonzero((free != self._free).any(axis=1)).tolist():
             memory.changed(agent)
         hardware, known = self._hardware, self._allocations
-        return type(self)(hardware, free, memory, self._shut, self._weights, self._mix, known)
+        state = type(self)(hardware, free, memory, self._shut, self._weights, self._mix, known)
+        state._steps_left = self._steps_left  # noqa: SLF001
+        return state
 
     def _gather(self) -> None:
         """Gather the arguments of the compiled functions: looked up once, not in each call."""
         self._arrays = (self._free, self._hardware.fixed, self._weights, self._mix, *self._memory.arrays)
+
+
+def _flags_of(hardware: Hardware, agents: Container[str]) -> Flags:
+    return np.array([agent.id in agents for agent in hardware.agents], dtype=np.bool_)
+
+
+def _domains(domain: Domain, candidates: Flags) -> Iterator[Ints]:
+    """Yield the candidates of each rack or zone that has any."""
+    for first, last in pairwise(domain.starts.tolist()):
+        members = domain.members[first:last]
+        members = members[candidates[members]]
+        if len(members):
+            yield members
 
 
 def _key(place: list[int]) -> tuple[int, ...]:

@@ -1,0 +1,117 @@
+"""Place what a pass has placed so far anew, together with a gang that does not fit beside it.
+
+Each gang goes where it costs least when its turn comes, so the first ones may leave no place for one that would fit
+beside them. Nothing has been started yet: they may lie elsewhere just as well. A few other orders are tried, and the
+first in which all of them fit is taken.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from muster.core.model.session import AllocatedSlots, Allocation
+from muster.core.scheduling.placement import Gang, PlacementState, on_one_agent
+from muster.core.values.slots import Slots, total
+
+MOST_SESSIONS: Final = 200
+"""So many sessions that the pass placed last are placed anew; those before them stay where they are."""
+MOST_WORK: Final = 500_000
+"""The work of one pass's trials: the gangs that are placed, and the agents that each different one is compared with."""
+
+Allocations = tuple[Allocation, ...]
+
+
+class Placed(NamedTuple):
+    """A gang with its allocations by rank, and the agents that are closed to it."""
+
+    gang: Gang
+    closed: frozenset[str]
+    allocations: Allocations
+
+    @property
+    def kernels(self) -> Iterator[AllocatedSlots]:
+        return map(AllocatedSlots, self.gang.slots, self.allocations)
+
+    @property
+    def agents(self) -> int:
+        return len({given.agent_id for given in self.allocations})
+
+
+class Repacker:
+    """The trials of one pass; `left` is the work that they may still make."""
+
+    def __init__(self, left: int = MOST_WORK) -> None:
+        self._left = left
+
+    def repacked(
+        self,
+        state: PlacementState,
+        placed: Sequence[Placed],
+        gang: Gang,
+        closed: frozenset[str],
+        accepts: Callable[[PlacementState], bool],
+    ) -> list[Allocations] | None:
+        """Return other allocations of what was placed, and then the gang's; None where no trial succeeds.
+
+        What lay on one agent stays on one, and what lay on several comes to lie on no more. `accepts` has the last word
+        about what would be free then. Changes nothing.
+        """
+        work = len(placed) + 1 + len({gang, *(each.gang for each in placed)}) * state.size
+        if not placed or self._left < work or not state.has_in_total(gang, closed):
+            return None
+        start = state.lean()
+        start.release(kernel for each in placed for kernel in each.kernels)
+        parts = [(each.gang if each.agents > 1 else on_one_agent(each.gang), each.closed) for each in placed]
+        parts.append((gang, closed))
+        most_agents = [*(each.agents for each in placed), len(gang.slots)]
+        for order in _orders([part for part, _ in parts]):
+            if self._left < work:
+                return None
+            self._left -= work
+            trial = start.lean()
+            found = _placed(trial, parts, most_agents, order)
+            if found is not None and accepts(trial):
+                return found
+        return None
+
+
+def _placed(
+    trial: PlacementState,
+    parts: Sequence[tuple[Gang, frozenset[str]]],
+    most_agents: Sequence[int],
+    order: Sequence[int],
+) -> list[Allocations] | None:
+    found: dict[int, Allocations] = {}
+    for number in order:
+        allocations = trial.place(*parts[number])
+        if allocations is None or len({given.agent_id for given in allocations}) > most_agents[number]:
+            return None
+        found[number] = allocations
+    return [found[number] for number in range(len(parts))]
+
+
+def _orders(gangs: Sequence[Gang]) -> Iterator[list[int]]:
+    """Yield orders of the gangs by their numbers, each once; the last of the gangs is the one that did not fit."""
+    numbers = range(len(gangs))
+    sums = [total(gang.slots) for gang in gangs]
+    largest = [max(map(_size, gang.slots)) for gang in gangs]
+    seen = set()
+    for order in (
+        [numbers[-1], *numbers[:-1]],
+        sorted(numbers, key=lambda n: (gangs[n].spread, *_down(_size(sums[n])))),
+        sorted(numbers, key=lambda n: _down(_size(sums[n]))),
+        sorted(numbers, key=lambda n: (_down(largest[n]), gangs[n].spread, _down(_size(sums[n])))),
+        sorted(numbers, key=lambda n: (gangs[n].spread, -sums[n].cpu, *_down(_size(sums[n])))),
+        sorted(numbers, key=lambda n: (-sums[n].cpu / (sums[n].gpu + sums[n].fgpu / 1000 + 1), n)),
+        list(reversed(numbers)),
+    ):
+        if tuple(order) not in seen:
+            seen.add(tuple(order))
+            yield order
+
+
+def _size(slots: Slots) -> tuple[int, ...]:
+    return 1000 * slots.gpu + slots.fgpu, slots.mem, slots.cpu
+
+
+def _down(size: Sequence[int]) -> tuple[int, ...]:
+    return tuple(-amount for amount in size)
