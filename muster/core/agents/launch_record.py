@@ -40,7 +40,8 @@ class LaunchRecord:
 
     def is_over(self, now: float, rules: SuspectRules) -> bool:
         """Return whether its time as a suspect is over, or longer ahead than it lasts: the clock was set back."""
-        return self.suspect_until is not None and not 0 < self.suspect_until - now <= rules.for_s
+        # Compared as it was made: a difference would be off by what rounding does.
+        return self.suspect_until is not None and not now < self.suspect_until <= now + rules.for_s
 
     def on_trial(self) -> "LaunchRecord":
         """Return the record once its time as a suspect is over."""
