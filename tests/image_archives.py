@@ -27,7 +27,7 @@ def archive(files: Mapping[str, bytes]) -> bytes:
 def files_of(data: bytes) -> dict[str, bytes]:
     """Return a whole archive's files. Raises tarfile.ReadError for one that breaks off."""
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
-        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+        return {member.name: tar.extractfile(member).read() for member in tar}
 
 
 def chunks(data: bytes, size: int = 5000) -> Iterator[bytes]:

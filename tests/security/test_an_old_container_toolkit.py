@@ -40,7 +40,7 @@ def test_it_matters_on_hosts_with_gpus_only() -> None:
 
 def test_the_doctor_names_it_with_its_remedy() -> None:
     answer = replace(AgentAnswer("one"), report=report("1.17.7"))
-    findings = {finding.check: finding for finding in _agent(answer, Settings())}
+    findings = {finding.check: finding for finding in _agent(answer, Settings(), is_alone=True)}
     found = findings["agent one: container toolkit"]
     assert (found.ok, found.remedy) == (False, "upgrade the package nvidia-container-toolkit")
     assert "1.17.7" in found.found

@@ -109,7 +109,7 @@ def test_another_server_follows_one_that_was_killed(playbook, tmp_path):
     before = set(fork_servers(os.getpid()))
     ansible = LoadedAnsible()
     ansible.command()
-    wait_for(lambda: set(fork_servers(os.getpid())) - before)
+    wait_for(lambda: bool(set(fork_servers(os.getpid())) - before))
     (server,) = set(fork_servers(os.getpid())) - before
     os.kill(server, signal.SIGKILL)
     os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
