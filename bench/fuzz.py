@@ -1,37 +1,56 @@
-"""Hostile specs, agents' answers and archives, by a seed: how many were tried, and what went wrong.
+"""Hostile specs, agents' answers, archives and API calls, by a seed: how many were tried, and what went wrong.
 
-    python -m bench.fuzz --seed 1 --specs 100000 --reports 20000 --tars 2000
+    python -m bench.fuzz --seed 1 --specs 100000 --reports 20000 --tars 2000 --api 20000
 
-Wrong is a traceback, an answer that is no short line, a spec that changes by being stored, or anything that an archive
-does outside of its copy. The exit code is 1 where there was any. `tests/security/test_fuzzing.py` is a smaller run.
+Wrong is a traceback, an answer that is no short line, a spec that changes by being stored, anything that an archive
+does outside of its copy, and an API call that is answered with 5xx or otherwise than the API's document says. The exit
+code is 1 where there was any. `--first 50000` skips that many of each kind, so that a long run may be made in parts; of
+API calls, each part takes a seed of its own. `tests/security/test_fuzzing.py` is a smaller run.
 """
 
 import argparse
 import sys
 import time
 
+from tests.api_fuzzing import fuzzed_api
 from tests.fuzzing import KINDS, problems
 
-_COUNTS = {"specs": 100_000, "reports": 20_000, "tars": 2_000}
+_COUNTS = {"specs": 100_000, "reports": 20_000, "tars": 2_000, "api": 20_000}
 _SHOWN = 20
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
-    for kind in KINDS:
-        parser.add_argument(f"--{kind}", type=int, default=_COUNTS[kind], metavar="COUNT")
+    parser.add_argument("--first", type=int, default=0, metavar="NUMBER")
+    for kind, count in _COUNTS.items():
+        parser.add_argument(f"--{kind}", type=int, default=count, metavar="COUNT")
     given = vars(parser.parse_args())
-    wrong = 0
+    seed, wrong = given["seed"], 0
     for kind in KINDS:
         began = time.monotonic()
-        found = list(problems(kind, given["seed"], given[kind]))
+        found = [f"{number}: {line}" for number, line in problems(kind, seed, given[kind], given["first"])]
+        _report(kind, given[kind], seed, began, found)
         wrong += len(found)
-        took_s = time.monotonic() - began
-        print(f"{kind}: {given[kind]} tried with seed {given['seed']} in {took_s:.0f} s, {len(found)} wrong")
-        for number, problem in found[:_SHOWN]:
-            print(f"  {number}: {problem}")
+    if given["api"]:
+        began = time.monotonic()
+        tried = fuzzed_api(seed, given["api"])
+        _report("api", tried.calls.total(), seed, began, tried.wrong)
+        print(f"  calls: {_pairs(tried.calls)}")
+        print(f"  answers: {_pairs(tried.statuses)}")
+        wrong += len(tried.wrong)
     return 1 if wrong else 0
+
+
+def _report(kind: str, count: int, seed: int, began: float, found: list[str]) -> None:
+    took_s = time.monotonic() - began
+    print(f"{kind}: {count} tried with seed {seed} in {took_s:.0f} s, {len(found)} wrong")
+    for line in found[:_SHOWN]:
+        print(f"  {line}")
+
+
+def _pairs(counts: dict[str, int] | dict[int, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
 
 
 if __name__ == "__main__":

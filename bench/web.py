@@ -127,7 +127,9 @@ def served(directory: Path, database: str | None, count: int, ended: int) -> Ite
     names = {"state_dir": "state", "inventory": "inventory.yml", "catalog": "images.yml"}
     paths = {key: str(directory / name) for key, name in names.items()}
     config = directory / "muster.yml"
-    config.write_text(yaml.safe_dump({**paths, "database": url}), encoding="utf-8")
+    config.write_text(
+        yaml.safe_dump({**paths, "database": url, "web": {"requests_per_minute": None}}), encoding="utf-8"
+    )
     store = Store(url)
     fill(store, count, ended)
     tokens = [Tokens(store).create("bench-admin", "root", Scope.ADMIN, None)]

@@ -40,8 +40,10 @@ class _StoppedError(Exception):
     """SIGTERM or SIGINT has come while no loop ran."""
 
 
-def run_daemon(settings: Settings) -> None:
+def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: None) -> None:
     """Works the queue until SIGTERM or SIGINT; while another control node does, stands by.
+
+    Calls `on_compiled` when the scheduler's compiled code is there.
 
     A database that is away and a disk that is full are waited for, from the start on. Raises PassInProgressError when
     a daemon runs from this same state directory, and SettingsError for what the settings have wrong.
@@ -59,7 +61,7 @@ def run_daemon(settings: Settings) -> None:
                     shell = stack.enter_context(opened(settings))
                     watchers = _Watchers(settings, shell.store)
                 with _queue(settings) as lock:
-                    _work(settings, shell, watchers, lock, stop, trouble)
+                    _work(settings, shell, watchers, lock, stop, trouble, on_compiled)
             except (QueueLockLostError, StoreUnavailableError, DatabaseAwayError, OSError) as error:
                 trouble.note(f"{error}; trying again")
                 # Each try observes all agents: one that fails soon is made less and less often.
@@ -102,6 +104,7 @@ def _work(
     lock: QueueLock,
     stop: _Stop,
     trouble: Trouble,
+    on_compiled: Callable[[], None],
 ) -> None:
     compiled = threading.Event()
     shell = replace(shell, may_place=compiled.is_set)
@@ -122,6 +125,7 @@ def _work(
 
     def place() -> None:
         compiled.set()
+        on_compiled()
         loop.send(Nudge.QUEUE)
 
     with (

@@ -20,8 +20,10 @@ from muster.core.spec.values import Bytes, Milli, invalid
 from muster.core.values.errors import SettingsError, SpecError
 from muster.idle_settings import Idle
 from muster.settings_section import Section
+from muster.web_settings import WebSettings
 
 DEFAULT_PATH = Path("/etc/muster/muster.yml")
+_LAUNCH = LaunchPolicy()
 # Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
 _UNWORKED_LIMIT_S = 180.0
 _USUAL_PRIORITY = 50
@@ -127,7 +129,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cluster: str = Field(
-        default="muster", pattern=r"^[a-z0-9][a-z0-9-]{0,30}$", description="name of this cluster on its hosts"
+        default=_LAUNCH.cluster, pattern=r"^[a-z0-9][a-z0-9-]{0,30}$", description="name of this cluster on its hosts"
     )
     state_dir: Path = Field(
         default=Path("/var/lib/muster/control"), description="what the control node keeps, mode 0700"
@@ -145,7 +147,8 @@ class Settings(BaseModel):
     commit_max_size: Bytes = Field(
         default=20 << 30, description="bytes of an image that `muster commit` may make, its parent's included"
     )
-    folders_root: Path = Field(default=Path("/srv/muster/folders"), description="data root on the agents")
+    image_max_size: Bytes = Field(default=100 << 30, description="bytes of an image that one agent may give to another")
+    folders_root: Path = Field(default=Path(_LAUNCH.folders_root), description="data root on the agents")
     observe_interval_s: float = Field(
         default=30.0, gt=0, description="seconds between two full observations by the daemon"
     )
@@ -167,17 +170,19 @@ class Settings(BaseModel):
         " observe_interval_s, and 180 at the least",
     )
     ssh_port_range: str = Field(
-        default="30000-32767",
+        default=_LAUNCH.ssh_port_range,
         pattern=r"^[0-9]{1,5}-[0-9]{1,5}$",
         description="ports of an agent on which main1's sshd is published",
     )
-    master_port: int = Field(default=12345, ge=1, le=65535, description="MASTER_PORT of every session")
-    work_uid: int = Field(default=1000, ge=1, description="uid of the kernels' processes")
+    master_port: int = Field(default=_LAUNCH.master_port, ge=1, le=65535, description="MASTER_PORT of every session")
+    work_uid: int = Field(default=_LAUNCH.work_uid, ge=1, description="uid of the kernels' processes")
     owner_uids: dict[str, int] = Field(default_factory=dict, description="uid by owner, where it differs from work_uid")
-    start_timeout_s: int = Field(default=60, ge=1, description="seconds in which a kernel's sshd must answer")
-    stop_grace_s: int = Field(default=10, ge=0, description="seconds between SIGTERM and SIGKILL")
-    log_max_bytes: int = Field(default=1 << 20, ge=0, description="kept of each ended kernel's log")
-    pids: int = Field(default=4096, ge=64, description="processes and threads in a kernel at the most")
+    start_timeout_s: int = Field(
+        default=_LAUNCH.start_timeout_s, ge=1, description="seconds in which a kernel's sshd must answer"
+    )
+    stop_grace_s: int = Field(default=_LAUNCH.stop_grace_s, ge=0, description="seconds between SIGTERM and SIGKILL")
+    log_max_bytes: int = Field(default=_LAUNCH.log_max_bytes, ge=0, description="kept of each ended kernel's log")
+    pids: int = Field(default=_LAUNCH.pids, ge=64, description="processes and threads in a kernel at the most")
     scheduling: Scheduling = Field(default=Scheduling(), description="how queues are worked")
     resource_groups: dict[str, GroupScheduling] = Field(
         default={}, description="by name, where a group's queue differs"
@@ -206,6 +211,7 @@ class Settings(BaseModel):
         description="seconds for which room is kept for a gang that lost an agent, in case the agent comes back",
     )
     idle: Idle = Field(default=Idle(), description="when sessions end for not being used, and how long one may live")
+    web: WebSettings = Field(default=WebSettings(), description="who reads the metrics, and limits for each user")
     hooks_dir: Path = Field(
         default=Path("/etc/muster/hooks"), description="directory of programs that are told of each change of a session"
     )

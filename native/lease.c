@@ -9,6 +9,33 @@
 
 static struct process_lease *leases;
 
+/* Also again: another container may have wiped the table, or taken the place of one that was silent. */
+static void join(struct process_lease *lease)
+{
+    struct lease_account *accounts = lease->table->accounts;
+    if (lease->account == 0 || accounts[lease->account].id != lease->id)
+        lease->account = lease_table_join(lease->table, lease->id, monotonic_ns());
+    accounts[lease->account].share_milli = lease->share_milli;
+    accounts[lease->account].hard = lease->hard;
+}
+
+/* What this process knows of the table changes between these two alone. False: the file cannot be read, and its last
+   copy has to do. */
+static bool take(struct process_lease *lease)
+{
+    bool taken = lease_file_take(&lease->file, lease->table);
+    if (lease->blocked != 0 || lease->entered != 0)
+        join(lease);
+    return taken;
+}
+
+static void give(struct process_lease *lease, bool taken)
+{
+    atomic_store(&lease->gate.grant, lease->table->grant);
+    if (taken)
+        lease_file_give(&lease->file, lease->table);
+}
+
 /* --- the threads --- */
 
 static void *keep(void *argument)
@@ -16,12 +43,14 @@ static void *keep(void *argument)
     struct process_lease *lease = argument;
     pthread_mutex_lock(&lease->mutex);
     while (!lease->stopping) {
-        uint32_t kick = atomic_load(&lease->kicks), change = atomic_load(&lease->table->changes);
+        bool taken = take(lease);
+        uint32_t kick = atomic_load(&lease->kicks), change = lease->table->changes;
         uint64_t now = monotonic_ns(), until = lease_step(lease, now);
+        give(lease, taken);
         bool watching = lease->blocked != 0 || lease->entered != 0;
         pthread_mutex_unlock(&lease->mutex);
         if (watching)
-            futex_wait(&lease->table->changes, change, until == NEVER ? NEVER : elapsed(now, until), true);
+            lease_file_wait(&lease->file, change, until == NEVER ? NEVER : elapsed(now, until));
         else
             futex_wait(&lease->kicks, kick, NEVER, false);
         pthread_mutex_lock(&lease->mutex);
@@ -55,7 +84,9 @@ static void *drain(void *argument)
             futex_wait(&lease->drains_asked, number, rest, false);
             pthread_mutex_lock(&lease->mutex);
         }
+        bool taken = take(lease);
         lease_drained(lease, number, count, waited, monotonic_ns());
+        give(lease, taken);
     }
     pthread_mutex_unlock(&lease->mutex);
     return NULL;
@@ -76,33 +107,27 @@ static bool start_thread(struct process_lease *lease, void *(*run)(void *))
     return error == 0;
 }
 
-static bool join(struct process_lease *lease)
-{
-    struct lease_account *accounts = lease->table->accounts;
-    if (lease->account == 0 || atomic_load(&accounts[lease->account].id) != lease->id)
-        lease->account = lease_table_join(lease->table, lease->id, monotonic_ns());
-    if (lease->account == 0) {
-        fputs("muster fgpu: no room for another container in the compute lease of this GPU\n", stderr);
-        return false;
-    }
-    atomic_store(&accounts[lease->account].share_milli, lease->share_milli);
-    atomic_store(&accounts[lease->account].hard, lease->hard);
-    return true;
-}
-
 bool lease_wait(struct lease *gate)
 {
     struct process_lease *lease = (struct process_lease *)gate;
     pthread_mutex_lock(&lease->mutex);
     lease->keeping = lease->keeping || start_thread(lease, keep);
     lease->draining = lease->draining || start_thread(lease, drain);
-    bool ready = lease->keeping && lease->draining && join(lease);
+    bool ready = lease->keeping && lease->draining;
     if (ready && lease->blocked++ == 0)
         lease->blocked_since = monotonic_ns();
     while (ready && !lease->stopping) {
-        uint32_t turn = atomic_load(&lease->turns), change = atomic_load(&lease->table->changes);
+        uint32_t turn = atomic_load(&lease->turns);
+        if (!take(lease)) {
+            fprintf(stderr, "muster fgpu: %s: %s: no launch without the compute lease\n", lease->file.path, strerror(errno));
+            ready = false;
+            lease->blocked--;
+            break;
+        }
+        uint32_t change = lease->table->changes;
         lease_step(lease, monotonic_ns());
-        uint64_t grant = atomic_load(gate->grant);
+        give(lease, true);
+        uint64_t grant = lease->table->grant;
         if (grant == atomic_load(&gate->open)) {
             if (atomic_fetch_sub(&gate->credits, 1) > 0)
                 break;
@@ -114,7 +139,7 @@ bool lease_wait(struct lease *gate)
         pthread_mutex_unlock(&lease->mutex);
         /* Not woken by the keeper when the turn comes: that would leave the GPU idle for another switch of threads. */
         if (grant_account(grant) != lease->account || grant_closing(grant))
-            futex_wait(&lease->table->changes, change, WAITER_WATCH, true);
+            lease_file_wait(&lease->file, change, WAITER_WATCH);
         else
             futex_wait(&lease->turns, turn, WAITER_WATCH, false);
         pthread_mutex_lock(&lease->mutex);
@@ -133,21 +158,22 @@ static void close_lease(struct process_lease *lease)
     lease->stopping = true;
     atomic_store(&lease->gate.open, SHUT);
     if (lease->entered != 0) {
+        bool taken = take(lease);
         uint64_t grant = lease->entered, now = monotonic_ns();
-        atomic_compare_exchange_strong(&lease->member->grant, &grant, 0);
-        grant = lease->entered;
+        if (lease->member->grant == grant)
+            lease->member->grant = 0;
         if (lease_table_members(lease->table, grant, now) == MEMBERS_NONE) {
             lease_table_close(lease->table, grant);
             lease_table_hand_over(lease->table, grant | GRANT_CLOSING, now);
         }
         lease->entered = 0;
+        lease_table_ring(lease->table);
+        give(lease, taken);
     }
     atomic_fetch_add(&lease->drains_asked, 1);
     futex_wake(&lease->drains_asked, false);
     atomic_fetch_add(&lease->kicks, 1);
     futex_wake(&lease->kicks, false);
-    if (lease->keeping)
-        lease_table_ring(lease->table);
     lease_wake_launches(lease);
     pthread_mutex_unlock(&lease->mutex);
     if (atomic_load(&lease->in_driver))
@@ -165,8 +191,9 @@ static void close_all(void)
 static void forget(struct process_lease *lease)
 {
     struct process_lease fresh = {
-        .gate = {.grant = lease->gate.grant, .open = SHUT},
+        .gate = {.open = SHUT},
         .next = lease->next,
+        .file = lease->file,
         .table = lease->table,
         .id = lease->id,
         .account = lease->account,
@@ -182,8 +209,10 @@ static void forget(struct process_lease *lease)
 
 static void forget_all(void)
 {
-    for (struct process_lease *lease = leases; lease != NULL; lease = lease->next)
+    for (struct process_lease *lease = leases; lease != NULL; lease = lease->next) {
+        lease_file_forget(&lease->file);
         forget(lease);
+    }
 }
 
 static uint64_t id_of(const char *kernel)
@@ -198,14 +227,13 @@ struct lease *lease_open(const char *path, const char *kernel, unsigned share_mi
                          void *argument)
 {
     struct process_lease *lease = calloc(1, sizeof *lease);
-    struct lease_table *table = lease != NULL ? lease_table_map(path) : NULL;
-    if (table == NULL) {
-        fprintf(stderr, "muster fgpu: %s: %s: a compute lease is needed to launch on this GPU\n", path,
-                errno == EPROTO ? "made by another version" : strerror(errno));
+    struct lease_table *table = calloc(1, sizeof *table);
+    if (lease == NULL || table == NULL || !lease_file_open(&lease->file, path)) {
+        fprintf(stderr, "muster fgpu: %s: %s: a compute lease is needed to launch on this GPU\n", path, strerror(errno));
+        free(table);
         free(lease);
         return NULL;
     }
-    lease->gate.grant = &table->grant;
     lease->table = table;
     lease->id = id_of(kernel);
     lease->share_milli = share_milli;
@@ -214,10 +242,6 @@ struct lease *lease_open(const char *path, const char *kernel, unsigned share_mi
     lease->argument = argument;
     lease->next = leases;
     forget(lease);
-    if (!join(lease)) {
-        free(lease);
-        return NULL;
-    }
     if (leases == NULL) {
         process_on_fork(forget_all);
         atexit(close_all); /* later than the driver's own, hence run before it */

@@ -1,14 +1,18 @@
-/* What the containers on one GPU share to take turns on it: a file that all of them map.
+/* What the containers on one GPU share to take turns on it: a copy of the file that all of them write (lease_file.h).
 
-   Nothing in it is locked. A lock held by a process that is stopped would hold up every container, and who holds one
-   cannot be told across pid namespaces. Instead the grant is one word: which account has the GPU and since when. A turn
-   is ended by a compare-and-swap of that word, so exactly one process charges for it and chooses who is next; whatever
-   else is in the table is advice that the next turn corrects. Times are CLOCK_MONOTONIC nanoseconds. */
+   Nobody keeps the file for longer than a look at it. A lock held by a process that is stopped would hold up every
+   container, and who holds one cannot be told across pid namespaces. Instead the grant is one word: which account has the
+   GPU and since when. Who changes it from what they saw charges for the turn and chooses who is next; whatever else is in
+   the table is advice that the next turn corrects. Times are CLOCK_MONOTONIC nanoseconds. */
 #pragma once
-#include <stdatomic.h>
+#include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+/* The agent puts each GPU's file on a file system of this size (plugins/module_utils/muster_agent/gpus/fgpu_state.py), and
+   libraries of another layout at another path. */
+#define LEASE_FILE_MOST (64u << 10)
 #define LEASE_ACCOUNTS 256
 #define LEASE_MEMBERS 256
 #define MILLISECOND 1000000ull
@@ -18,30 +22,30 @@
 
 /* A container. Its processes have their turns together. */
 struct lease_account {
-    _Atomic uint64_t id; /* 0: free. Never free again, so that a search may end at the first free one */
-    _Atomic uint32_t share_milli;
-    _Atomic uint32_t hard;
-    _Atomic uint64_t virtual_ns;  /* contended time, divided by the share: the lowest that waits is next */
-    _Atomic uint64_t floor_ns;    /* virtual_ns is raised to it with the next grant: no credit is saved up while idle */
-    _Atomic uint64_t used_ns;     /* all time that it held the GPU */
-    _Atomic uint64_t waiting_since; /* 0: does not wait */
-    _Atomic uint64_t eligible_at;   /* hard: not before */
-    _Atomic uint64_t heartbeat;     /* of any process that waits, or holds the GPU while others wait */
+    uint64_t id; /* 0: free. Never free again, so that a search may end at the first free one */
+    uint32_t share_milli;
+    uint32_t hard;
+    uint64_t virtual_ns;    /* contended time, divided by the share: the lowest that waits is next */
+    uint64_t floor_ns;      /* virtual_ns is raised to it with the next grant: no credit is saved up while idle */
+    uint64_t used_ns;       /* all time that it held the GPU */
+    uint64_t waiting_since; /* 0: does not wait */
+    uint64_t eligible_at;   /* hard: not before */
+    uint64_t heartbeat;     /* of any process that waits, or holds the GPU while others wait */
 };
 
 /* A process that launches under a grant. Worth something while `grant` is the table's. */
 struct lease_member {
-    _Atomic uint64_t grant;
-    _Atomic uint64_t heartbeat;
+    uint64_t grant;
+    uint64_t heartbeat;
 };
 
 struct lease_table {
-    _Atomic uint64_t layout;
-    _Atomic uint64_t clock_ns; /* the virtual time of the latest grant: where a newcomer to an idle GPU starts */
-    /* Read at every launch: in a cache line without anything that changes more often. */
-    _Alignas(64) _Atomic uint64_t grant;
-    _Alignas(64) _Atomic uint32_t changes; /* futex: grants and waiters */
-    _Alignas(64) struct lease_account accounts[LEASE_ACCOUNTS];
+    uint64_t layout;
+    uint64_t clock_ns; /* the virtual time of the latest grant: where a newcomer to an idle GPU starts */
+    uint64_t grant;
+    uint32_t changes; /* futex in the file: grants and waiters */
+    uint32_t unused;
+    struct lease_account accounts[LEASE_ACCOUNTS];
     struct lease_member members[LEASE_MEMBERS];
 };
 
@@ -69,10 +73,7 @@ static inline uint64_t elapsed(uint64_t then, uint64_t now)
     return now > then ? now - then : 0;
 }
 
-/* NULL and errno where it cannot be mapped; EPROTO: it is a table of another layout. */
-struct lease_table *lease_table_map(const char *path);
-
-/* The index of this container's account, made if there is none. 0: all are taken by others. */
+/* The index of this container's account, made if there is none: where all are taken, in the place of the stalest. */
 unsigned lease_table_join(struct lease_table *table, uint64_t id, uint64_t now);
 
 /* Says that the account waits. True: it did not until now. */
@@ -95,7 +96,7 @@ enum members lease_table_members(const struct lease_table *table, uint64_t grant
 /* Ends the turn: nobody enters any more. False: it had ended. */
 bool lease_table_close(struct lease_table *table, uint64_t grant);
 
-/* From `grant` (closing, or nobody's) to who is next, if anybody. False: another process has done it. */
+/* From `grant` (closing, or nobody's) to who is next, if anybody. False: it is another's by now, or nobody waits. */
 bool lease_table_hand_over(struct lease_table *table, uint64_t grant, uint64_t now);
 
 /* For work that outlasted the account's turn. */
@@ -104,8 +105,9 @@ void lease_table_charge(struct lease_table *table, unsigned account, uint64_t ns
 /* Takes back what the holder, if it is not `account`, will be charged for this time. */
 void lease_table_excuse(struct lease_table *table, unsigned account, uint64_t since, uint64_t now);
 
+/* Has those who wait for changes look. */
 void lease_table_ring(struct lease_table *table);
 
-void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns, bool shared);
-void futex_wake(_Atomic uint32_t *word, bool shared);
+int futex_wait(void *word, uint32_t seen, uint64_t timeout_ns, bool shared);
+void futex_wake(void *word, bool shared);
 uint64_t monotonic_ns(void);

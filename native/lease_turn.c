@@ -147,7 +147,8 @@ static void left(struct process_lease *lease, uint64_t now)
 {
     uint64_t grant = lease->leaving;
     if (lease->entered == grant) {
-        atomic_compare_exchange_strong(&lease->member->grant, &grant, 0);
+        if (lease->member->grant == grant)
+            lease->member->grant = 0;
         lease->entered = 0;
     }
     lease->leaving = 0;
@@ -166,7 +167,7 @@ static uint64_t close_turn(struct process_lease *lease, uint64_t grant, uint64_t
     bool mine = grant_account(grant) == lease->account;
     if (mine) {
         if (lease->entered == (grant & ~GRANT_CLOSING)) {
-            atomic_store(&lease->member->heartbeat, now);
+            lease->member->heartbeat = now;
             if (lease->leaving != lease->entered)
                 leave(lease);
         }
@@ -186,7 +187,7 @@ static bool turn_is_over(struct process_lease *lease, uint64_t grant, uint64_t n
     uint64_t held = elapsed(grant_since(grant), now);
     bool drained = lease->blocked != 0 && atomic_load(&lease->gate.credits) <= 0 && !drain_goes_on(lease);
     /* One that was not there when this turn began, and would have had it: bursts would get little otherwise. */
-    bool overtaken = lowest < atomic_load(&lease->table->accounts[lease->account].virtual_ns);
+    bool overtaken = lowest < lease->table->accounts[lease->account].virtual_ns;
     uint64_t turn = overtaken ? SHORT_TURN : LEASE_TURN;
     if (held + (drained ? NEARLY : 0) < turn) {
         *over_at = grant_since(grant) + turn;
@@ -237,9 +238,9 @@ static uint64_t hold(struct process_lease *lease, uint64_t grant, uint64_t now)
         return NEVER;
     }
     lease->contended_at = now;
-    atomic_store(&account->heartbeat, now);
+    account->heartbeat = now;
     if (lease->entered == grant) {
-        atomic_store(&lease->member->heartbeat, now);
+        lease->member->heartbeat = now;
         if (!lease->contended)
             give_batch(lease, true, now);
         look_for_idleness(lease, now);
@@ -264,7 +265,7 @@ static uint64_t wait_for_turn(struct process_lease *lease, uint64_t grant, uint6
 {
     struct lease_table *table = lease->table;
     struct lease_account *account = &table->accounts[lease->account];
-    uint64_t eligible_at = atomic_load(&account->eligible_at);
+    uint64_t eligible_at = account->eligible_at;
     if (lease_table_wait(table, lease->account, now))
         lease_table_ring(table);
     if (grant_account(grant) == 0) {
@@ -276,7 +277,7 @@ static uint64_t wait_for_turn(struct process_lease *lease, uint64_t grant, uint6
         /* A holder that was alone had no need to say that it lives; it was told when this one began to wait. */
         uint64_t since = grant_since(grant) > lease->blocked_since ? grant_since(grant) : lease->blocked_since;
         const struct lease_account *holder = &table->accounts[grant_account(grant)];
-        if (elapsed(since, now) > LEASE_SILENCE && elapsed(atomic_load(&holder->heartbeat), now) > LEASE_SILENCE &&
+        if (elapsed(since, now) > LEASE_SILENCE && elapsed(holder->heartbeat, now) > LEASE_SILENCE &&
             lease_table_members(table, grant, now) != MEMBERS_ALIVE && lease_table_close(table, grant))
             return lease_step(lease, now);
     }
@@ -285,7 +286,7 @@ static uint64_t wait_for_turn(struct process_lease *lease, uint64_t grant, uint6
 
 uint64_t lease_step(struct process_lease *lease, uint64_t now)
 {
-    uint64_t grant = atomic_load(&lease->table->grant);
+    uint64_t grant = lease->table->grant;
     bool mine = grant_account(grant) == lease->account;
     bool late = lease->leaving != 0 && lease->leaving != (grant & ~GRANT_CLOSING);
     if (late && lease->late_since == 0)

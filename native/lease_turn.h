@@ -1,11 +1,13 @@
 /* One process's part in a lease: what it does when its container's turn comes, goes on and ends. Every function is
-   called with the mutex held. */
+   called with the mutex held, and between a taking of the file and its giving back. */
 #pragma once
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "lease.h"
+#include "lease_file.h"
 #include "lease_table.h"
 
 #define NEVER UINT64_MAX
@@ -20,7 +22,8 @@
 struct process_lease {
     struct lease gate;
     struct process_lease *next;
-    struct lease_table *table;
+    struct lease_file file;
+    struct lease_table *table;        /* a copy of the file as this process saw it last */
     uint64_t id;
     unsigned account, share_milli;
     bool hard;

@@ -1,5 +1,6 @@
 #include "usage.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -35,6 +36,9 @@ struct table {
     uint32_t slots_used; /* none at or above this one */
     struct slot slot[SLOTS];
 };
+
+/* The agent puts each container's file on a file system of this size. */
+static_assert(sizeof(struct table) <= 1u << 20, "the file system of a container's use has room for the table");
 
 static struct table *_Atomic table;
 static struct slot *mine; /* under the table's mutex */

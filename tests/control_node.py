@@ -130,8 +130,13 @@ class ControlNode:
     def exec(self, reference: str, *command: str, check: bool = True, stdin: str = "") -> Done:
         return self.run("exec", reference, "--", *command, check=check, stdin=stdin)
 
-    def start_daemon(self) -> None:
+    def launch_daemon(self) -> None:
+        """Start the daemon, whether or not it can work."""
         self.daemon = ForkedMuster(("daemon",), self.environment, self.directory / "daemon.log")
+
+    def start_daemon(self) -> None:
+        """Start the daemon; return when it knows an agent."""
+        self.launch_daemon()
         deadline = time.monotonic() + 60
         while not self.run("agents", "--json").json():
             assert time.monotonic() < deadline, (self.directory / "daemon.log").read_text()
@@ -177,7 +182,7 @@ NOTHING: dict[str, list[str]] = {"containers": [], "networks": [], "key director
 
 def provision(*arguments: str) -> Done:
     """`playbooks/site.yml` on this machine, but for the control node: the tests have their own."""
-    tags = ("--tags", "docker_engine,session_runtime,images")
+    tags = ("--tags", "docker_engine,session_firewall,session_runtime,images")
     done = subprocess.run(
         [SCRIPTS / "ansible-playbook", "-i", "inventory/local.yml", "playbooks/site.yml", *tags, *arguments],
         cwd=ROOT,

@@ -162,8 +162,12 @@ def _become_muster(
         os.environ.clear()
         os.environ.update(environment)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.argv = ["muster", *arguments]
         prepare()
+        if "LD_PRELOAD" in environment:
+            # Only a program that is started anew loads it.
+            program = str(Path(sys.executable).with_name("muster"))
+            os.execv(program, [program, *arguments])
+        sys.argv = ["muster", *arguments]
         main()
     except SystemExit as ended:
         code = ended.code

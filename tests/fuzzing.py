@@ -161,9 +161,9 @@ KINDS: dict[str, Callable[[Random], str]] = {
 }
 
 
-def problems(kind: str, seed: int, count: int) -> Iterator[tuple[int, str]]:
+def problems(kind: str, seed: int, count: int, first: int = 0) -> Iterator[tuple[int, str]]:
     """Yield the number and the problem of each input with one; `python -m bench.fuzz` says how to try it again."""
-    for number in range(count):
+    for number in range(first, first + count):
         problem = KINDS[kind](Random(f"{seed}-{kind}-{number}"))
         if problem:
             yield number, problem

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class OddEngine(ThreadingMixIn, UnixStreamServer):
     """Answers with `status`, `headers` and `body`, but for the engine's version; `requests` were made of it.
 
-    `answers` has, by method, another status and body.
+    `answers` has, by method, another status and body, `bodies` another body by the end of a path.
     """
 
     daemon_threads = True
@@ -27,6 +27,7 @@ class OddEngine(ThreadingMixIn, UnixStreamServer):
         self.headers: dict[str, str] = {}
         self.requests: list[tuple[str, Message]] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
+        self.bodies: dict[str, bytes] = {}
         super().__init__(str(path), _Handler)
 
     def handle_error(self, *_: object) -> None:
@@ -55,6 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.server
         is_version = self.path.endswith("/version")
         status, body = server.answers.get(self.command, (server.status, server.body))
+        body = next((found for end, found in server.bodies.items() if self.path.partition("?")[0].endswith(end)), body)
         if is_version:
             status, body = 200, json.dumps({"ApiVersion": "1.41"}).encode()
         else:
@@ -70,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
             frame = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
             self.wfile.write(frame + b"0\r\n\r\n")
 
-    do_GET = do_POST = do_HEAD = answer  # noqa: N815 - as http.server calls them
+    do_GET = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815 - as http.server calls them
 
 
 @contextmanager

@@ -63,6 +63,7 @@ def report_of(
     swarm: str = "",
     gpu_models: Sequence[str] = ("T",),
     numa_nodes: int = 0,
+    encrypts: bool = False,
 ) -> dict[str, Any]:
     """The report of a host on which nothing runs, as it comes over the wire.
 
@@ -106,11 +107,13 @@ def report_of(
         ],
         "runtime": "1",
         "fgpu": "1" if gpus else None,
+        "gpu_toolkit": "1.17.8" if gpus else None,
         "images": [{"id": f"sha256:{tag}", "tags": [tag], "size_bytes": 1} for tag in IMAGES],
         "swarm": {
             "state": "active" if swarm else "inactive",
             "node_id": f"node-{hostname}" if swarm else None,
             "manager": swarm == "manager",
+            "encrypts": encrypts,
         },
         "generation": 0,
         "kernels": [],

@@ -4,6 +4,7 @@ dpkg-query --show --showformat 'package ${db:Status-Abbrev} ${Package}\n'
 cut -d: -f1 /etc/passwd | sed 's/^/user /'
 cut -d: -f1 /etc/group | sed 's/^/group /'
 ip -brief link | awk '$1 !~ /^veth/ { sub("@.*", "", $1); print "interface " $1 }'
+(iptables-save; ip6tables-save) 2>/dev/null | grep MUSTER | sed 's/^/rule /' || true
 find /etc /opt /srv /usr/local /var/lib /run -xdev \
   \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /run/systemd -o -path /run/udev -o -path /run/log -o -path /run/lock \
   -o -path '/var/lib/docker/*' -o -path '/var/lib/containerd/*' -o -path '/run/docker/*' -o -path '/run/containerd/*' \

@@ -3,14 +3,16 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
-from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, MusterError
-from muster.service.audit import AuditLog
-from muster.service.sessions.views import SessionView
-from muster.settings import Settings
+
+if TYPE_CHECKING:  # the settings' and the views' library loads slowly
+    from muster.core.model.session import Session
+    from muster.service.sessions.views import SessionView
+    from muster.settings import Settings
 
 _CHANGES = frozenset(
     {"submit", "terminate", "cancel", "hold", "release", "restart", "rename", "backup", "restore"}
@@ -25,7 +27,7 @@ _SESSIONS, _NOTHING = "muster.changed_sessions", "muster.changes_nothing"
 
 
 @contextmanager
-def audited(settings: Settings, user: str) -> Iterator[None]:
+def audited(settings: "Settings", user: str) -> Iterator[None]:
     """Write a record for the present command if it is one that changes something, with its exit code.
 
     `note_sessions` writes it earlier, so that a command that waits for long is recorded when it acts.
@@ -51,7 +53,7 @@ def audited(settings: Settings, user: str) -> Iterator[None]:
             record.write(status)
 
 
-def note_sessions(sessions: Iterable[Session | SessionView]) -> None:
+def note_sessions(sessions: "Iterable[Session | SessionView]") -> None:
     """Record the sessions that the present command has changed, at once."""
     record = click.get_current_context().meta.get(_SESSIONS)
     if record is not None:
@@ -66,7 +68,9 @@ def note_no_change() -> None:
 class _Record:
     """A record that is written once."""
 
-    def __init__(self, settings: Settings, user: str, context: click.Context) -> None:
+    def __init__(self, settings: "Settings", user: str, context: click.Context) -> None:
+        from muster.service.audit import AuditLog  # noqa: PLC0415 - needed by commands that change something
+
         self._log = AuditLog(settings)
         self._user = user
         self._context = context

@@ -5,26 +5,29 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from muster.cli.audit import audited
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, MusterError
-from muster.service.backend import Backend
-from muster.service.questions.views import HeartbeatView
-from muster.service.service import Service
-from muster.service.sessions.queries import SessionQuery
-from muster.settings import load_settings
+
+if TYPE_CHECKING:  # `--help`, `version` and the completion of flags need none of it
+    from muster.service.backend import Backend
+    from muster.service.questions.views import HeartbeatView
+    from muster.service.service import Service
 
 
 @contextmanager
-def opened_service() -> Iterator[Service]:
+def opened_service() -> "Iterator[Service]":
     """Open the control node's own service layer; what is changed goes into the audit log.
 
     Raises BadInputError with --server.
     """
+    from muster.service.service import Service  # noqa: PLC0415 - the database's library loads slowly
+    from muster.settings import load_settings  # noqa: PLC0415
+
     check_on_control_node()
     settings = load_settings()
     with audited(settings, current_user()), Service.opened(settings) as service:
@@ -32,11 +35,11 @@ def opened_service() -> Iterator[Service]:
 
 
 class _KnowsQueue(Protocol):
-    def heartbeat(self) -> HeartbeatView: ...
+    def heartbeat(self) -> "HeartbeatView": ...
 
 
 @contextmanager
-def opened_backend() -> Iterator[Backend]:
+def opened_backend() -> "Iterator[Backend]":
     """Open the control node's own answers, or with --server those of another one. Raises BadInputError.
 
     At the end, the user is warned if nobody works the queue.
@@ -62,7 +65,7 @@ def warn_if_unworked(backend: _KnowsQueue) -> None:
 
 
 @contextmanager
-def _unwarned_backend() -> Iterator[Backend]:
+def _unwarned_backend() -> "Iterator[Backend]":
     if not asks_server():
         with opened_service() as service:
             yield service.backend(Token("command line", current_user(), Scope.ADMIN, created_at=0.0))
@@ -119,6 +122,8 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from muster.service.sessions.queries import SessionQuery  # noqa: PLC0415 - needed here only
+
     try:
         with _unwarned_backend() as backend:
             return [session.name for session in backend.search(SessionQuery()) if session.name.startswith(incomplete)]

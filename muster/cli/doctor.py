@@ -11,7 +11,8 @@ import click
 
 from muster.cli.context import json_option
 from muster.cli.output import age, print_json
-from muster.core.agents.agent import agent_from_report
+from muster.core.agents.agent import Agent, agent_from_report
+from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.heartbeat import Worker, unworked
@@ -140,10 +141,25 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     found = f"{len(answers)} agents in {settings.inventory}"
     yield Finding("inventory", bool(answers), found, "put hosts into its group agents")
     for answer in sorted(answers, key=lambda answer: answer.agent_id):
-        yield from _agent(answer, settings)
+        yield from _agent(answer, settings, is_alone=len(answers) == 1)
 
 
-def _agent(answer: AgentAnswer, settings: Settings) -> Iterator[Finding]:
+def encryption_finding(agent: Agent) -> Finding:
+    """Tell where the traffic between agents is not encrypted although the site did not decide so."""
+    check = f"agent {agent.id}: overlay encryption"
+    if agent.connection.overlay_encrypted is False:
+        return Finding(check, ok=True, found="none, as overlay_network_encrypted says")
+    if agent.report.swarm.encrypts:
+        return Finding(check, ok=True, found="IPsec")
+    return Finding(
+        check,
+        ok=False,
+        found=f"Linux {agent.report.kernel} has no ESP with AES-GCM: overlays with kernels here are not encrypted",
+        remedy="load the module esp4, run a kernel that has it, or accept it by overlay_network_encrypted: false",
+    )
+
+
+def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterator[Finding]:
     name, report = f"agent {answer.agent_id}", answer.report
     if report is None:
         yield Finding(name, ok=False, found=answer.problem, remedy="mend it, then run `muster pass`")
@@ -157,12 +173,19 @@ def _agent(answer: AgentAnswer, settings: Settings) -> Iterator[Finding]:
         "run playbooks/site.yml --tags session_runtime",
     )
     agent = agent_from_report(answer.agent_id, report, answer.inventory, time.time())
+    if problem := toolkit_problem(report):
+        found, _, remedy = problem.partition("; ")
+        yield Finding(f"{name}: container toolkit", ok=False, found=found, remedy=remedy)
+    elif report.gpu_toolkit:
+        yield Finding(f"{name}: container toolkit", ok=True, found=report.gpu_toolkit)
     if agent.fgpu_obstacle:
         found, _, remedy = agent.fgpu_obstacle.partition("; ")
         yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)
     elif agent.capacity.fgpu:
         found = f"{format_slot('fgpu', agent.capacity.fgpu)} units on {len(agent.gpus)} devices"
         yield Finding(f"{name}: fgpu", ok=True, found=found)
+    if agent.on_overlay and not is_alone:
+        yield encryption_finding(agent)
     image = default_reference(settings)
     held = familiar(image) in tags_on(report.images)
     found = f"{image} is {'there' if held else 'missing'}"

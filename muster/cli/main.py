@@ -4,54 +4,94 @@ import difflib
 import errno
 import importlib
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
+from muster.cli.command_client import served_exit_code
 from muster.core.values.errors import BadInputError, MusterError, SpecError
 from muster.whole_files import unwritable
 
-_COMMANDS: Mapping[str, str] = {
-    "submit": "muster.cli.sessions.submit:submit",
-    "ls": "muster.cli.sessions.listing:ls",
-    "show": "muster.cli.sessions.listing:show",
-    "why": "muster.cli.sessions.why:why",
-    "queue": "muster.cli.sessions.why:queue",
-    "simulate": "muster.cli.simulate:simulate",
-    "logs": "muster.cli.sessions.access:logs",
-    "ssh": "muster.cli.sessions.access:ssh",
-    "exec": "muster.cli.sessions.access:exec_",
-    "open": "muster.cli.sessions.open:open_",
-    "terminate": "muster.cli.sessions.ending:terminate",
-    "cancel": "muster.cli.sessions.ending:cancel",
-    "hold": "muster.cli.sessions.ending:hold",
-    "release": "muster.cli.sessions.ending:release",
-    "restart": "muster.cli.sessions.day_two:restart",
-    "rename": "muster.cli.sessions.day_two:rename",
-    "cp": "muster.cli.sessions.copying:cp",
-    "folder": "muster.cli.folder:folder_group",
-    "secret": "muster.cli.secret:secret_group",
-    "top": "muster.cli.sessions.top:top",
-    "report": "muster.cli.report:report",
-    "agents": "muster.cli.agents.resources:agents",
-    "agent": "muster.cli.agents.agent:agent_group",
-    "reservation": "muster.cli.agents.reservation:reservation_group",
-    "token": "muster.cli.token:token_group",
-    "web": "muster.cli.web:web",
-    "images": "muster.cli.images:images",
-    "commit": "muster.cli.sessions.commit:commit",
-    "pass": "muster.cli.operate:pass_",
-    "daemon": "muster.cli.operate:daemon",
-    "doctor": "muster.cli.doctor:doctor",
-    "backup": "muster.cli.backup:backup",
-    "restore": "muster.cli.backup:restore",
-    "prepare": "muster.cli.operate:prepare",
-    "completion": "muster.cli.operate:completion",
-    "version": "muster.cli.operate:version",
+_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "submit": ("muster.cli.sessions.submit:submit", "Queue a session."),
+    "ls": ("muster.cli.sessions.listing:ls", "List sessions; those that have ended with --all."),
+    "show": ("muster.cli.sessions.listing:show", "Show a session: its kernels and its story."),
+    "why": ("muster.cli.sessions.why:why", "Say why a session waits, or why it ended."),
+    "queue": ("muster.cli.sessions.why:queue", "List the sessions that wait, in the order in which they are tried."),
+    "simulate": (
+        "muster.cli.simulate:simulate",
+        "Try a workload on a cluster that need not exist; nothing is started.",
+    ),
+    "logs": ("muster.cli.sessions.access:logs", "Print what a kernel has written: main1, or SESSION:sub1."),
+    "ssh": ("muster.cli.sessions.access:ssh", "Log in to a kernel by ssh: main1, or SESSION:sub1 through main1."),
+    "exec": ("muster.cli.sessions.access:exec_", "Run a command in a kernel: `muster exec train:sub1 -- nvidia-smi`."),
+    "open": (
+        "muster.cli.sessions.open:open_",
+        "Open an app of a session: make a tunnel to it, print its URL, and serve until Ctrl-C.",
+    ),
+    "terminate": ("muster.cli.sessions.ending:terminate", "End sessions; by the name of an array all of it."),
+    "cancel": (
+        "muster.cli.sessions.ending:cancel",
+        "Cancel sessions that are still pending; of an array those that are.",
+    ),
+    "hold": ("muster.cli.sessions.ending:hold", "Keep pending sessions from starting until they are released."),
+    "release": ("muster.cli.sessions.ending:release", "Let held sessions wait for their turn again."),
+    "restart": (
+        "muster.cli.sessions.day_two:restart",
+        "Stop running sessions and launch them again: same ids, same place, fresh containers.",
+    ),
+    "rename": ("muster.cli.sessions.day_two:rename", "Give a session that has not ended another name."),
+    "cp": ("muster.cli.sessions.copying:cp", "Copy a file or a directory into a kernel or out of it."),
+    "folder": (
+        "muster.cli.folder:folder_group",
+        "Data folders that outlive sessions: yours, and those that others share with you.",
+    ),
+    "secret": (
+        "muster.cli.secret:secret_group",
+        "Passwords, tokens and keys for my sessions: `muster submit --secret NAME`.",
+    ),
+    "top": (
+        "muster.cli.sessions.top:top",
+        "Show what running sessions use at this moment, kernel by kernel; all of them, unless some are named.",
+    ),
+    "report": (
+        "muster.cli.report:report",
+        "Add up what sessions were given and what they used, by user unless --by says otherwise.",
+    ),
+    "agents": ("muster.cli.agents.resources:agents", "List agents: what they have, and what is free."),
+    "agent": ("muster.cli.agents.agent:agent_group", "Show an agent, take it out of service, put it back."),
+    "reservation": (
+        "muster.cli.agents.reservation:reservation_group",
+        "Set agents aside for a time: for some users, or for nobody (maintenance).",
+    ),
+    "token": (
+        "muster.cli.token:token_group",
+        "Tokens with which programs and other machines use the API of `muster web`.",
+    ),
+    "web": ("muster.cli.web:web", "Serve the pages and the API until SIGTERM."),
+    "images": ("muster.cli.images:images", "List the image catalog, and how many agents hold each image."),
+    "commit": ("muster.cli.sessions.commit:commit", "Make an image of a running kernel: main1, or SESSION:sub1."),
+    "pass": ("muster.cli.operate:pass_", "Work the queue once: observe, schedule, launch, record."),
+    "daemon": ("muster.cli.operate:daemon", "Work the queue until SIGTERM."),
+    "doctor": ("muster.cli.doctor:doctor", "Check the installation, and say what to mend."),
+    "backup": (
+        "muster.cli.backup:backup",
+        "Write the database and the keys of this control node into FILE, while everything runs.",
+    ),
+    "restore": ("muster.cli.backup:restore", "Put the backup FILE in the place of this control node's state."),
+    "prepare": (
+        "muster.cli.operate:prepare",
+        "Compile the scheduler for this user, so that nobody has to wait for it later.",
+    ),
+    "completion": (
+        "muster.cli.operate:completion",
+        "Print the completion script for a shell: `source <(muster completion bash)`.",
+    ),
+    "version": ("muster.cli.operate:version", "Print Muster's version, and those of what it stands on."),
 }
-
+"""Where each command is, and the first sentence of its help: lists of the commands import none of them."""
 
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
@@ -60,6 +100,17 @@ _WITHOUT_CONTROL_NODE = frozenset(
 """Those that a server elsewhere can answer, or that ask nobody."""
 
 _DISK_TROUBLES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+class _Summaries(click.Group):
+    """The commands with the first sentences of their help and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(commands=[click.Command(name, help=text) for name, (_, text) in _COMMANDS.items()])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(self.commands)
 
 
 class _LazyGroup(click.Group):
@@ -73,9 +124,17 @@ class _LazyGroup(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _Summaries().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [(name, text) for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=text) for name, text in found]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -128,6 +187,18 @@ def _check_encoding(arguments: Sequence[str]) -> None:
 
 
 def main() -> None:
+    """Run a command: a short one in the daemon's command server where there is one, and any other here."""
+    try:
+        code = served_exit_code(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if code is not None:
+        sys.exit(code)
+    run()
+
+
+def run() -> None:
+    """Run a command in this process, which ends with its exit code."""
     try:
         _check_encoding(sys.argv[1:])
         # Without click's own error handling, an exit code comes back as the result.
@@ -145,6 +216,8 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _DISK_TROUBLES:
             raise
+        import tempfile  # noqa: PLC0415 - needed here only
+
         click.echo(f"muster: {unwritable(Path(error.filename or tempfile.gettempdir()), error)}", err=True)
         sys.exit(1)
     except SpecError as error:

@@ -1,14 +1,11 @@
 """`pass`, `daemon`, `completion`, `version`."""
 
 from dataclasses import asdict
-from importlib.metadata import version as version_of
 
 import click
 
 from muster.cli.context import json_option
-from muster.cli.log_lines import log_to_stderr
 from muster.cli.output import print_json
-from muster.settings import load_settings
 
 
 @click.command("pass")
@@ -17,6 +14,7 @@ from muster.settings import load_settings
 def pass_(wait: bool, as_json: bool) -> None:
     """Work the queue once: observe, schedule, launch, record. For cron and playbooks."""
     from muster.service.control_node import opened, work_once  # noqa: PLC0415 - Ansible's libraries load slowly
+    from muster.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings()
     with opened(settings) as shell:
@@ -37,11 +35,15 @@ def pass_(wait: bool, as_json: bool) -> None:
 @click.command()
 def daemon() -> None:
     """Work the queue until SIGTERM."""
+    from muster.cli.command_server import command_server  # noqa: PLC0415
+    from muster.cli.log_lines import log_to_stderr  # noqa: PLC0415
     from muster.daemon import run_daemon  # noqa: PLC0415 - Ansible's libraries load slowly
+    from muster.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings()
     log_to_stderr(settings.log_format)
-    run_daemon(settings)
+    with command_server() as compiled:
+        run_daemon(settings, compiled)
 
 
 @click.command()
@@ -73,6 +75,8 @@ def completion(shell: str) -> None:
 @json_option
 def version(as_json: bool) -> None:
     """Print Muster's version, and those of what it stands on."""
+    from importlib.metadata import version as version_of  # noqa: PLC0415 - needed here only
+
     versions = {name: version_of(name) for name in ("muster", "ansible-core", "ansible-runner", "docker", "sqlalchemy")}
     if as_json:
         print_json(versions)

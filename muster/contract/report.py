@@ -59,11 +59,12 @@ class EngineReport(ContractModel):
 
 
 class SwarmReport(ContractModel):
-    """What the engine is in its swarm; `state` is its word."""
+    """What the engine is in its swarm; `state` is its word. One that `encrypts` can do so with overlays."""
 
     state: Line = "inactive"
     node_id: Line | None = None
     manager: bool = False
+    encrypts: bool = False
 
 
 class GpuReport(ContractModel):
@@ -171,6 +172,7 @@ class Report(ContractModel):
     gpus: Few[GpuReport] = ()
     runtime: Line | None = None
     fgpu: Line | None = None
+    gpu_toolkit: Line | None = None
     images: Many[ImageReport] = ()
     generation: Amount | None = None
     kernels: Many[KernelReport] = ()

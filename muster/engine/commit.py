@@ -29,6 +29,9 @@ from muster.engine.images import SILENCE_S, Progressed
 
 _CHUNK = 1 << 20
 _CREATED_BY = "muster commit"
+_MOST_OF_A_CONFIG = 4 << 20
+# An archive's headers come on top of its files, and may double what small ones take.
+_HEADERS = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def commit(
         _check_size(client, container, new.reference, most_bytes)
         raw = str(client.api.commit(str(found.id), pause=True)["Id"])
         try:
-            image_id = _cleaned(client, container, raw, new, spool, progressed)
+            image_id = _cleaned(client, container, raw, new, most_bytes, spool, progressed)
         finally:
             client.images.remove(raw, force=True)
         size = int(client.images.get(image_id).attrs["Size"])
@@ -106,7 +109,13 @@ def _too_large(reference: str, size: int, most_bytes: int) -> ImageError:
 
 
 def _cleaned(
-    client: docker.DockerClient, container: Container, raw: str, new: CommittedAs, spool: Path, progressed: Progressed
+    client: docker.DockerClient,
+    container: Container,
+    raw: str,
+    new: CommittedAs,
+    most_bytes: int,
+    spool: Path,
+    progressed: Progressed,
 ) -> str:
     """The new image's id, with its name."""
     parent = client.images.get(container.attrs["Image"]).attrs["Config"] or {}
@@ -114,7 +123,7 @@ def _cleaned(
     newest = str(attrs["RootFS"]["Layers"][-1])
     mounts = [str(mount["Destination"]) for mount in container.attrs["Mounts"]]
     with TemporaryFile(dir=spool) as layer, TemporaryFile(dir=spool) as cleaned, TemporaryFile(dir=spool) as archive:
-        stream = _Stream(client.api.get_image(raw), int(attrs["Size"]), progressed)
+        stream = _Stream(client.api.get_image(raw), int(attrs["Size"]), most_bytes, progressed)
         config = _read_image(stream, raw.partition(":")[2], newest, layer)
         digest = clean_layer(layer, cleaned, mounts)
         image_id = _write_image(archive, cleaned, _new_config(config, parent, digest, new), new.reference)
@@ -133,7 +142,7 @@ def _read_image(stream: "_Stream", config_hex: str, newest: str, layer: IO[bytes
             if content is None:
                 continue
             stem = member.name.rpartition("/")[2].removesuffix(".json")
-            if stem == config_hex:
+            if stem == config_hex and member.size <= _MOST_OF_A_CONFIG:
                 config = json.load(content)
             elif not has_layer and (stem == "layer.tar" or stem == newest.partition(":")[2]):
                 # Older engines do not name a layer's file by its digest.
@@ -213,11 +222,14 @@ def _copied(source: IO[bytes], target: IO[bytes] | None) -> str:
 
 
 class _Stream(io.RawIOBase):
-    """An engine's chunks as a file that is read once."""
+    """An engine's chunks as a file that is read once, but not without end: a compromised agent's would fill a disk."""
 
-    def __init__(self, chunks: Iterator[bytes], total: int, progressed: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, chunks: Iterator[bytes], total: int, most_bytes: int, progressed: Callable[[int, int], None]
+    ) -> None:
         self._chunks = iter(chunks)
         self._rest = b""
+        self._read, self._most = 0, 2 * most_bytes + _HEADERS
         self._done, self._total = 0, total
         self._progressed = progressed
 
@@ -227,6 +239,9 @@ class _Stream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - as in io.RawIOBase
         if not self._rest:
             self._rest = next(self._chunks, b"")
+            self._read += len(self._rest)
+            if self._read > self._most:
+                raise ImageError("the agent's engine sends more than the image can have", permanent=True)
             self._done = min(self._done + len(self._rest), self._total)
             self._progressed(self._done, self._total)
         taken, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]

@@ -16,12 +16,13 @@ from typing import IO, cast
 from docker.models.containers import Container
 from docker.utils.socket import frames_iter
 
+from muster.core.launch.manifest import LaunchPolicy
 from muster.core.values.errors import BadInputError, MusterError
 from muster.engine.agent_engine import one_line
 from muster.engine.extraction import extract
 from muster.engine.tar_stream import MalformedTarError
 
-_BUSYBOX = "/opt/muster/runtime/bin/busybox"
+_BUSYBOX = f"{LaunchPolicy().runtime_path}/bin/busybox"
 _CHUNK = 1 << 18
 _MOST_COMPLAINT = 4096
 # Of what comes after the end: padding.

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import docker
@@ -9,8 +10,10 @@ from docker.errors import APIError, ImageNotFound
 from docker.models.images import Image
 
 from muster.core.agents.agent import Agent
+from muster.core.images.names import parse_image_name
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.agent_engine import ANSWER_ERRORS, ENGINE_ERRORS, cause, engine_of, one_line
+from muster.engine.image_archive import RefusedArchiveError, checked_archive
 
 # An engine may write a large image to its own disk before it sends the first byte.
 SILENCE_S = 3600
@@ -19,7 +22,17 @@ _PERMANENT = re.compile(
     r"not found|does not exist|manifest unknown|no matching manifest|denied|unauthorized|invalid reference"
 )
 
+_IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")
+
 Progressed = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedImage:
+    """What an agent shall hand over: the image of this id, in an archive of at most so many bytes."""
+
+    image_id: str
+    most_bytes: int
 
 
 def pull(agent: Agent, reference: str, progressed: Progressed, *, with_credentials: bool = False) -> None:
@@ -55,38 +68,61 @@ def image_id(agent: Agent, reference: str) -> str | None:
     return image.id if image else None
 
 
-def copy(source: Agent, target: Agent, reference: str, progressed: Progressed) -> None:
-    """Image and tag, streamed: nothing is written on the control node. `progressed(bytes done, bytes total)`.
+def copy(source: Agent, target: Agent, reference: str, expected: ExpectedImage, progressed: Progressed) -> None:
+    """Copy an image under one tag, streamed: nothing is written on the control node. `progressed(bytes done, total)`.
 
-    Raises AgentUnreachableError and ImageError.
+    The target gets the image of the expected id as `reference` and nothing else, whatever the source sends
+    (`checked_archive`). Raises AgentUnreachableError and ImageError.
     """
+    name = parse_image_name(reference)
+    if name is None or name.digest or not _IMAGE_ID.fullmatch(expected.image_id):
+        raise ImageError(f"image {reference} cannot be copied: only a name with a tag can travel", permanent=True)
     with (
         engine_of(source, answer_timeout_s=SILENCE_S) as giving,
         engine_of(target, answer_timeout_s=SILENCE_S) as taking,
     ):
-        image = _image(giving, source, reference)
+        image = _image(giving, source, expected.image_id)
         if image is None:
-            raise ImageError(f"image {reference} is not on agent {source.id}", permanent=True)
-        stream = _saved(giving, source, reference, int(image.attrs["Size"]), progressed)
+            raise ImageError(
+                f"image {reference} ({expected.image_id[7:19]}) is not on agent {source.id}", permanent=True
+            )
+        stream = _checked(giving, source, name.familiar, expected, _size(image, expected.most_bytes), progressed)
         try:
             # A request takes a generator, which the stub does not know.
             taking.images.load(stream)  # type: ignore[arg-type]
-        except ENGINE_ERRORS as error:
+        except ANSWER_ERRORS as error:
             raise _copy_error(target, reference, cause(error)) from None
+        loaded = _image(taking, target, name.familiar)
+    if loaded is None or loaded.id != expected.image_id:
+        raise _copy_error(target, reference, "its engine did not load what it was given")
 
 
-def _saved(
-    client: docker.DockerClient, agent: Agent, reference: str, total: int, progressed: Progressed
+def _checked(
+    client: docker.DockerClient,
+    agent: Agent,
+    reference: str,
+    expected: ExpectedImage,
+    total: int,
+    progressed: Progressed,
 ) -> Iterator[bytes]:
     done = 0
     try:
-        for chunk in client.api.get_image(reference):
+        archive = client.api.get_image(expected.image_id)
+        for chunk in checked_archive(archive, expected.image_id, reference, expected.most_bytes):
             yield chunk
             # The archive's own headers come on top of the image's size.
             done = min(done + len(chunk), total)
             progressed(done, total)
+    except RefusedArchiveError as error:
+        raise _copy_error(agent, reference, str(error)) from None
     except ENGINE_ERRORS as error:
         raise _copy_error(agent, reference, cause(error)) from None
+
+
+def _size(image: Image, most_bytes: int) -> int:
+    """Return the bytes that progress counts to: what the agent says of its image."""
+    size = image.attrs.get("Size")
+    return min(size, most_bytes) if isinstance(size, int) and size > 0 else most_bytes
 
 
 def _image(client: docker.DockerClient, agent: Agent, reference: str) -> Image | None:
@@ -94,7 +130,7 @@ def _image(client: docker.DockerClient, agent: Agent, reference: str) -> Image |
         return client.images.get(reference)
     except ImageNotFound:
         return None
-    except ENGINE_ERRORS as error:
+    except ANSWER_ERRORS as error:
         raise ImageError(f"image {reference} on agent {agent.id}: {cause(error)}", permanent=False) from None
 
 

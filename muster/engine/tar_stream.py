@@ -41,13 +41,14 @@ class MalformedTarError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TarEntry:
-    """A member as its header has it; `target` is where a link leads. Nothing of it is checked."""
+    """A member as its header has it; `target` is where a link leads, `size` that of its content. None is checked."""
 
     path: str
     kind: Kind
     mode: int = 0
     mtime: int = 0
     target: str = ""
+    size: int = 0
 
 
 def tar_entries(read: Read) -> Iterator[tuple[TarEntry, Iterator[bytes]]]:
@@ -73,7 +74,7 @@ def tar_entries(read: Read) -> Iterator[tuple[TarEntry, Iterator[bytes]]]:
             if entry.kind in {Kind.SYMLINK, Kind.HARD_LINK, Kind.DIRECTORY}:
                 size = 0
             content = _content(read, size)
-            yield entry, content
+            yield replace(entry, size=size), content
             for _ in content:  # what its reader has left
                 pass
             given = {}

@@ -1,6 +1,7 @@
 """The API of a `muster web` elsewhere over HTTP: answers as views, problems as the errors that they were."""
 
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -30,6 +31,8 @@ from muster.service.view import View
 Answer = TypeVar("Answer", bound=View)
 _PATIENCE = httpx.Timeout(60.0, connect=10.0)
 _LONG_PATIENCE = httpx.Timeout(600.0, connect=10.0)
+# Too many requests within a minute are over in seconds, too many failed sign-ins are not.
+_MAX_WAIT_S = 30
 _KINDS: Mapping[str, type[MusterError]] = {
     "not-found": NotFoundError,
     "ambiguous-name": AmbiguousNameError,
@@ -146,8 +149,15 @@ class Client:
             ) from None
 
     def _json(self, method: str, path: str, **request: Any) -> Any:  # noqa: ANN401
-        with self._reaching():
-            response = self._http.request(method, path, **request)
+        patience_s = _MAX_WAIT_S
+        while True:
+            with self._reaching():
+                response = self._http.request(method, path, **request)
+            wait_s = _seconds_to_wait(response)
+            if not 0 < wait_s <= patience_s:
+                break
+            patience_s -= wait_s
+            time.sleep(wait_s)
         if response.is_error:
             raise _error(response)
         try:
@@ -176,6 +186,12 @@ def path_part(name: str) -> str:
     if name in {"", ".", ".."}:
         raise BadInputError(f"NAME: {name!r} is no name; use letters, digits, dots, dashes and underscores")
     return quote(name, safe="")
+
+
+def _seconds_to_wait(response: httpx.Response) -> int:
+    """Return after how many seconds the server takes the request; 0 where it was no matter of sending too many."""
+    after = response.headers.get("retry-after", "")
+    return int(after) if response.status_code == 429 and after.isdecimal() and len(after) < 4 else 0
 
 
 def _given(parameters: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,17 +17,18 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from muster.core.values.errors import BadInputError, MusterError, PassInProgressError
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
+from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
 from muster.store.database.copies import DatabaseCopies, copies_of, is_newer
-from muster.store.database.lock import queue_lock
+from muster.store.database.lock import exclusive, queue_lock, shared
 from muster.store.store import Store
 from muster.whole_files import writing_to
 
 _CONTENTS = "backup.json"
 _DATABASE = "database"
 _KEYS = ("secrets.key", "id_ed25519", "id_ed25519.pub")
+_SERVED = "served.lock"
 _HELD_BY = "muster restore"
 
 
@@ -109,11 +111,17 @@ def restore(settings: Settings, file: Path, *, force: bool = False, hold: bool =
     try:
         with (
             queue_lock(settings.database_url, settings.state_dir, wait=False),
+            _unserved(settings),
             tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.state_dir) as directory,
         ):
             work = Path(directory)
             contents, keys = _unpacked(file, work)
             _check(contents, copies, settings, file)
+            if users := copies.users():
+                raise MusterError(
+                    f"the database is in use: {', '.join(users)} (host and process);"
+                    " stop daemons and `muster web` there first"
+                )
             if not force and copies.is_live:
                 raise BadInputError(
                     f"FILE: it would replace the state of cluster {settings.cluster}, which is in use;"
@@ -130,6 +138,28 @@ def restore(settings: Settings, file: Path, *, force: bool = False, hold: bool =
             "a daemon or a pass works the queue; stop it first (`service muster stop`, on every control node)"
         ) from None
     return Restored(contents.taken_at, sessions, held, str(aside) if aside.exists() else None)
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[None]:
+    """Let no backup be restored into this state directory meanwhile; wait while one is."""
+    with ExitStack() as held:
+        with writing_to(settings.state_dir):
+            held.enter_context(shared(settings.state_dir / _SERVED))
+        yield
+
+
+@contextmanager
+def _unserved(settings: Settings) -> Iterator[None]:
+    """Let no server begin meanwhile. Raises MusterError while one runs."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(settings.state_dir / _SERVED, wait=False))
+        except PassInProgressError:
+            raise MusterError(
+                "`muster web` runs on this state; stop it first (`service muster-web stop`, or end its process)"
+            ) from None
+        yield
 
 
 def _unpacked(file: Path, work: Path) -> tuple[_Contents, list[str]]:
@@ -192,7 +222,7 @@ def _taken_over(settings: Settings, *, hold: bool) -> tuple[int, int]:
         now = store.snapshot(time.time())
         free = [session.id for session in now.pending if session.held_by is None]
         if hold and free:
-            SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key)).hold(free, _HELD_BY)
+            SessionCommands(SessionScope(store, settings)).hold(free, _HELD_BY)
         return len(now.sessions), len(free) if hold else 0
     finally:
         store.close()

@@ -26,8 +26,6 @@ from muster.service.images.commits_under_way import CommitState, CommitsUnderWay
 from muster.service.images.known import KnownImage, known_images, named_images
 from muster.service.images.views import CommittedImageView, CommitView, ImagesView
 from muster.service.questions.details import visible_details
-from muster.service.questions.dry_run import visible_dry_run
-from muster.service.questions.queue import VisibleQueue, visible_queue
 from muster.service.questions.views import (
     DetailsView,
     DryRunView,
@@ -36,18 +34,17 @@ from muster.service.questions.views import (
     WhyView,
     session_with_shares,
 )
-from muster.service.questions.why import visible_why
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.reach.app_gateway import AppTunnel, open_app_tunnel, openable_app
 from muster.service.reach.logs import LogRequest, opened_log
 from muster.service.reach.terminal import Terminal, open_terminal
 from muster.service.secrets.owned import OwnedSecrets
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
 from muster.service.sessions.preparation import SessionPreparation, impossible_waits
 from muster.service.sessions.queries import SessionQueries, SessionQuery
+from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.views import (
     SessionListView,
     SessionView,
@@ -62,8 +59,9 @@ from muster.settings import Settings
 from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 from muster.store.store import Store
 
-if TYPE_CHECKING:  # the Docker SDK loads slowly
+if TYPE_CHECKING:  # the Docker SDK and the scheduler load slowly
     from muster.service.images.commits import Commit
+    from muster.service.questions.queue import VisibleQueue
 
 
 class KeyUsedError(BadInputError):
@@ -76,18 +74,17 @@ class LocalBackend:
     def __init__(
         self, store: Store, settings: Settings, commits: CommitsUnderWay, measurements: Measurements, token: Token
     ) -> None:
-        secrets = Secrets(store.secrets, settings.seal_key)
-        owner = token.owner_filter
+        scope = SessionScope(store, settings, token.owner_filter, token.projects)
         self._store = store
         self._settings = settings
         self._commits = commits
         self._measurements = measurements
         self._token = token
-        self._secrets = secrets
+        self._secrets = scope.secrets
         self._agents = Agents(store, settings)
-        self._queries = SessionQueries(store, owner)
-        self._commands = SessionCommands(store, settings, secrets, visible_owner=owner, projects=token.projects)
-        self._preparation = SessionPreparation(store, settings, secrets, owner, token.projects)
+        self._queries = SessionQueries(store, scope.visible_owner)
+        self._commands = SessionCommands(scope)
+        self._preparation = SessionPreparation(scope)
 
     @property
     def token(self) -> Token:
@@ -136,6 +133,8 @@ class LocalBackend:
 
     def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRunView:
         """Return what would become of a submit. Raises as `submit`."""
+        from muster.service.questions.dry_run import visible_dry_run  # noqa: PLC0415 - the scheduler loads slowly
+
         new = self._preparation.sessions(spec, owner_of_new(self._token, owner, "submits"), count, time.time())
         return DryRunView.of(visible_dry_run(self._store, self._settings, new, self.sees))
 
@@ -175,6 +174,8 @@ class LocalBackend:
 
     def why(self, reference: str, *, what_if: bool) -> WhyView:
         """Raises as `session`, and NotPossibleInStateError with `what_if` for a session that does not wait."""
+        from muster.service.questions.why import visible_why  # noqa: PLC0415 - the scheduler loads slowly
+
         return WhyView.of(visible_why(self._store, self._settings, self.find(reference), self.sees, what_if=what_if))
 
     def queue(self, group: str | None = None) -> QueueView:
@@ -182,8 +183,10 @@ class LocalBackend:
         queued = self.visible_queue().queued
         return QueueView.of(one for one in queued if group in {None, one.session.spec.resource_group})
 
-    def visible_queue(self) -> VisibleQueue:
+    def visible_queue(self) -> "VisibleQueue":
         """Return the same, with how many wait in all."""
+        from muster.service.questions.queue import visible_queue  # noqa: PLC0415 - the scheduler loads slowly
+
         return visible_queue(self._store, self._settings, self.sees)
 
     def agents(self, labels: Mapping[str, str]) -> AgentsView:

@@ -1,7 +1,8 @@
 """The service layer put together for the faces that run on a control node: the only door to its store."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from muster.core.images.committed import CommittedImage
@@ -20,10 +21,10 @@ from muster.service.local_backend import LocalBackend
 from muster.service.metrics import Meter
 from muster.service.questions.views import HeartbeatView
 from muster.service.queue.heartbeat import unworked_queue
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.live import LiveChanges
 from muster.service.sessions.queries import SessionQueries
+from muster.service.sessions.scope import SessionScope
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings
 from muster.store.database.lock import queue_lock
@@ -48,7 +49,7 @@ class Service:
         self._under_way = CommitsUnderWay()
         self._measurements = Measurements()
         self.settings = settings
-        self.commands = SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key))
+        self.commands = SessionCommands(SessionScope(store, settings))
         self.queries = SessionQueries(store)
         self.agents = Agents(store, settings)
         self.reservations = Reservations(store, settings)
@@ -67,6 +68,12 @@ class Service:
     def backend(self, token: Token) -> LocalBackend:
         """Return what the token's user may see and change."""
         return LocalBackend(self._store, self.settings, self._under_way, self._measurements, token)
+
+    def served(self) -> AbstractContextManager[None]:
+        """Let no backup be restored for as long as the context lasts."""
+        from muster.service.backup import served  # noqa: PLC0415 - only a server needs it
+
+        return served(self.settings)
 
     def live_changes(self) -> LiveChanges:
         """Return a reader of changes of sessions as they happen; it begins to read when it is run."""
@@ -111,10 +118,17 @@ class Service:
     def copy_image(
         self, sync: "ImageSync", progressed: "SyncProgressed", finished: Callable[["Synced"], None]
     ) -> list["Synced"]:
-        """Copy an image to its targets and return what came of each, by agent id. Raises as `synced`."""
+        """Copy an image to its targets and return what came of each, by agent id. Raises as `synced`.
+
+        An image that was made of a session is the one that was made then, whatever the source has under its name.
+        """
         from muster.service.images.distribution import synced  # noqa: PLC0415 - the Docker SDK loads slowly
 
-        outcomes = synced(sync, progressed, finished)
+        name, _, tag = sync.reference.rpartition(":")
+        made = self._store.images.find(name, tag)
+        if made is not None and made.is_made:
+            sync = replace(sync, image_id=made.image_id)
+        outcomes = synced(sync, self.settings.image_max_size, progressed, finished)
         if any(outcome.changed for outcome in outcomes):
             wake(self.settings, self._store, AGENTS)
         return outcomes

@@ -42,11 +42,9 @@ class AgentSamples:
     def add(self, samples: Iterable[AgentSample]) -> None:
         found = sorted(samples, key=lambda sample: sample.agent_id)
         rows = [_row(sample, span) for sample in found for span in SPANS.values()]
-        summed = {name: agent_samples.c[name] + sa.literal_column(f"excluded.{name}") for name in _SUMS}
-        changes = {**summed, "resource_group": sa.literal_column("excluded.resource_group")}
         for start in range(0, len(rows), _CHUNK):
             with writing(self._engine) as connection:
-                upsert(connection, agent_samples, rows[start : start + _CHUNK], changes)
+                upsert(connection, agent_samples, rows[start : start + _CHUNK], summed=_SUMS)
 
     def remove_old(self, now: float) -> None:
         """Remove the samples that no span shows any more."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from muster.core.notify.deliveries import CALLBACK, Delivery, hook_target, retry_at
+from muster.core.notify.deliveries import CALLBACK, LONGEST_WAIT_S, Delivery, hook_target, retry_at
 from muster.store.database.connection import reading, writing
 from muster.store.database.counters import raised, value_of
 from muster.store.database.tables import deliveries, events, sessions
@@ -30,12 +30,19 @@ class Deliveries:
             continue
 
     def due(self, now: float) -> list[Delivery]:
-        """Return the next delivery of each session and target that may be tried now; those that wait longest first."""
+        """Return some next deliveries of sessions and targets that may be tried now.
+
+        Hooks and the owners of callbacks take turns, each with what waits longest first: one owner's many callbacks
+        leave room for others'.
+        """
         first = sa.select(sa.func.min(deliveries.c.event_id).label("event_id"), deliveries.c.target).group_by(
             deliveries.c.session_id, deliveries.c.target
         )
         heads = first.subquery()
         is_head = sa.and_(heads.c.event_id == deliveries.c.event_id, heads.c.target == deliveries.c.target)
+        owner = sa.case((deliveries.c.target == CALLBACK, sessions.c.owner), else_="")
+        age = (deliveries.c.next_at, deliveries.c.event_id)
+        turn = sa.func.row_number().over(partition_by=(deliveries.c.target, owner), order_by=age)
         query = (
             sa.select(
                 deliveries.c.event_id,
@@ -53,8 +60,9 @@ class Deliveries:
             .join_from(deliveries, heads, is_head)
             .join(events, events.c.id == deliveries.c.event_id)
             .join(sessions, sessions.c.id == deliveries.c.session_id)
-            .where(deliveries.c.next_at <= now)
-            .order_by(deliveries.c.next_at, deliveries.c.event_id)
+            # One that is further ahead than any retry waits since the clock was set back.
+            .where(sa.or_(deliveries.c.next_at <= now, deliveries.c.next_at > now + LONGEST_WAIT_S))
+            .order_by(turn, *age)
             .limit(_AT_ONCE)
         )
         with reading(self._engine) as connection:

@@ -5,12 +5,14 @@ from threading import Lock
 import sqlalchemy as sa
 
 from muster.core.agents.agent import Agent
-from muster.store.database.tables import agents, counters
+from muster.store.database.counters import value_of
+from muster.store.database.tables import agents
 from muster.store.rows import agent_from
 
 # Counters: each write of an agent takes the next revision; each agent that is forgotten, the next number.
 REVISION = "agent-revision"
 FORGOTTEN = "agents-forgotten"
+_CHANGED = sa.select(agents).where(agents.c.revision > sa.bindparam("known"))
 
 
 class KnownAgents:
@@ -26,11 +28,10 @@ class KnownAgents:
     def read(self, connection: sa.Connection) -> tuple[Agent, ...]:
         """Return all agents by id; the same values as before where nothing has changed."""
         with self._lock:
-            forgotten = connection.execute(sa.select(counters.c.value).where(counters.c.name == FORGOTTEN)).scalar()
-            if (forgotten or 0) != self._forgotten:
-                self._agents, self._revision, self._forgotten = {}, -1, forgotten or 0
-            changed = sa.select(agents).where(agents.c.revision > self._revision)
-            rows = connection.execute(changed).mappings().all()
+            forgotten = value_of(connection, FORGOTTEN)
+            if forgotten != self._forgotten:
+                self._agents, self._revision, self._forgotten = {}, -1, forgotten
+            rows = connection.execute(_CHANGED, {"known": self._revision}).mappings().all()
             if rows or len(self._sorted) != len(self._agents):
                 self._agents.update((row["id"], agent_from(row)) for row in rows)
                 self._revision = max((row["revision"] for row in rows), default=self._revision)

@@ -1,5 +1,6 @@
 """Reservations and maintenance windows in the database."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -8,6 +9,8 @@ from muster.core.model.reservation import Reservation
 from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.store.database.connection import reading, writing
 from muster.store.database.tables import reservations
+
+_AFTER = sa.select(reservations).where(reservations.c.ends_at > sa.bindparam("now"))
 
 
 class Reservations:
@@ -45,11 +48,13 @@ class Reservations:
 
 def reservations_after(connection: sa.Connection, now: float) -> tuple[Reservation, ...]:
     """Return the reservations that are not over yet."""
-    return _selected(connection, sa.select(reservations).where(reservations.c.ends_at > now))
+    return _selected(connection, _AFTER, {"now": now})
 
 
-def _selected(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Reservation, ...]:
-    rows = connection.execute(query).mappings()
+def _selected(
+    connection: sa.Connection, query: sa.Select[Any], values: Mapping[str, Any] | None = None
+) -> tuple[Reservation, ...]:
+    rows = connection.execute(query, values).mappings()
     return tuple(sorted(map(_reservation, rows), key=lambda reservation: (reservation.begins_at, reservation.name)))
 
 

@@ -26,8 +26,9 @@ from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
 from muster.store.reservations import Reservations, reservations_after
-from muster.store.rows import agent_row, columns, kernel_rows, launch_record_row, progress_row, session_row
+from muster.store.rows import agent_row, kernel_rows, launch_record_row, progress_row, session_row
 from muster.store.secrets import SecretRows
+from muster.store.sessions.applying import apply_one, lock
 from muster.store.sessions.changes import Changes
 from muster.store.sessions.ended_runs import ended_runs
 from muster.store.sessions.known import SESSION_REVISION, KnownSessions
@@ -40,7 +41,6 @@ from muster.store.sessions.waits import KnownWaits
 from muster.store.sign_ins import SignIns
 from muster.store.tokens import Tokens
 
-_CHUNK = 500
 _GENERATION = "generation"
 _REQUESTED = "requested"
 _FINISHED = "finished"
@@ -115,8 +115,8 @@ class Store:
             return []
         with self._writing() as connection:
             revision = raised(connection, SESSION_REVISION)
-            _lock(connection, sorted({event.session_id for event in changes}))
-            return [event for event in changes if self._apply_one(connection, event, revision)]
+            lock(connection, sorted({event.session_id for event in changes}))
+            return [event for event in changes if apply_one(connection, event, revision)]
 
     def rename(self, session: Session, name: str, by: str, now: float) -> None:
         """Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to."""
@@ -365,36 +365,6 @@ class Store:
     def _raise_counter(self, name: str, at_least: int, *, step: int) -> int:
         with self._writing() as connection:
             return raised(connection, name, at_least, step=step)
-
-    @staticmethod
-    def _apply_one(connection: sa.Connection, event: Event, revision: int) -> bool:
-        values = {"state": event.to_state.value, "revision": revision, **columns(event.session)}
-        if event.in_story:
-            values["reason"] = event.reason
-        as_expected = [sessions.c[name] == value for name, value in columns(event.expects).items()]
-        applied = connection.execute(
-            sa.update(sessions)
-            .where(sessions.c.id == event.session_id, sessions.c.state == event.from_state.value, *as_expected)
-            .values(values)
-        )
-        if not applied.rowcount:
-            return False
-        for kernel_id, changes in event.kernels.items():
-            connection.execute(sa.update(kernels).where(kernels.c.id == kernel_id).values(columns(changes)))
-        if event.in_story:
-            line = {"at": event.at, "from_state": event.from_state.value, "to_state": event.to_state.value}
-            connection.execute(sa.insert(events).values(session_id=event.session_id, reason=event.reason, **line))
-        return True
-
-
-def _lock(connection: sa.Connection, session_ids: Sequence[str]) -> None:
-    """Waits until no other writer changes one of the sessions; SQLite lets one writer in at a time anyway."""
-    if connection.dialect.name == "sqlite":
-        return
-    for start in range(0, len(session_ids), _CHUNK):
-        these = sessions.c.id.in_(session_ids[start : start + _CHUNK])
-        query = sa.select(sessions.c.id).where(these).order_by(sessions.c.id)
-        connection.execute(query.with_for_update(key_share=True)).all()
 
 
 def _name_taken(names: Iterable[str]) -> NameTakenError:

@@ -1,7 +1,7 @@
 """The server as an ASGI application: the API, the pages and what protects them."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing, nullcontext
 from importlib.metadata import version
 from typing import Any
@@ -9,11 +9,12 @@ from typing import Any
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import RedirectResponse
 
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.audit import AuditLog
 from muster.service.service import Service
-from muster.web.caller import FailureLimit
+from muster.web.caller import FailureLimit, RequestLimit
 from muster.web.opened_apps.gateway import AppGateway
 from muster.web.opened_apps.server import AppAddresses
 from muster.web.pages.errors import error_page, to_sign_in
@@ -54,12 +55,14 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.state.live = service.live_changes()
     app.state.watched = service.usage_cache()
     app.state.failures = FailureLimit()
+    app.state.requests = RequestLimit(service.settings.web.requests_per_minute)
     app.state.log_streams = set()
     app.state.subscribers = set()
     app.state.terminals = set()
     app.state.app_gateway = None if apps is None else AppGateway(service, apps)
     app.state.meter = service.meter()
     app.router.routes.extend(all_routes())
+    app.add_api_route("/openapi.json", _to_document, include_in_schema=False)
     app.mount("/static", CachedFiles(directory=STATIC))
     install(app, error_page)
     app.add_exception_handler(NotSignedInError, _ask_to_sign_in)
@@ -72,6 +75,10 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     return app
 
 
+async def _to_document() -> Response:
+    return RedirectResponse(f"{PREFIX}/openapi.json", 308)
+
+
 async def _ask_to_sign_in(request: Request, _error: Exception) -> Response:
     return to_sign_in(request)
 
@@ -81,18 +88,22 @@ def _document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         schemas = made["components"]["schemas"]
+        for operations in made["paths"].values():
+            for operation in operations.values():
+                _remove_nulls(operation.get("parameters", ()))
         reference = "#/components/schemas/{model}"
         for model in (SessionSpec, Problem):
             schema = model.model_json_schema(mode="validation", ref_template=reference)
             schemas |= schema.pop("$defs", {})
             schemas[model.__name__] = schema
-        for operations in made["paths"].values():
-            for operation in operations.values():
-                # FastAPI documents its own form of a validation error, which this application never sends.
-                refused = operation["responses"].get("422", {}).get("content", {})
-                if "application/json" in refused:
-                    del operation["responses"]["422"]
-        schemas.pop("HTTPValidationError", None)
-        schemas.pop("ValidationError", None)
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _remove_nulls(parameters: Iterable[dict[str, Any]]) -> None:
+    """Let no parameter be null: what is left out is None in Python, but nothing that a URL or a header can hold."""
+    for parameter in parameters:
+        kinds = [kind for kind in parameter["schema"].pop("anyOf", ()) if kind != {"type": "null"}]
+        if kinds:
+            (kind,) = kinds
+            parameter["schema"] |= kind

@@ -1,8 +1,10 @@
-"""The caller of a request: its token, and a limit on failed sign-ins."""
+"""The caller of a request: its token, and limits on failed sign-ins and on the requests of one user."""
 
+import math
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -27,7 +29,8 @@ class FailureLimit:
     Only failures are slowed down: many users may share an address, and a token cannot be guessed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_failures: int = MAX_FAILURES) -> None:
+        self._max_failures = max_failures
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -35,9 +38,9 @@ class FailureLimit:
         """Count a failure. Raises TooManyError where the address has had too many."""
         with self._lock:
             recent = self._recent(address)
-            if recent is not None and len(recent) >= MAX_FAILURES:
-                raise TooManyError(f"{MAX_FAILURES} failed sign-ins in a minute; try again in a minute")
-            self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(time.monotonic())
+            if recent is not None and len(recent) >= self._max_failures:
+                raise TooManyError(f"{self._max_failures} failed sign-ins in a minute; try again in a minute")
+            self._failures.setdefault(address, deque(maxlen=self._max_failures)).append(time.monotonic())
             self._failures.move_to_end(address)
             while len(self._failures) > _MAX_ADDRESSES:
                 self._failures.popitem(last=False)
@@ -49,12 +52,41 @@ class FailureLimit:
         return recent
 
 
+class RequestLimit:
+    """A bucket of requests for each user, which fills up within a minute."""
+
+    def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_minute = per_minute
+        self._clock = clock
+        # What is left of each user's requests, and when that was so.
+        self._left: dict[str, tuple[float, float]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, user: str) -> None:
+        """Count a request of the user. Raises TooManyError where they have made too many."""
+        if self._per_minute is None:
+            return
+        now, per_s = self._clock(), self._per_minute / 60
+        with self._lock:
+            left, at = self._left.get(user, (float(self._per_minute), now))
+            left = min(float(self._per_minute), left + (now - at) * per_s)
+            if left >= 1:
+                self._left[user] = left - 1, now
+                return
+        raise TooManyError(
+            f"{self._per_minute} requests of yours in a minute; send fewer", math.ceil((1 - left) / per_s)
+        )
+
+
 def service_of(connection: HTTPConnection) -> Service:
     service: Service = connection.app.state.service
     return service
 
 
-def caller(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Token:
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+
+
+def caller(request: Request, credentials: Credentials) -> Token:
     """Return the request's token. Raises NoTokenError and TooManyError."""
     if credentials is None:
         raise NoTokenError("there is no token; send the header Authorization: Bearer TOKEN")
@@ -65,7 +97,14 @@ def caller(request: Request, credentials: Annotated[HTTPAuthorizationCredentials
         limit.record_failure(request.client.host if request.client else "")
         raise
     request.state.caller = token
+    check_requests(request, token)
     return token
+
+
+def check_requests(request: Request, token: Token) -> None:
+    """Count the user's request. Raises TooManyError."""
+    limit: RequestLimit = request.app.state.requests
+    limit.take(token.user)
 
 
 def backend(request: Request, token: Annotated[Token, Depends(caller)]) -> LocalBackend:

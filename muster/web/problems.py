@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Mount
 
 from muster.core.values.errors import (
     AgentUnreachableError,
@@ -28,10 +29,15 @@ from muster.service.local_backend import KeyUsedError
 
 MEDIA_TYPE = "application/problem+json"
 PAGELESS = ("/api/", "/metrics", "/healthz", "/readyz")
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class TooManyError(MusterError):
-    """Too many at once; try again later."""
+    """Too many at once; try again in so many seconds."""
+
+    def __init__(self, message: str, retry_after_s: int = 60) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 # The first class that an error is an instance of counts.
@@ -89,9 +95,12 @@ def problem(error: MusterError) -> Problem:
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the responses of an operation in the API's document: these problems and those of all operations."""
+    """Return the responses of an operation in the API's document: these problems and those of all operations.
+
+    Each operation has a 422, since each refuses unknown query parameters.
+    """
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    always = (400, 401, 403, 413, 429, 503)
+    always = (400, 401, 403, 413, 422, 429, 503)
     return {
         status: {"description": HTTPStatus(status).phrase, "content": content}
         for status in sorted({*always, *statuses})
@@ -113,7 +122,7 @@ def install(app: FastAPI, page: ErrorPage) -> None:
     async def _muster(request: Request, error: MusterError) -> Response:
         headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, NoTokenError) else {}
         if isinstance(error, TooManyError):
-            headers = {"Retry-After": "60"}
+            headers = {"Retry-After": str(error.retry_after_s)}
         return response(request, problem(error), headers)
 
     @app.exception_handler(RequestValidationError)
@@ -131,7 +140,22 @@ def install(app: FastAPI, page: ErrorPage) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        return response(request, _of_status(error.status_code, "http", str(error.detail)), dict(error.headers or {}))
+        headers = dict(error.headers or {})
+        allowed = _allowed_methods(request) if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else []
+        if allowed:
+            headers["Allow"] = ", ".join(allowed)
+        return response(request, _of_status(error.status_code, "http", str(error.detail)), headers)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Return the methods of all routes of the request's path: the router itself names those of the first one alone."""
+    routes = [route for route in request.app.router.routes if not isinstance(route, Mount)]
+
+    def is_routed(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] == Match.FULL for route in routes)
+
+    return [method for method in _METHODS if is_routed(method)]
 
 
 def _of_status(status: int, kind: str, detail: str, errors: list[FieldProblem] | None = None) -> Problem:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from starlette.routing import BaseRoute
 
 from muster.web.api import (
@@ -16,6 +16,7 @@ from muster.web.api import (
     session_routes,
     usage_routes,
 )
+from muster.web.api.parameters import check_parameters
 from muster.web.pages import account_page, folders_page, images_page, live, queue_page, resources_page, sign_in
 from muster.web.pages.launch import page as launch_page
 from muster.web.pages.sessions import actions as session_actions
@@ -66,7 +67,7 @@ def all_routes() -> Sequence[BaseRoute]:
     """
     router = APIRouter()
     for routes in _API:
-        router.include_router(routes.router, prefix=PREFIX)
+        router.include_router(routes.router, prefix=PREFIX, dependencies=[Depends(check_parameters)])
     router.include_router(operation_routes.router)
     for page in _PAGES:
         router.include_router(page.router)

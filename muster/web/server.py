@@ -16,6 +16,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.service import Service
 from muster.web.app import make_app
 from muster.web.opened_apps.server import AppAddresses
+from muster.web.slow_clients import ImpatientHttp
 
 _STOP_TIMEOUT_S = 3
 _MAX_CONNECTIONS = 2000
@@ -82,6 +83,7 @@ def serve(service: Service, options: ServerOptions) -> None:
         limit_concurrency=_MAX_CONNECTIONS,
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         log_config=None,
+        http=ImpatientHttp,
         # The only implementation that slows down a sender in both directions when its reader is slow.
         ws="websockets-sansio",
         ws_max_size=_MAX_MESSAGE_BYTES,
@@ -90,7 +92,8 @@ def serve(service: Service, options: ServerOptions) -> None:
         ws_per_message_deflate=False,
     )
     try:
-        _Server(config, app).run()
+        with service.served():
+            _Server(config, app).run()
     except OSError as error:  # of the certificate; uvicorn itself reports a port that is in use
         raise BadInputError(
             f"--tls-cert: it cannot be used: {error}; give a certificate and its key in PEM form"

@@ -19,7 +19,7 @@ from muster.core.model.token import Token
 from muster.core.values.errors import MusterError
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import LocalBackend
-from muster.web.caller import service_of
+from muster.web.caller import check_requests, service_of
 from muster.web.rendering import render
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -119,10 +119,11 @@ class Viewer:
 async def viewer(request: Request) -> Viewer:
     """Return who sent the request.
 
-    Raises NotSignedInError, and ForeignPageError for a change that another site's page requested.
+    Raises NotSignedInError, TooManyError, and ForeignPageError for a change that another site's page requested.
     """
     secret = request.cookies.get(cookie_name(request), "")
     found = await run_in_threadpool(_viewer, request, secret)
+    check_requests(request, found.token)
     if request.method not in SAFE:
         csrf = request.headers.get("x-csrf-token")
         if csrf is None:

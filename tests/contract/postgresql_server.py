@@ -19,7 +19,6 @@ _ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 # Nothing here outlives the tests: what a crash of the machine would take is no loss.
 _CONFIGURATION = """
 fsync = off
-synchronous_commit = off
 full_page_writes = off
 max_connections = 60
 listen_addresses = '127.0.0.1'
@@ -31,9 +30,12 @@ host all all 127.0.0.1/32 trust
 
 
 class PostgresqlServer:
-    """One cluster of databases; `url` names one of them for the store."""
+    """One cluster of databases; `url` names one of them for the store.
 
-    def __init__(self, directory: Path) -> None:
+    What was committed survives that the server is killed only with `keeps_commits`.
+    """
+
+    def __init__(self, directory: Path, *, keeps_commits: bool = False) -> None:
         self._data = directory / "data"
         self._numbers = count(1)
         with socket.socket() as probe:
@@ -47,9 +49,10 @@ class PostgresqlServer:
             env=_ENVIRONMENT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert made.returncode == 0, made.stdout + made.stderr
-        configuration = f"port = {self.port}\nunix_socket_directories = '{directory}'\n{_CONFIGURATION}"
+        waits = "on" if keeps_commits else "off"
+        own = f"port = {self.port}\nunix_socket_directories = '{directory}'\nsynchronous_commit = {waits}\n"
         with (self._data / "postgresql.conf").open("a", encoding="utf-8") as file:
-            file.write(configuration)
+            file.write(own + _CONFIGURATION)
         (self._data / "pg_hba.conf").write_text(_ACCESS, encoding="utf-8")
         self.start()
         self.run("CREATE ROLE guarded LOGIN PASSWORD 'right'")
@@ -78,6 +81,23 @@ class PostgresqlServer:
         """Ends all connections; by SIGQUIT, what was written with them."""
         self._process.send_signal(how)
         self._process.wait()
+
+    def kill(self) -> None:
+        """End the server's first process at once; the others end when they notice."""
+        self.stop(signal.SIGKILL)
+
+    def start_again(self, within_s: float = 60) -> None:
+        """Start the server after it was killed, once all of its processes have ended."""
+        deadline = time.monotonic() + within_s
+        while True:
+            try:
+                self.start()
+            except AssertionError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
 
     def url(self, database: str, user: str = _USER) -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
@@ -117,10 +137,10 @@ class PostgresqlServer:
 
 
 @contextmanager
-def postgresql_server() -> Iterator[PostgresqlServer]:
+def postgresql_server(*, keeps_commits: bool = False) -> Iterator[PostgresqlServer]:
     # Not below pytest's directory, which is closed to the server's user.
     with tempfile.TemporaryDirectory(prefix="muster-postgresql-") as directory:
-        server = PostgresqlServer(Path(directory))
+        server = PostgresqlServer(Path(directory), keeps_commits=keeps_commits)
         yield server
         server.stop(signal.SIGQUIT)
 

@@ -3,12 +3,16 @@
 import os
 import secrets
 import shutil
+import socket
 import stat
 import tarfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 import sqlalchemy as sa
 
@@ -22,6 +26,8 @@ from muster.store.database import copies
 from muster.store.database.connection import HEAD, new_engine
 from muster.store.database.lock import queue_lock
 from muster.store.store import Store
+from tests.command_line import write_settings
+from tests.forked_cli import ForkedMuster
 from tests.strategies import NOW, make_session, placed_on
 
 S = SessionState
@@ -70,6 +76,59 @@ def content(url: str) -> dict[str, list]:
         found = {name: [*map(tuple, connection.execute(sa.select(table)))] for name, table in tables.items()}
     engine.dispose()
     return {name: sorted(map(repr, rows)) for name, rows in found.items()}
+
+
+@contextmanager
+def serving(settings: Settings, directory: Path) -> Iterator[None]:
+    """Run `muster web` on this state."""
+    directory.mkdir()
+    config = write_settings(directory, {"state_dir": str(settings.state_dir), "database": settings.database_url})
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = directory / "web.log"
+    process = ForkedMuster(("web", "--port", str(port)), {**os.environ, "MUSTER_CONFIG": str(config)}, log)
+    try:
+        deadline = time.monotonic() + 60
+        while not is_ready(port):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        yield
+        process.terminate()
+        assert process.wait() == 0, log.read_text()
+    finally:
+        process.kill()
+
+
+def is_ready(port: int) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+    return False
+
+
+def test_nothing_is_restored_while_a_server_runs(here, tmp_path):
+    back_up(here, tmp_path / "b.tar.gz")
+    with serving(here, tmp_path / "web"):
+        before = content(here.database_url)
+        with pytest.raises(MusterError, match=r"^`muster web` runs on this state; stop it first"):
+            restore(here, tmp_path / "b.tar.gz", force=True)
+        assert content(here.database_url) == before
+    assert restore(here, tmp_path / "b.tar.gz", force=True).sessions == 3
+
+
+def test_a_server_on_another_machine_is_found_by_its_connections(postgresql_url, tmp_path):
+    here = settings_of(postgresql_url, tmp_path / "here")
+    there = settings_of(postgresql_url, tmp_path / "there")
+    store = Store(postgresql_url)
+    store.add([make_session(1)])
+    store.close()
+    back_up(here, tmp_path / "b.tar.gz")
+    with serving(there, tmp_path / "web"), pytest.raises(MusterError) as refused:
+        restore(here, tmp_path / "b.tar.gz", force=True)
+    assert str(refused.value).startswith(f"the database is in use: muster on {socket.gethostname()[:40]} ")
+    assert str(refused.value).endswith("(host and process); stop daemons and `muster web` there first")
+    assert restore(here, tmp_path / "b.tar.gz", force=True).sessions == 1
 
 
 def test_all_that_there_is_comes_back_on_a_fresh_control_node(here, elsewhere, tmp_path):

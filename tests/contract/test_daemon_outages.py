@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+import muster.daemon
+import muster.service.queue.heartbeat
 from muster.store.store import Store
 from tests.command_line import write_settings
 from tests.contract.postgresql_server import postgresql_server
@@ -34,7 +36,12 @@ def daemon(directory: Path, **settings: object) -> Iterator[tuple[ForkedMuster, 
     (directory / "inventory").write_text(f"[agents]\n{host}\n")
     log = directory / "daemon.log"
     log.touch()
-    running = ForkedMuster(("daemon",), {**os.environ, "MUSTER_CONFIG": str(config)}, log)
+    with pytest.MonkeyPatch.context() as patch:
+        # For the process that is forked: it pauses for less, and says more often that it works.
+        patch.setattr(muster.daemon, "_FIRST_PAUSE_S", 0.05)
+        patch.setattr(muster.daemon, "_LONGEST_PAUSE_S", 1.0)
+        patch.setattr(muster.service.queue.heartbeat, "_WRITTEN_EVERY_S", 0.1)
+        running = ForkedMuster(("daemon",), {**os.environ, "MUSTER_CONFIG": str(config)}, log)
     try:
         yield running, log
         running.terminate()

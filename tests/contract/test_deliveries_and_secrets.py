@@ -6,7 +6,7 @@ import pytest
 
 from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
-from muster.core.notify.deliveries import MAX_ATTEMPTS
+from muster.core.notify.deliveries import LONGEST_WAIT_S, MAX_ATTEMPTS
 from muster.core.values.errors import NameTakenError, NotFoundError, NotPossibleInStateError, SettingsError
 from muster.seal import make_key
 from muster.service.secrets.secrets import Secrets
@@ -56,6 +56,22 @@ def test_a_hook_is_told_of_all_sessions_from_when_it_is_there(store):
     assert told(store.deliveries) == [("hook:note", None, "PENDING")]
 
 
+def test_owners_of_callbacks_and_hooks_take_turns(store):
+    """One owner's 600 callbacks to hosts that never answer were all that anybody saw."""
+    many = [make_session(number, owner="eve", callback=URL) for number in range(1, 601)]
+    store.add([*many, make_session(601, owner="bob", callback=URL)])
+    store.deliveries.gather(["note"], NOW)
+    due = store.deliveries.due(NOW)
+    assert len(due) == 500
+    assert {(one.target, one.owner) for one in due[:3]} == {
+        ("callback", "eve"),
+        ("callback", "bob"),
+        ("hook:note", "eve"),
+    }
+    eves = [one.session_name for one in due if one.target == "callback" and one.owner == "eve"]
+    assert eves[:3] == ["s1", "s2", "s3"]
+
+
 def test_what_failed_keeps_back_what_follows_and_is_noted_once(store, followed):
     deliveries = store.deliveries
     deliveries.gather([], NOW)
@@ -75,6 +91,17 @@ def test_what_failed_keeps_back_what_follows_and_is_noted_once(store, followed):
     # The note is no change of state.
     deliveries.gather([], NOW)
     assert told(deliveries) == []
+
+
+def test_what_failed_is_tried_again_at_once_when_the_clock_is_set_back(store, followed):
+    deliveries = store.deliveries
+    deliveries.gather([], NOW)
+    for attempt in range(12):
+        at = NOW + attempt * LONGEST_WAIT_S
+        deliveries.failed(deliveries.due(at)[0], "refused", at)
+    at = NOW + 12 * LONGEST_WAIT_S
+    assert deliveries.due(at - LONGEST_WAIT_S + 1) == [], "it waits for up to an hour"
+    assert [due.session_id for due in deliveries.due(at - 3 * LONGEST_WAIT_S)] == [followed.id]
 
 
 @pytest.mark.usefixtures("followed")

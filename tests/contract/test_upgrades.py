@@ -72,13 +72,16 @@ def rows_of(table: sa.Table) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name in table.columns} for row in known[table.name]]
 
 
-def content(connection: sa.Connection) -> dict[str, tuple[sa.Table, list[dict[str, Any]]]]:
-    """Return the tables by name, each with its rows."""
+def tables_of(connection: sa.Connection) -> list[sa.Table]:
     metadata = sa.MetaData()
     metadata.reflect(connection)
+    return metadata.sorted_tables
+
+
+def content(connection: sa.Connection, tables: list[sa.Table]) -> dict[str, tuple[sa.Table, list[dict[str, Any]]]]:
+    """Return the tables by name, each with its rows."""
     return {
-        table.name: (table, [dict(row) for row in connection.execute(sa.select(table)).mappings()])
-        for table in metadata.sorted_tables
+        table.name: (table, [dict(row) for row in connection.execute(sa.select(table)).mappings()]) for table in tables
     }
 
 
@@ -88,25 +91,21 @@ def kept(name: str, table: sa.Table, rows: list[dict[str, Any]], others: sa.Tabl
     return sorted(repr([(column, row[column]) for column in sorted(names)]) for row in rows)
 
 
-@pytest.fixture(params=sorted(earlier_revisions()))
-def filled(request, new_url):
-    """The URL of a database at an earlier migration, and what is in it."""
+@pytest.mark.parametrize("revision", sorted(earlier_revisions()))
+def test_nothing_that_a_table_held_is_lost_and_a_control_node_goes_on_with_it(revision, new_url, open_store):
     engine = new_engine(new_url)
     with engine.begin() as connection:
-        command.upgrade(config(connection), request.param)
-        for name, (table, _) in content(connection).items():
-            if name != "alembic_version":
+        command.upgrade(config(connection), revision)
+        tables = tables_of(connection)
+        for table in tables:
+            if table.name != "alembic_version":
                 connection.execute(sa.insert(table), rows_of(table))
-        before = content(connection)
+        before = content(connection, tables)
     engine.dispose()
-    return new_url, before
-
-
-def test_nothing_that_a_table_held_is_lost(filled):
-    url, before = filled
-    engine = open_engine(url)
+    store = open_store(new_url)
+    engine = new_engine(new_url)
     with engine.connect() as connection:
-        after = content(connection)
+        after = content(connection, tables_of(connection))
     engine.dispose()
     for name, (table, rows) in before.items():
         assert name in after
@@ -115,11 +114,6 @@ def test_nothing_that_a_table_held_is_lost(filled):
         # A migration may add rows of its own, such as a counter.
         assert set(kept(name, table, rows, new)) <= set(kept(name, new, now, table)), name
         assert len(now) >= len(rows)
-
-
-def test_a_control_node_goes_on_with_what_it_finds(filled, open_store):
-    url, _ = filled
-    store = open_store(url)
     snapshot = store.snapshot(NOW)
     assert {session.id for session in snapshot.placed} == {RUNS.id}
     assert [session.id for session in snapshot.pending] == [SESSIONS[1].id]

@@ -35,7 +35,7 @@ def inventory(hosts: list[Host]) -> dict[str, Any]:
         "all": {
             "vars": {"ansible_python_interpreter": "/usr/bin/python3"},
             "children": {
-                "control": {"hosts": {"localhost": {"ansible_connection": "local"}}},
+                "control": {"hosts": {"localhost": {"ansible_connection": "local", "ansible_host": NETWORK.gateway}}},
                 "agents": {
                     "children": {"default": {"hosts": reached, "vars": {"resource_group": "default"}}},
                     "vars": {"folders_mount": {"src": "/mnt/shared", "fstype": "none", "opts": "bind"}},

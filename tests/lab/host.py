@@ -41,7 +41,7 @@ export DEBIAN_FRONTEND=noninteractive
 echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/test-host
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends openssh-server
-apt-get install -y -qq --no-install-recommends --download-only docker.io iptables procps
+apt-get install -y -qq --no-install-recommends --download-only docker.io iptables nftables procps
 rm -f /etc/ssh/ssh_host_*
 """
 # As a site has them that runs containers already. Nothing is started while the image is made.

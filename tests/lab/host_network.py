@@ -54,6 +54,11 @@ class HostNetwork:
     def known_hosts(self) -> Path:
         return self.directory / "known_hosts"
 
+    @property
+    def gateway(self) -> str:
+        """The address that this machine has there."""
+        return str(ipaddress.ip_network(self.subnet)[1])
+
     def bring_up(self, names: Sequence[str]) -> list[Host]:
         """Have exactly these hosts, booted: what runs is kept, what was stopped is started, the rest is made."""
         image = root_with_engine() if self.engine else root_with_sshd()

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_promise_is_kept_whatever_fails(seed: int, lab: Lab, tmp_path) -> None:
     chosen = schedule(seed, [host.name for host in lab.hosts])
-    with control_node_for_chaos(lab, tmp_path) as node:
+    with control_node_for_chaos(chosen, lab, tmp_path) as node:
         played = play(chosen, lab, node)
         log = (tmp_path / "daemon.log").read_text()
     assert played.broken == [], f"{chosen}\n{log[-20_000:]}"

@@ -145,6 +145,10 @@ def test_nor_more_of_a_session_on_one_host_that_was_switched_off_and_on(lab: Lab
     lab.power_off("lab-3")
     lab.power_on("lab-3")
     eventually(lambda: lab.run("lab-3", "docker", "version", check=False).code, lambda code: code == 0)
+    assert lab.run("lab-3", "muster-firewall", "check").out == ""
+    lab.run("lab-3", "muster-firewall", "remove")
+    lab.run("lab-3", "systemctl", "restart", "docker")
+    assert lab.run("lab-3", "muster-firewall", "check").out == ""
     name = node.start("--resource-group", "apart", "--cluster-size", "2")
     session = node.show(name)
     assert (session["cluster_mode"], session["agents"]) == ("single-node", ["lab-3"])

@@ -39,7 +39,7 @@ def test_a_new_runtime_and_a_new_configuration_disturb_no_running_session(
 ) -> None:
     before = [kernel["container_id"] for kernel in lab_node.show(gang)["kernels"]]
     lab.run("lab-2", "sh", "-c", "echo old > /opt/muster/runtime/VERSION")
-    done = provision("--tags", "docker_engine,overlay_network,session_runtime", stdout=subprocess.PIPE)
+    done = provision("--tags", "docker_engine,session_firewall,overlay_network,session_runtime", stdout=subprocess.PIPE)
     assert done.returncode == 0, done.stdout
     assert changes(done) == {"lab-1": 0, "lab-2": 1, "lab-3": 0}, done.stdout
     assert lab_node.exec(gang, "ssh", "sub1", "ssh", "sub2", "hostname").out == "sub2\n"

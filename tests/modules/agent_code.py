@@ -14,6 +14,7 @@ for package, folder in ((ansible.modules, "library"), (ansible.module_utils, "pl
 from ansible.module_utils.muster_agent import (
     converge,
     differences,
+    host_mounts,
     host_state,
     manifest_schema,
     plan_differences,
@@ -30,6 +31,7 @@ from ansible.module_utils.muster_agent.folders import owned as made_folders
 from ansible.module_utils.muster_agent.folders import quota as folder_quota
 from ansible.module_utils.muster_agent.folders import usage as folder_usage
 from ansible.module_utils.muster_agent.gpus import gpu_access, gpu_report, nvml, nvml_use
+from ansible.module_utils.muster_agent.gpus import toolkit as gpu_toolkit
 from ansible.module_utils.muster_agent.launch import account_files, gang_release, key_directory, last_words, tmpfs
 from ansible.module_utils.muster_agent.report import app_health, host_report, kernel_usage, numa
 from ansible.modules import agent_converge, agent_folders, agent_report
@@ -52,6 +54,8 @@ __all__ = [
     "gang_release",
     "gpu_access",
     "gpu_report",
+    "gpu_toolkit",
+    "host_mounts",
     "host_report",
     "host_state",
     "kernel_cgroup",

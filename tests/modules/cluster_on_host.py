@@ -23,6 +23,7 @@ from tests.modules.agent_code import (
     agent_names,
     agent_report,
     engine_api,
+    host_mounts,
     kernel_cgroup,
     removal,
 )
@@ -129,7 +130,8 @@ class Cluster:
     def leaves_nothing(self):
         spools = list(self.paths.spool.glob("*")) if self.paths.spool.is_dir() else []
         usages = list(self.paths.fgpu.glob("*")) if self.paths.fgpu.is_dir() else []
-        return not (self.containers() or self.networks() or self.key_directories() or spools or usages)
+        mounts = list(self.paths.mounts.glob("*")) if self.paths.mounts.is_dir() else []
+        return not (self.containers() or self.networks() or self.key_directories() or spools or usages or mounts)
 
     def run_in(self, session, kernel, *command):
         """Run a command in a kernel's container and return its output."""
@@ -146,6 +148,8 @@ class Cluster:
             remove(self.engine, entry["Id"])
         kernel_cgroup.sweep(self.name, ())
         shutil.rmtree(self.paths.keys, ignore_errors=True)
+        host_mounts.remove_mount_points(self.paths.mounts)
+        host_mounts.unmount_below(self.paths.fgpu)
         shutil.rmtree(self.paths.fgpu, ignore_errors=True)
         shutil.rmtree(self.paths.state, ignore_errors=True)
 

@@ -12,7 +12,6 @@ from ansible.module_utils.testing import patch_module_args
 
 from tests.modules.agent_code import (
     agent_folders,
-    engine_api,
     folder_quota,
     folder_usage,
     made_folders,
@@ -171,32 +170,12 @@ def test_a_launch_makes_the_folders_that_it_mounts(cluster):
     assert cluster.converge(entry)["changed"] is False
 
 
-def test_a_directory_replaced_while_it_is_being_mounted_fails_the_launch(cluster, monkeypatch, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    place = Path(cluster.folders_root) / "plain" / "data"
-    place.mkdir(parents=True)
-    start = engine_api.EngineApi.start_container
-
-    def replaced(engine, container_id):
-        """As a tenant who may write to `plain` would, in the last moment."""
-        place.rename(place.with_name("aside"))
-        place.symlink_to(elsewhere)
-        start(engine, container_id)
-
-    monkeypatch.setattr(engine_api.EngineApi, "start_container", replaced)
-    mounts = [{"folder": "plain/data", "target": target, "read_only": False} for target in ("/data", "/again")]
-    (outcome,) = cluster.converge(session(mounts=mounts))["sessions"]
-    assert outcome["error"] == "main1: a folder was replaced while it was being mounted"
-    assert (outcome["outcome"], outcome["permanent"]) == ("failed", False)
-    assert cluster.leaves_nothing()
-
-
 def test_what_is_mounted_is_counted(tmp_path):
-    (tmp_path / "with space").mkdir()
-    (tmp_path / "link").symlink_to("with space")
-    assert mounted_where.identity_of(str(tmp_path / "link")) is None
-    assert mounted_where.identity_of(str(tmp_path / "link" / ".." / "with space")) is None
-    identity = mounted_where.identity_of(str(tmp_path / "with space"))
-    assert not mounted_where.are_mounted([identity], os.getpid())
-    assert mounted_where.are_mounted([mounted_where.identity_of("/proc")], os.getpid())
-    assert not mounted_where.are_mounted([mounted_where.identity_of("/proc")] * 99, os.getpid())
+    assert not mounted_where.are_mounted([_identity(tmp_path)], os.getpid())
+    assert mounted_where.are_mounted([_identity("/proc")], os.getpid())
+    assert not mounted_where.are_mounted([_identity("/proc")] * 99, os.getpid())
+
+
+def _identity(path):
+    state = Path(path).stat()
+    return mounted_where.Identity(state.st_dev, state.st_ino)

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from tests.modules.agent_code import agent_names
+from tests.modules.agent_code import agent_names, host_mounts
 from tests.modules.cluster_on_host import IMAGE, desired, session
 
 LIMITS = "version 1\n"
@@ -19,7 +19,7 @@ def gpu():
     """Return the UUID of a GPU that only this test shares."""
     name = f"GPU-{uuid.uuid4()}"
     yield name
-    agent_names.gpu_lease(name).unlink(missing_ok=True)
+    host_mounts.remove_mount_points(agent_names.gpu_lease(name).parent)
 
 
 @pytest.fixture

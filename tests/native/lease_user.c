@@ -1,11 +1,12 @@
 /* A process that launches on a pretended GPU through a lease: what test_lease.py runs several of at a time.
 
    lease_user DEVICE TABLE KERNEL SHARE fair|hard|none [start=NS] [run=NS] [kernel=NS[,NS...]] [later=NS]
-              [every=N gap=NS] [threads=N] [rank=N rounds=N [pairs]] [fork]
+              [every=N gap=NS] [threads=N] [rank=N rounds=N [pairs]] [fork] [closes]
    DEVICE is a file that all processes on this GPU map; it executes kernels in the order of their launches. `start` is
    an instant of CLOCK_MONOTONIC. With `later`, kernels take so long in the second half of the run. `every` waits for the
    GPU after every N launches and then for `gap`. With `rank`, each kernel is one half of a rendezvous: it ends when the
    process of rank ^ 1 has launched its own, on whatever device. With `pairs`, this process launches both halves.
+   With `closes`, it closes all files after its first launch, as daemons do, and opens DEVICE.own in their place.
    Writes how long the device worked for it, in nanoseconds, and how many launches that were; with `fork`, a child works
    beside it and writes a line of its own. */
 #include <errno.h>
@@ -148,6 +149,18 @@ static void report(void)
     fflush(stdout);
 }
 
+static void close_files(const char *path)
+{
+    char own[4096];
+    snprintf(own, sizeof own, "%s.own", path);
+    launch(kernels[0]);
+    for (int file = 3; file < 64; file++)
+        close(file);
+    for (int file = 3; file < 16; file++)
+        if (open(own, O_RDWR | O_CREAT, 0666) < 0)
+            exit(5);
+}
+
 static void work_beside_a_child(void)
 {
     int status = -1;
@@ -173,7 +186,7 @@ static uint64_t value(const char *argument, const char *name)
 
 int main(int count, char **arguments)
 {
-    bool forks = false;
+    bool forks = false, closes = false;
     if (count < 6)
         return 2;
     int file = open(arguments[1], O_RDWR | O_CREAT, 0666);
@@ -199,11 +212,14 @@ int main(int count, char **arguments)
         rounds = value(argument, "rounds") ? (unsigned)value(argument, "rounds") : rounds;
         pairs = pairs || strcmp(argument, "pairs") == 0;
         forks = forks || strcmp(argument, "fork") == 0;
+        closes = closes || strcmp(argument, "closes") == 0;
         if (strncmp(argument, "kernel=", 7) == 0)
             for (char *at = argument + 7; *at != '\0' && kernel_count < 8; at += *at == ',')
                 kernels[kernel_count++] = strtoull(at, &at, 10);
     }
     pthread_t others[8];
+    if (closes)
+        close_files(arguments[1]);
     if (forks) {
         work_beside_a_child();
     } else if (rounds != 0) {

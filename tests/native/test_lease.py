@@ -171,7 +171,7 @@ def test_the_same_seed_gives_the_same_run(gpu, new_clock):
     def run(name: str, seed: int) -> list[tuple[int, int]]:
         card, clock = gpu(name), new_clock(seed)
         when = at_once(clock, 5)
-        users = [("a", 300, "kernel=70000", "threads=2"), ("b", 700, "kernel=1000000")]
+        users = [("a", 300, "kernel=70000", "threads=2", "every=5", "gap=30000"), ("b", 700, "kernel=1000000")]
         running = [clock.start(card.command(*user, *when)) for user in users]
         return [result(clock.output(process)) for process in running]
 
@@ -180,13 +180,20 @@ def test_the_same_seed_gives_the_same_run(gpu, new_clock):
     assert run("third", 2) != first
 
 
-def test_a_table_of_another_version_is_refused_in_one_line(gpu):
+def test_a_file_that_holds_no_table_is_begun_anew(gpu, clock):
     card = gpu()
     (card.directory / "lease").write_bytes(b"another " + bytes(1 << 16))
-    done = subprocess.run(card.command("a", 500, "kernel=1000000"), capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "made by another version" in done.stderr
+    when = at_once(clock, 3)
+    worked = busy(clock, [clock.start(card.command(name, 500, "kernel=1000000", *when)) for name in "ab"])
+    assert [part / sum(worked) for part in worked] == pytest.approx([0.5, 0.5], abs=0.01)
+
+
+def test_a_program_that_closes_all_files_keeps_its_turns_and_its_own_files(gpu, clock):
+    card, when = gpu(), at_once(clock, 3)
+    users = [("closes", 500, "kernel=1000000", "closes"), ("other", 500, "kernel=1000000")]
+    worked = busy(clock, [clock.start(card.command(*user, *when)) for user in users])
+    assert [part / sum(worked) for part in worked] == pytest.approx([0.5, 0.5], abs=0.01)
+    assert (card.directory / "device.own").read_bytes() == b""
 
 
 def test_containers_come_and_go_without_end(gpu, clock):

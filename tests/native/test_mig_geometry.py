@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "roles/fgpu/files/mig_geometry.py"
+from tests.shipped_program import as_shipped
+
+PROGRAM = as_shipped("roles/fgpu/files/mig_geometry.py")
 H200_BYTES = 143771 << 20
 MIXED = ["1g.18gb", "2g.35gb", "3g.71gb"]
 
@@ -21,7 +23,7 @@ def geometry(fake_driver, tmp_path: Path) -> Callable[..., dict]:
 
     def run(command: str, profiles: object = (), busy: tuple[str, ...] = ()) -> dict:
         done = subprocess.run(
-            [sys.executable, SCRIPT, command, tmp_path / "mig"],
+            [sys.executable, "-IS", "-c", PROGRAM, command, tmp_path / "mig"],
             input=json.dumps({"profiles": profiles, "busy": busy}),
             env={**os.environ, "LD_LIBRARY_PATH": str(fake_driver.directory)},
             capture_output=True,

@@ -18,7 +18,6 @@ from muster.service.folders.measurements import FRESH_S, MOST_WAITING, Measureme
 from muster.service.sessions.new_sessions import MAX_BYTES_AT_ONCE, new_sessions
 from muster.settings import LimitsSettings
 from muster.web.problems import TooManyError
-from muster.web.streams import log_stream, subscribers
 from muster.web.streams.caps import check_cap
 from tests.strategies import make_session
 
@@ -157,13 +156,15 @@ def test_one_users_streams_leave_room_for_others():
 
 
 def test_logs_and_event_streams_are_capped_for_each_user(caller, app, service):
+    service.set_web(logs=20, event_streams=50)
     service.store.add([make_session(1)])
     ada = caller("ada", Scope.USER)
-    app.state.log_streams |= {Stream("ada") for _ in range(log_stream.MAX_OF_ONE_USER)}
-    app.state.subscribers |= {Stream("ada") for _ in range(subscribers.MAX_OF_ONE_USER)}
+    app.state.log_streams |= {Stream("ada") for _ in range(20)}
+    app.state.subscribers |= {Stream("ada") for _ in range(50)}
     for path in ("/api/v1/sessions/s1/kernels/main1/log", "/api/v1/events"):
         answer = ada.get(path)
         assert answer.status_code == 429
         assert "of yours are open; close one" in answer.json()["detail"]
+        assert answer.headers["retry-after"] == "60"
     app.state.log_streams.clear()
     app.state.subscribers.clear()

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Iterator
 from ipaddress import ip_address
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.service.notify import callbacks
 from muster.service.notify.callbacks import NotToldError, post
+from tests.strategies import make_session
+from tests.unit.notify.test_couriers import Site, hook, work_until
 
 INSIDE = (
     *("127.0.0.1", "10.0.0.5", "172.16.3.4", "192.168.1.1", "100.64.0.1", "169.254.169.254", "0.0.0.0"),
@@ -53,3 +56,24 @@ def test_an_answer_that_comes_byte_by_byte_is_ended_in_time(monkeypatch):
     over.set()
     thread.join()
     server.close()
+
+
+@pytest.fixture
+def sites() -> Iterator[list[Site]]:
+    running = [Site() for _ in range(10)]
+    yield running
+    for site in running:
+        site.let_go.set()
+        site.server.shutdown()
+        site.server.server_close()
+
+
+def test_an_owners_callbacks_that_never_end_hold_up_no_hook_and_no_other_owner(store, couriers, sites, tmp_path):
+    hook(tmp_path, "note", f"cat >> {tmp_path}/noted; echo >> {tmp_path}/noted")
+    eves = [make_session(n, owner="eve", callback=sites[n % 10].url("/slow")) for n in range(1, 41)]
+    store.add([*eves, make_session(41, owner="bob", callback=sites[0].url("/ok"))])
+    work_until(couriers, lambda: (tmp_path / "noted").exists() and (tmp_path / "noted").read_text().count("\n") == 41)
+    work_until(couriers, lambda: "/ok" in sites[0].paths())
+    work_until(couriers, lambda: sum(site.paths().count("/slow") for site in sites) == 4)
+    couriers.send_out()
+    assert sum(site.paths().count("/slow") for site in sites) == 4

@@ -5,6 +5,7 @@ Its socket is the attacker's server: the SDK that asks is the real one.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine import agent_engine
 from muster.engine.agent_engine import engine_of, watch_deaths
+from muster.engine.commit import CommittedAs, commit
 from muster.engine.container_usage import container_usages
 from muster.engine.images import pull
 from muster.engine.tunnel import EngineTunnel
+from tests.image_archives import archive
 from tests.odd_engine import OddEngine, odd_engine
-from tests.strategies import make_agent, new_id
+from tests.strategies import make_agent, make_session, new_id
 
 AGENT = make_agent("a1", inventory={"connection": "local"})
 STATS = {
@@ -79,6 +82,24 @@ def test_a_pull_that_tells_nonsense_is_an_error_of_that_image(engine, said):
         pull(AGENT, "lab/train:2", lambda _done, _total: None)
     assert str(refused.value).startswith("image lab/train:2 cannot be pulled on agent a1: ")
     assert str(refused.value).isprintable()
+
+
+def test_a_commits_archive_without_end_does_not_fill_the_control_nodes_disk(engine, tmp_path):
+    raw, container = "sha256:" + "1" * 64, {"Id": "c1", "Image": "sha256:" + "2" * 64, "Mounts": []}
+    image = {"Id": raw, "Size": 10, "Config": {}, "RootFS": {"Layers": ["sha256:" + "3" * 64]}}
+    engine.bodies = {
+        "/containers/json": json.dumps([{"SizeRootFs": 10}]).encode(),
+        "/containers/c1/json": json.dumps(container).encode(),
+        "/commit": json.dumps({"Id": raw}).encode(),
+        "/get": archive({"layer.tar": bytes(20 << 20)}),
+    }
+    engine.body = json.dumps(image).encode()
+    kernel = replace(make_session(1).kernels[0], container_id="c1")
+    new = CommittedAs("lab/train:2", "ann", "", 0.0)
+    with pytest.raises(ImageError) as refused:
+        commit(AGENT, kernel, new, 1 << 20, tmp_path, lambda _done, _total: None)
+    assert str(refused.value) == "the agent's engine sends more than the image can have"
+    assert any(path.partition("?")[0].endswith(f"/images/{raw}") for path in engine.paths)
 
 
 def test_only_ids_of_sessions_are_taken_of_its_events(engine):

@@ -15,7 +15,7 @@ class ModuleFailedError(Exception):
 
 @dataclass(eq=False)
 class Container:
-    """A kernel's container, as its engine keeps it."""
+    """A kernel's container, as its engine keeps it. `started_clock` and `finished_clock` are by its host's clock."""
 
     number: int
     session_id: str
@@ -31,6 +31,15 @@ class Container:
     oom_killed: bool = False
     started_at: float | None = None
     finished_at: float | None = None
+    started_clock: float | None = None
+    finished_clock: float | None = None
+    notice: str | None = None
+
+    def busy_s(self, most_s: float, now: float) -> float:
+        """Return for how long it has been busy, if it is idle after `most_s`."""
+        if self.started_at is None:
+            return 0.0
+        return min(most_s, (now if self.finished_at is None else self.finished_at) - self.started_at)
 
 
 @dataclass(frozen=True)

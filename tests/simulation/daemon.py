@@ -13,9 +13,10 @@ from unittest import mock
 
 from muster.ansible_gateway.templates import Templates
 from muster.core.agents.agent import Agent
+from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.policy import SchedulingPolicy
+from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import QueueLockLostError
 from muster.service.queue import loop as loop_module
@@ -30,7 +31,8 @@ from tests.simulation.visits import SimulatedAnsible
 from tests.strategies import fake_key_pair
 
 SETTINGS = Settings(observe_interval_s=50, lost_after_s=120, slow_after_s=15, start_timeout_s=60, stop_grace_s=10)
-_POLICY = SchedulingPolicy(hold_repaired_s=30)
+_POLICY = SchedulingPolicy(default=GroupPolicy(preemption=True), hold_repaired_s=30)
+IDLE_RULES = IdleRules(grace_s=10, warn_before_s=20)
 _RENDER = Templates().render
 _LAUNCH_POLICY = SETTINGS.launch_policy()
 
@@ -172,7 +174,7 @@ class Daemon:
             start=lambda run: self.ansible.start(run, inbox.hold, inbox.put),
             with_policy=_with_policy,
             secrets=self._secrets,
-            rules=TurnRules(SETTINGS.lost_after_s, SETTINGS.slow_after_s),
+            rules=TurnRules(SETTINGS.lost_after_s, SETTINGS.slow_after_s, lambda _group: IDLE_RULES),
             clock=self._around.clock,
         )
         self.watched.clear()

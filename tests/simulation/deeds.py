@@ -184,6 +184,16 @@ class Deeds:
         host = self._trouble(deed, lambda _host: None)
         host.hangs_until = self._world.timeline.now + deed["for_s"]
 
+    def _host_clock_wrong(self, deed: Deed) -> None:
+        host = self._world.hosts[deed.target]
+
+        def mended() -> None:
+            host.clock_wrong_by_s = 0.0
+
+        self._lasts(deed, mended)
+        host.clock_wrong_by_s = deed["by_s"]
+        self._world.promises.clock_jumped = True
+
     def _disk_full(self, deed: Deed) -> None:
         def mended(host: Host) -> None:
             host.disk_is_full = False

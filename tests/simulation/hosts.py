@@ -32,6 +32,9 @@ class Witness(Protocol):
 
     def is_removed(self, host: "Host", container: Container) -> None: ...
 
+    def busy_for_s(self, container: Container) -> float:
+        """Return for how many seconds after its start the container is in use."""
+
 
 @dataclass(eq=False)
 class Action:
@@ -65,6 +68,7 @@ class Host:
     launches_fail: bool = False
     stops_fail: bool = False
     hangs_until: float = 0.0
+    clock_wrong_by_s: float = 0.0
     next_launches: list[str] = field(default_factory=list)
     answers: deque[tuple[str, float]] = field(default_factory=deque)
     pulls_fail: str = ""
@@ -89,6 +93,11 @@ class Host:
     def was_in_trouble(self) -> bool:
         """Return whether it is out of order by itself, or was a moment ago."""
         return self.troubles > 0 or self.timeline.now - self.well_since < _A_MOMENT_S
+
+    @property
+    def clock(self) -> float:
+        """Return the time by its own clock."""
+        return self.timeline.now + self.clock_wrong_by_s
 
     @property
     def manages_overlays(self) -> bool:
@@ -174,7 +183,7 @@ class Host:
 
     def container_ends(self, container: Container, exit_code: int, cause: str, *, oom_killed: bool = False) -> None:
         container.state, container.exit_code, container.oom_killed = "exited", exit_code, oom_killed
-        container.finished_at = self.timeline.now
+        container.finished_at, container.finished_clock = self.timeline.now, self.clock
         self.witness.container_ends(self, container, cause)
 
     def container_vanishes(self, container: Container) -> None:

@@ -55,6 +55,8 @@ class Modules:
             self._host.overlays.setdefault(overlay.name, network)
         yield self._host.chance.seconds(0.05, 0.3)
         failures: Failures = {}
+        for session in wanted.sessions:
+            self._give_notice(session)
         for stop in plan.stops:
             self._terminate(stop)
         for launch in plan.launches:
@@ -207,6 +209,7 @@ class Modules:
         for container in self._of_session(session.id):
             if container.state == "created":
                 container.state, container.started_at = "running", self._host.timeline.now
+                container.started_clock = self._host.clock
                 self._host.witness.container_starts(self._host, container)
         yield self._host.chance.seconds(0.2, 1.5)
         return self._not_living(session)
@@ -265,6 +268,12 @@ class Modules:
                 self._host.witness.command_begins(self._host, container)
             yield 0.01
 
+    def _give_notice(self, session: Any) -> None:
+        if session.desired == agent_manifest.KEEP:
+            for container in self._of_session(session.id):
+                if container.state == "running" and str(container.generation) == str(session.generation):
+                    container.notice = session.notice or None
+
     def _terminate(self, stop: Any) -> None:
         if self._host.stops_fail:
             return
@@ -293,11 +302,11 @@ class Modules:
             "name": container.kernel_name,
             "exit_code": container.exit_code,
             "oom_killed": container.oom_killed,
-            "started_at": _moment(container.started_at),
-            "finished_at": _moment(container.finished_at),
+            "started_at": _moment(container.started_clock),
+            "finished_at": _moment(container.finished_clock),
             "log_gz_b64": _LOG,
             "log_truncated": False,
-            "use": None,
+            "use": self._use(container),
         }
 
     @staticmethod
@@ -337,14 +346,29 @@ class Modules:
             "released": self._host.is_released(container),
             "exit_code": container.exit_code,
             "oom_killed": container.oom_killed,
-            "started_at": _moment(container.started_at),
-            "finished_at": _moment(container.finished_at),
+            "started_at": _moment(container.started_clock),
+            "finished_at": _moment(container.finished_clock),
             "address": "10.1.2.3" if lives and is_joined else None,
             "ssh_port": 49153 if lives and is_joined and container.kernel_name == "main1" else None,
             "gpus": [{**gpu, "used_bytes": 0} for gpu in container.gpus],
             "apps": {},
-            "use": None,
-            "notice": None,
+            "use": self._use(container),
+            "notice": container.notice,
+        }
+
+    def _use(self, container: Container) -> dict[str, Any]:
+        """Return its counters: a core, a network and its GPUs are used while it is busy, and nothing after that."""
+        now, most_s = self._host.timeline.now, self._host.witness.busy_for_s(container)
+        busy_s = container.busy_s(most_s, now)
+        is_busy = container.state == "running" and container.busy_s(now, now) < most_s
+        return {
+            "at": _EPOCH + self._host.clock,
+            "cpu_seconds": busy_s,
+            "mem_bytes": 1_000_000,
+            "mem_peak_bytes": 1_000_000,
+            "net_rx_bytes": int(busy_s * 100_000),
+            "net_tx_bytes": 0,
+            "gpu_percent": 50.0 * len(container.gpus) * is_busy if container.gpus else None,
         }
 
 

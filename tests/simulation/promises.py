@@ -1,7 +1,7 @@
 """The promises, checked while a schedule goes on: what was committed is compared with what really happened on hosts."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -9,6 +9,7 @@ from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.applied import applied_to
 from muster.core.lifecycle.transitions import TRANSITIONS, Event
 from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
+from muster.core.usage.kernel import KernelUsage
 from tests.simulation.containers import Container
 from tests.simulation.hosts import Host
 from tests.strategies import Ledger
@@ -16,6 +17,7 @@ from tests.strategies import Ledger
 _S = SessionState
 _UNDER_WAY = frozenset({_S.SCHEDULED, _S.PREPARING, _S.TERMINATING})
 # What befell a kernel by its host or by another's hand.
+_ROUNDING_S = 0.001
 _HARMS = frozenset({"reboot", "engine", "vanished", "network", "lost"})
 
 
@@ -37,6 +39,10 @@ class Begun:
     host: Host
     container: Container
 
+    @property
+    def busy_for_s(self) -> float:
+        return self.host.witness.busy_for_s(self.container)
+
 
 @dataclass
 class Truth:
@@ -51,6 +57,19 @@ class Truth:
     permanent_failure: bool = False
     restarts: int = 0
     ended_by_user: bool = False
+
+    def idle_s(self, generation: int) -> float:
+        """Return for how long none of a launch's kernels has been in use; below 0 while one will be for some time."""
+        begun = [begun for begun in self.begun if begun.generation == generation]
+        return min(b.host.timeline.now - (b.container.started_at or 0.0) - b.busy_for_s for b in begun)
+
+    def used_s(self, kernel: str, generation: int) -> float:
+        """Return for how many seconds a kernel was in use in a launch."""
+        return sum(
+            begun.container.busy_s(begun.busy_for_s, begun.host.timeline.now)
+            for begun in self.begun
+            if (begun.kernel, begun.generation) == (kernel, generation)
+        )
 
     def commands(self, generation: int) -> dict[str, tuple[int | None, bool]]:
         """Return, by kernel name, how its own command ended: the exit code, and whether it ran out of memory."""
@@ -86,6 +105,8 @@ class Promises:
             if after is before:
                 raise BrokenPromiseError("illegal event", f"{before.name}: the store took what does not apply: {event}")
             self.sessions[after.id] = after
+            if event.reason.startswith("preempted by "):
+                self._is_preempted_rightly(before, event.reason)
             placed = placed or event.to_state is _S.SCHEDULED
             if after.state in {_S.TERMINATED, _S.ERROR} or (after.state is _S.TERMINATING and after.result):
                 self._has_a_true_cause(before, after)
@@ -122,6 +143,12 @@ class Promises:
         if ledger.overdrawn:
             raise BrokenPromiseError("slots", f"given twice: {', '.join(ledger.overdrawn)}")
 
+    def _is_preempted_rightly(self, session: Session, reason: str) -> None:
+        name = reason.removeprefix("preempted by ").partition(",")[0]
+        other = next(other for other in self.sessions.values() if other.name == name)
+        if not session.spec.preemptible or session.spec.priority >= other.spec.priority:
+            raise BrokenPromiseError("preempted wrongly", f"{session.name}, {reason}")
+
     def _has_a_true_cause(self, before: Session, after: Session) -> None:
         truth = self.truths[after.id]
         if after.state is _S.TERMINATING and before.result is after.result and before.state is _S.TERMINATING:
@@ -134,6 +161,8 @@ class Promises:
         elif after.result is Result.SUCCESS and after.spec.is_batch:
             if any(name not in commands or commands[name][0] != 0 for name in deciding):
                 raise BrokenPromiseError("untrue result", f"{story}: its commands ended so: {commands}")
+        elif after.reason.startswith("idle for "):
+            self._was_idle(after, truth, story)
         elif after.result is Result.SUCCESS and not truth.ended_by_user:
             raise BrokenPromiseError("untrue result", f"{story}: nobody ended it")
         elif after.result is Result.FAILURE and not truth.ended_by_user:
@@ -151,12 +180,22 @@ class Promises:
             return
         if session.spec.time_limit and self.clock_jumped:
             return
+        if session.reason.startswith("preempted by ") and not session.spec.requeue:
+            return
         if not truth.harms:
             raise BrokenPromiseError("untrue result", f"{story}: nothing of it failed")
         if session.spec.requeue and truth.harms <= {"lost", "reboot"}:
             raise BrokenPromiseError(
                 "not requeued", f"{story}: it only lost its host ({', '.join(sorted(truth.harms))})"
             )
+
+    def _was_idle(self, session: Session, truth: Truth, story: str) -> None:
+        """Check that nothing of it was in use for as long as its timeout says."""
+        if session.spec.idle_timeout is None:
+            raise BrokenPromiseError("untrue result", f"{story}: it may be idle for ever")
+        idle_s = truth.idle_s(session.generation)
+        if idle_s < session.spec.idle_timeout and not self.clock_jumped:
+            raise BrokenPromiseError("untrue result", f"{story}: it was idle for {max(idle_s, 0.0):.0f} s")
 
     def _failed_to_launch_truly(self, session: Session, truth: Truth, story: str) -> None:
         if truth.permanent_failure:
@@ -241,7 +280,16 @@ class Promises:
                 found.append(f"{session.name} is {session.step or session.state}: {session.reason}")
             elif session.state is _S.RUNNING:
                 found += self._not_running(session, hosts)
+                found += self._idle(session)
         return found
+
+    def _idle(self, session: Session) -> list[str]:
+        timeout_s = session.spec.idle_timeout
+        # The clock by which idleness is counted stands still after it was set back.
+        if timeout_s is None or self.clock_jumped:
+            return []
+        idle_s = self.truths[session.id].idle_s(session.generation)
+        return [f"{session.name} is idle for {idle_s:.0f} s"] if idle_s > timeout_s else []
 
     def _not_running(self, session: Session, hosts: Mapping[str, Host]) -> list[str]:
         found = []
@@ -275,6 +323,20 @@ class Promises:
                 raise BrokenPromiseError("illegal event", f"the story of {session.name} breaks at {after}")
         if story[-1].to_state != session.state:
             raise BrokenPromiseError("forgotten", f"{session.name} is {session.state}, its story ends {story[-1]}")
+
+    def usage_is_true(self, session_id: str, recorded: Sequence[KernelUsage], logged: Collection[str]) -> None:
+        """Check what the store holds of a session's usage; of kernels with a log it has their last words."""
+        session, truth = self.sessions[session_id], self.truths[session_id]
+        names = {kernel.id: kernel.name for kernel in session.kernels}
+        for use in recorded:
+            name = names[use.kernel_id]
+            really = truth.used_s(name, use.generation)
+            is_last = use.generation == session.generation and name in logged
+            told = f"of {session.name}/{name} (launch {use.generation}) the store holds {use.cpu_seconds} s"
+            if (use.cpu_seconds or 0.0) > really + _ROUNDING_S:
+                raise BrokenPromiseError("usage", f"{told}, and it used {really} s")
+            if is_last and session.state is _S.TERMINATED and (use.cpu_seconds or 0.0) < really - _ROUNDING_S:
+                raise BrokenPromiseError("usage", f"{told} of {really} s, and its last words")
 
     @property
     def all_have_ended(self) -> bool:

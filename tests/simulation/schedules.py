@@ -1,7 +1,7 @@
 """Schedules: a cluster, what its users do, and what befalls it, all from one seed."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 USERS_AND_FAULTS_END_S = 200.0
@@ -56,6 +56,7 @@ FAULTS: dict[str, int] = {
     "container vanishes": 1,
     "network gone": 1,
     "pulls fail": 1,
+    "host clock wrong": 2,
     # Answers
     "answer lost": 3,
     "answer late": 3,
@@ -94,7 +95,9 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     users = random.Random(f"{seed} users")
     faults = random.Random(f"{seed} faults")
     count = users.choice((1, 1, 2, 2, 3, 4))
-    deeds = [_submission(users, number) for number in range(1, count + 1)]
+    usage = random.Random(f"{seed} usage")
+    deeds = [_used(usage, _submission(users, number)) for number in range(1, count + 1)]
+    deeds += _urgent(random.Random(f"{seed} urgent"), count + 1, hosts)
     for _ in range(users.choice((0, 0, 1, 1, 2))):
         kind = users.choice(("end", "end", "end", "restart", "drain", "resume", "hold", "let go"))
         on_host = kind in {"drain", "resume"}
@@ -140,6 +143,25 @@ def _submission(chance: random.Random, number: int) -> Deed:
     return Deed(at, SUBMIT, str(number), (*spec.items(), *behaviour.items()))
 
 
+def _urgent(chance: random.Random, number: int, hosts: list[str]) -> list[Deed]:
+    """Return a session that needs a good part of each host, and that others may have to make room for; mostly none."""
+    if chance.random() > 0.2:
+        return []
+    submission = _used(chance, _submission(chance, number))
+    urgent = {"priority": 90, "cluster_size": len(hosts), "cluster_mode": "multi-node", "cpu": "2", "fgpu": 0}
+    return [replace(submission, at=_time(chance), values=tuple({**dict(submission.values), **urgent}.items()))]
+
+
+def _used(chance: random.Random, submission: Deed) -> Deed:
+    """Return the submission with what users do with the session, and what it allows."""
+    values = {
+        "preemptible": chance.random() < 0.5,
+        "idle_timeout": chance.choice((None, None, None, "30s", "60s", "100s")),
+        "busy_s": chance.choice((0.0, 20.0, 1000.0, 1000.0)),
+    }
+    return replace(submission, values=(*submission.values, *values.items()))
+
+
 def _fault(chance: random.Random, kind: str, hosts: list[str]) -> Deed:
     values: dict[str, Any] = {}
     for_s = round(chance.choice((chance.uniform(1, 12), chance.uniform(10, 45), chance.uniform(45, 190))), 2)
@@ -161,6 +183,8 @@ def _fault(chance: random.Random, kind: str, hosts: list[str]) -> Deed:
                 "visits_go_on": chance.random() < 0.6,
                 "for_s": round(chance.uniform(0.5, 20), 2),
             }
+        case "host clock wrong":
+            values = {"for_s": for_s, "by_s": chance.choice((-3600, -90, -5, 5, 90, 3600))}
         case "clock jumps":
             values["by_s"] = chance.choice((-3600, -90, -5, 5, 90, 3600))
     if kind == "pause":

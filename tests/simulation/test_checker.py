@@ -8,9 +8,11 @@ from unittest import mock
 import pytest
 
 from muster.core.agents.agent import AgentState
-from muster.core.lifecycle import conclusions, hearing, touch, transitions
+from muster.core.lifecycle import conclusions, hearing, idle, launch_usage, touch, transitions
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.session import Allocation, LaunchStep, Result, SessionState
+from muster.core.model.session import Allocation, LaunchStep, Result, Session, SessionState
+from muster.core.scheduling import group_pass
+from muster.core.usage.kernel import KernelUsage
 from muster.store.store import Store
 from tests.simulation.modules import Modules
 from tests.simulation.schedules import SUBMIT, Deed, Schedule
@@ -99,6 +101,15 @@ def speaking_nonsense(self, report=Modules._report) -> dict[str, Any]:
     return {**report(self), "surprise": 1}
 
 
+def counting_twice(before, sample, now, *, is_last=False, count=launch_usage.next_usage) -> KernelUsage:
+    use = count(before, sample, now, is_last=is_last)
+    return replace(use, cpu_seconds=2 * (sample.cpu_seconds or 0.0))
+
+
+def preempting_everything(_session, _gang, _closed, _state, placed, *_rest) -> list[Session]:
+    return [session for session in placed if session.state is S.RUNNING]
+
+
 GANG = submission(cluster_size=4)
 # A release takes a moment; when it comes is up to the seed.
 ENGINE_STOPS = [
@@ -139,6 +150,20 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
     "leftovers that stay": (
         *(touch, "leftovers", leaving_everything),
         *([(submission(command=None), fault(20.0, "cut", host, for_s=170.0)) for host in ("a1", "a2")], "liveness"),
+    ),
+    "usage counted twice": (launch_usage, "next_usage", counting_twice, [(submission(run_s=60.0),)], "usage"),
+    "everything is idle": (
+        *(idle, "_is_idle", lambda *_arguments: True),
+        *([(submission(command=None, idle_timeout="30s", busy_s=1000.0),)], "untrue result"),
+    ),
+    "nothing is idle": (
+        *(idle, "_is_idle", lambda *_arguments: False),
+        *([(submission(command=None, idle_timeout="30s", busy_s=0.0),)], "liveness"),
+    ),
+    "sessions preempted that may not be": (
+        *(group_pass, "victims", preempting_everything),
+        *([(submission(cluster_size=4, run_s=60.0), submission(2, at=20.0, cluster_size=4, priority=80))],),
+        "preempted wrongly",
     ),
     "agents whose words are refused": (Modules, "_report", speaking_nonsense, [(submission(),)], "liveness"),
 }

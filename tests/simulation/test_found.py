@@ -24,3 +24,12 @@ def test_a_clock_that_is_set_back_stops_nothing():
     ended = [line for line in verdict.trace if "→ TERMINATED" in line]
     assert ended, "it ran"
     assert float(ended[0].split()[0]) < 120
+
+
+def test_a_launch_that_failed_is_tried_again_soon_although_the_clock_is_set_back():
+    """The time of the next try was once an hour ahead then."""
+    fails = [fault(1.0, "next launch fails", host, how="transient") for host in ("a1", "a2")]
+    verdict = carried_out(*fails, fault(4.0, "clock jumps", by_s=-3600), submission())
+    assert verdict.broken is None
+    assert any("cannot be started" in line for line in story(verdict))
+    assert "RUNNING → TERMINATING: the command ended with exit code 0" in story(verdict)

@@ -198,6 +198,10 @@ class World:
         self.note(f"{host.id}: the launch of {self.promises.sessions[session_id].name} fails")
         self.promises.launch_fails(host, session_id, permanent=permanent)
 
+    def busy_for_s(self, container: Container) -> float:
+        deed = self.deeds.submissions[container.session_id]
+        return float(dict(deed.values).get("busy_s", 1000.0))
+
     def is_removed(self, host: Host, container: Container) -> None:
         self.promises.is_removed(host, container)
 
@@ -332,3 +336,7 @@ class World:
             if replace(stored[session_id], wait=None, progress=()) != replace(known, wait=None, progress=()):
                 raise BrokenPromiseError("forgotten", f"the store holds {stored[session_id]}, and committed {known}")
             self.promises.story_is_legal(session_id, self.users.story(session_id))
+            uses = self.users.uses.of_sessions([session_id])
+            names = [kernel.name for kernel in known.kernels]
+            logged = [name for name in names if self.users.log(session_id, name) is not None]
+            self.promises.usage_is_true(session_id, uses, logged)

@@ -110,7 +110,8 @@ def _facts(use: AgentOccupancy) -> dict[str, object]:
         "Docker": report.docker.version,
         "Runtime": report.runtime,
         "fGPU": use.agent.fgpu_obstacle or report.fgpu,
-        "Swarm": f"{report.swarm.state}{', manager' if report.swarm.manager else ''}",
+        "Swarm": f"{report.swarm.state}{', manager' if report.swarm.manager else ''}"
+        f"{', can encrypt' if report.swarm.encrypts else ''}",
     }
 
 

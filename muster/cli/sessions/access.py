@@ -11,8 +11,6 @@ from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import complete_session, opened_backend, opened_service, split_kernel
 from muster.core.model.session import Kernel, Session, kernel_named
 from muster.core.values.errors import MusterError
-from muster.engine.agent_engine import container_of
-from muster.engine.command import run_in
 from muster.service.reach.logs import LogRequest, agent_of
 from muster.service.reach.ssh_access import plain_ssh_command, ssh_config
 from muster.service.service import Service
@@ -62,6 +60,9 @@ def ssh(reference: str, command: tuple[str, ...], print_only: bool) -> NoReturn:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_(reference: str, command: tuple[str, ...]) -> NoReturn:
     """Run a command in a kernel: `muster exec train:sub1 -- nvidia-smi`. Its exit code is ours."""
+    from muster.engine.agent_engine import container_of  # noqa: PLC0415 - the Docker SDK loads slowly
+    from muster.engine.command import run_in  # noqa: PLC0415
+
     with opened_service() as service:
         session, kernel = _found(service, reference)
         agent = agent_of(service.agents.all(), session, kernel)

@@ -4,8 +4,9 @@ import click
 
 from muster.cli.audit import note_sessions
 from muster.cli.context import complete_session, json_option, opened_backend
-from muster.cli.output import print_json, print_states
+from muster.cli.output import print_json
 from muster.cli.progress import follow
+from muster.cli.sessions.rows import print_states
 from muster.core.model.session import SessionState
 
 

@@ -6,8 +6,9 @@ import click
 
 from muster.cli.agents.gpu_map import print_kernels_gpus
 from muster.cli.context import complete_session, json_option, opened_backend
-from muster.cli.output import SESSION_HEADERS, print_json, print_table, session_rows
+from muster.cli.output import print_json, print_table
 from muster.cli.report import print_uses
+from muster.cli.sessions.rows import SESSION_HEADERS, session_rows
 from muster.core.model.apps import AppState
 from muster.core.model.session import SessionState
 from muster.core.values.slots import format_slots

@@ -11,9 +11,10 @@ from click.core import ParameterSource
 
 from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import json_option, opened_backend
-from muster.cli.output import name_of, print_json
+from muster.cli.output import print_json
 from muster.cli.progress import follow
 from muster.cli.sessions.dry_run import print_dry_run
+from muster.cli.sessions.rows import name_of
 from muster.cli.sessions.spec_files import variables_of, with_texts
 from muster.core.model.session import FINAL, Result, SessionState
 from muster.core.spec.session_spec import SessionSpec

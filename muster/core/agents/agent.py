@@ -10,6 +10,7 @@ from muster.core.agents.agent_attributes import AgentAttributes, FgpuChoice
 from muster.core.agents.agent_connection import AgentConnection
 from muster.core.agents.agent_inventory import agent_inventory
 from muster.core.agents.gpu_providers import PROVIDERS
+from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.agents.numa import NumaNode
 from muster.core.values.architecture import labels_of
@@ -146,6 +147,17 @@ class Agent:
         state = self.state if self.state is AgentState.LOST else AgentState.UNREACHABLE
         return replace(self, state=state, problem=problem, unreachable_since=first, reached=reached)
 
+    def is_silent_after(self, now: float) -> bool:
+        """Return whether its silence begins later than now: the clock was set back since."""
+        return max(self.unreachable_since or 0.0, self.silence_counts_from or 0.0) > now
+
+    def set_back(self, now: float) -> "Agent":
+        """Return the agent with a silence that begins now at the latest."""
+        since, counts_from = (
+            None if at is None else min(at, now) for at in (self.unreachable_since, self.silence_counts_from)
+        )
+        return replace(self, unreachable_since=since, silence_counts_from=counts_from)
+
     def lost_at(self, lost_after_s: float) -> float | None:
         """Return when it is LOST if it stays silent; None for one that answers or is LOST already."""
         if self.state is not AgentState.UNREACHABLE or self.unreachable_since is None:
@@ -161,7 +173,8 @@ class Agent:
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
     """The agent that a report describes; what the inventory reserves for the system is taken off its capacity.
 
-    What is wrong in the inventory is its `problem`: it gets no new sessions, those that it has go on.
+    What is wrong in the inventory or with its container toolkit is its `problem`: it gets no new sessions, those that
+    it has go on.
     """
     entry = agent_inventory(inventory)
     attributes = entry.attributes
@@ -181,6 +194,7 @@ def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any
         )
         for gpu in report.gpus
     )
+    inventory_problem = f"inventory: {', and '.join(map(str, entry.errors))}" if entry.errors else ""
     asks_units = any(attributes.units_of(gpu.model) for gpu in report.gpus)
     return Agent(
         id=agent_id,
@@ -197,7 +211,7 @@ def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any
         attributes=attributes,
         connection=entry.connection,
         observed_at=now,
-        problem=f"inventory: {', and '.join(map(str, entry.errors))}" if entry.errors else "",
+        problem="; ".join(filter(None, (inventory_problem, toolkit_problem(report)))),
         labels=attributes.labels,
         rack=attributes.rack,
         zone=attributes.zone,

@@ -43,9 +43,18 @@ def _mtu(value: object) -> int:
     return int(text)
 
 
+def _encrypted(value: object) -> bool | None:
+    """Ansible makes text of what is given on its command line."""
+    words = {"auto": None, "true": True, "yes": True, "false": False, "no": False}
+    if (text := str(value).lower()) not in words:
+        raise invalid(f"{value!r} is not known", "write auto, true or false")
+    return words[text]
+
+
 class AgentConnection(SpecModel):
     """`address`, `user` and `port` are empty or None where the inventory leaves them to ssh; `overlay_mtu` is 0 where
-    it leaves that to the engine. Ports of kernels are published at `publish_address`.
+    it leaves that to the engine. Ports of kernels are published at `publish_address`. `overlay_encrypted` is None where
+    an overlay shall be encrypted if all of its agents can.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -58,7 +67,7 @@ class AgentConnection(SpecModel):
     private_key_file: Annotated[str, BeforeValidator(_line)] = ""
     publish_address: Annotated[str, BeforeValidator(_address)] = "127.0.0.1"
     overlay_mtu: Annotated[int, BeforeValidator(_mtu)] = 0
-    overlay_encrypted: bool = False
+    overlay_encrypted: Annotated[bool | None, BeforeValidator(_encrypted)] = None
 
     @property
     def is_local(self) -> bool:

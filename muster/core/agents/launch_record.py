@@ -33,6 +33,10 @@ class LaunchRecord:
             return self
         return replace(self, failures=failures) if len(failures) >= SUSPECT_AFTER else LaunchRecord(failures)
 
+    def is_over(self, now: float) -> bool:
+        """Return whether its time as a suspect is over, or longer ahead than it lasts: the clock was set back."""
+        return self.suspect_until is not None and not 0 < self.suspect_until - now <= SUSPECT_FOR_S
+
     def on_trial(self) -> "LaunchRecord":
         """Return the record once its time as a suspect is over."""
         return LaunchRecord(self.failures)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from muster.core.images.catalog import ImageVersion
 
-_NAME = re.compile(r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*")
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_LONGEST_NAME = 200
+NAME_PATTERN = re.compile(r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*")
+TAG_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ def parse_name(text: str) -> tuple[str, str]:
     name, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         raise ValueError(f"{text!r} has no tag; write NAME:TAG such as train:2")
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+    if not NAME_PATTERN.fullmatch(name) or len(name) > MAX_NAME:
         raise ValueError(f"{name!r} is not a name; write lower-case letters, digits and ._-/ such as lab/train")
-    if not _TAG.fullmatch(tag):
+    if not TAG_PATTERN.fullmatch(tag):
         raise ValueError(f"{tag!r} is not a tag; write letters, digits and _.- such as v2")
     return name, tag

@@ -1,6 +1,6 @@
 """Everything that one agent should run: the writer's side of docs/agent-contract.md."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -79,18 +79,21 @@ def manifest(
     render: Render,
     *,
     keeps_overlays: bool = False,
+    encrypting: Collection[str] = (),
 ) -> Manifest:
     """`sessions` are those placed on any agent, and ended ones whose last words are to be fetched.
 
     `keys` are by session id, for those to be launched now.
 
     `render(template, variables)` gives the text of one of muster/templates. With `keeps_overlays` the agent makes and
-    removes the overlay networks of all sessions.
+    removes the overlay networks of all sessions. `encrypting` are the ids of agents that can encrypt theirs.
     """
     present = [session for session in sessions if _desired(session, keys)]
     here = [session for session in present if agent.id in session.agents]
     cpusets = _cpusets(agent, here)
-    overlays = tuple(_overlay(session, agent) for session in present if session.spans_agents and session.generation)
+    overlays = tuple(
+        _overlay(session, agent, encrypting) for session in present if session.spans_agents and session.generation
+    )
     return Manifest(
         version=1,
         cluster=policy.cluster,
@@ -133,13 +136,14 @@ def _desired(session: Session, keys: Mapping[str, KeyPair]) -> Literal["launch",
     return "stop" if session.state in {SessionState.TERMINATING, SessionState.TERMINATED} else None
 
 
-def _overlay(session: Session, keeper: Agent) -> OverlayEntry:
+def _overlay(session: Session, keeper: Agent, encrypting: Collection[str]) -> OverlayEntry:
+    wish = keeper.connection.overlay_encrypted
     return OverlayEntry(
         session_id=session.id,
         name=session.network,
         generation=session.generation,
         mtu=keeper.connection.overlay_mtu or None,
-        encrypted=keeper.connection.overlay_encrypted,
+        encrypted=set(session.agents) <= set(encrypting) if wish is None else wish,
     )
 
 

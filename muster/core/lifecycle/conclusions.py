@@ -31,6 +31,7 @@ def conclude(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[tupl
 def _conclude_once(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[list[Event], Ledger]:
     """Return at most one event for each session."""
     events = [*transitions.lose(snapshot), *transitions.take_back(snapshot), *observation.observe(snapshot, {})]
+    events += transitions.retry_at_once(snapshot)
     events += ledger.usage.events(snapshot, rules.idle_rules, {event.session_id for event in events})
     decided = {event.session_id for event in events}
     agents = {agent.id: agent for agent in snapshot.agents}

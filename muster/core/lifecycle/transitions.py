@@ -224,9 +224,24 @@ def launch_failed(session: Session, error: str, now: float, *, permanent: bool, 
         changes: dict[str, Any] = {"result": Result.FAILURE, "step": None, "progress": (), "attempts": attempts}
         return transition(session, _S.ERROR, error, now, kernels=freed, **changes)
     event = back_to_the_queue(session, error, now)
-    retry_at = now + RETRY_DELAY_S * 2 ** (attempts - 1)
+    retry_at = now + _retry_delay_s(attempts - 1)
     failed_on = tuple(sorted({*session.failed_on, *failed_on}))
     return replace(event, session={**event.session, "attempts": attempts, "retry_at": retry_at, "failed_on": failed_on})
+
+
+def _retry_delay_s(failures: int) -> float:
+    """Return the delay after a launch that failed, and this many before it."""
+    return RETRY_DELAY_S * 2.0 ** min(failures, _MOST_DOUBLINGS)
+
+
+def retry_at_once(snapshot: Snapshot) -> list[Event]:
+    """Return PENDING → PENDING for sessions that would wait longer than any delay: the clock was set back."""
+    return [
+        transition(session, _S.PENDING, "", snapshot.now, retry_at=None)
+        for session in snapshot.pending
+        if session.retry_at is not None
+        and session.retry_at - snapshot.now > _retry_delay_s(max(session.attempts, session.requeues))
+    ]
 
 
 def fail_begun(session: Session, reason: str, now: float) -> Event:
@@ -237,8 +252,7 @@ def fail_begun(session: Session, reason: str, now: float) -> Event:
     event = _ends_or_is_requeued(session, reason, now)
     if not session.spec.requeue:
         return event
-    delay_s = RETRY_DELAY_S * 2 ** min(session.requeues, _MOST_DOUBLINGS)
-    return replace(event, session={**event.session, "retry_at": now + delay_s})
+    return replace(event, session={**event.session, "retry_at": now + _retry_delay_s(session.requeues)})
 
 
 def terminate(session: Session, reason: str, result: Result, now: float, exit_code: int | None = None) -> Event:

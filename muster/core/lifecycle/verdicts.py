@@ -17,37 +17,39 @@ def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) ->
     either: the first may only have been slow. It must have been silent lately: a control node that was itself asleep
     asks once more.
     """
+    # Times of a clock that was set back since.
+    ahead = tuple(agent.set_back(snapshot.now) for agent in snapshot.agents if agent.is_silent_after(snapshot.now))
+    if ahead:
+        return ahead
     overdue = [agent for agent, at in _verdicts(snapshot, rules) if at <= snapshot.now]
     if not overdue:
         return ()
-    lately, kept = snapshot.now - rules.lost_after_s / 2, excused(snapshot.agents)
+    kept = excused(snapshot.agents)
     return tuple(
         replace(agent, state=AgentState.LOST)
         for agent in overdue
-        if agent.id not in kept and _is_confirmed(agent, ledger.silences.get(agent.id), lately)
+        if agent.id not in kept and _is_confirmed(agent, ledger.silences.get(agent.id), snapshot.now, rules)
     )
 
 
-def _is_confirmed(agent: Agent, last: Silence | None, lately: float) -> bool:
+def _is_confirmed(agent: Agent, last: Silence | None, now: float, rules: TurnRules) -> bool:
     first = agent.unreachable_since
-    return last is not None and first is not None and last.began_at > first and last.known_at >= lately
+    if last is None or first is None:
+        return False
+    return last.began_at > first and now - rules.lost_after_s / 2 <= last.known_at <= now
 
 
 def records_by_the_clock(snapshot: Snapshot) -> dict[str, LaunchRecord]:
     """Return, by agent id, the launch records of agents that are suspect no longer."""
-    return {agent.id: agent.launch_record.on_trial() for agent, until in _suspects(snapshot) if until <= snapshot.now}
+    records = {agent.id: agent.launch_record for agent in snapshot.agents}
+    return {agent_id: record.on_trial() for agent_id, record in records.items() if record.is_over(snapshot.now)}
 
 
 def verdict_times(snapshot: Snapshot, rules: TurnRules) -> Iterator[float]:
     """Yield the times at which agents become something else by the clock alone."""
     yield from (at for _, at in _verdicts(snapshot, rules))
-    yield from (until for _, until in _suspects(snapshot))
-
-
-def _suspects(snapshot: Snapshot) -> Iterator[tuple[Agent, float]]:
-    for agent in snapshot.agents:
-        if agent.launch_record.suspect_until is not None:
-            yield agent, agent.launch_record.suspect_until
+    records = (agent.launch_record for agent in snapshot.agents)
+    yield from (record.suspect_until for record in records if record.suspect_until is not None)
 
 
 def _verdicts(snapshot: Snapshot, rules: TurnRules) -> Iterator[tuple[Agent, float]]:

@@ -11,9 +11,9 @@ from muster.core.values.errors import BadInputError, FieldError, NotFoundError, 
 # Below the folders' root. Plain directories, which a site makes itself, lie beside it.
 AREA = ".muster"
 PROJECT_MARK = "@"
-_NAME = re.compile(r"\.?[A-Za-z0-9][A-Za-z0-9_.-]{0,61}")
-_OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
-_LEAST_QUOTA = 1 << 20
+NAME_PATTERN = re.compile(r"\.?[A-Za-z0-9][A-Za-z0-9_.-]{0,61}")
+OWNER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
+MIN_QUOTA_BYTES = 1 << 20
 _MOST_NAMES = 5
 # Above the ids that a host gives to people and programs; 30 bits of the folder's id follow.
 _FIRST_NUMBER = 1 << 30
@@ -91,7 +91,7 @@ class MountedFolder:
 
 def check_name(name: str) -> None:
     """Check a folder's name. Raises BadInputError where it cannot be one."""
-    if not _NAME.fullmatch(name):
+    if not NAME_PATTERN.fullmatch(name):
         raise BadInputError(
             f"NAME: {name!r} is not a folder's name; use letters, digits, dots, dashes and underscores, 62 at most"
         )
@@ -99,7 +99,7 @@ def check_name(name: str) -> None:
 
 def check_owner(owner: str) -> None:
     """Check a folder's owner, whose name becomes a directory's. Raises BadInputError where it cannot."""
-    if not _OWNER.fullmatch(owner):
+    if not OWNER_PATTERN.fullmatch(owner):
         raise BadInputError(
             f"--owner: {owner!r} cannot own folders; use letters, digits, dots, dashes and underscores, 64 at most"
         )
@@ -115,7 +115,7 @@ def check_grantee(grantee: str, owner: str) -> None:
 
 def check_quota(quota_bytes: int) -> None:
     """Check a quota. Raises BadInputError for less than a useful folder's."""
-    if quota_bytes < _LEAST_QUOTA:
+    if quota_bytes < MIN_QUOTA_BYTES:
         raise BadInputError(f"--quota: {quota_bytes} bytes are too few; write 1M or more, such as 500M or 2T")
 
 

@@ -7,7 +7,7 @@ from muster.core.values.units import timestamp
 
 CALLBACK = "callback"
 _HOOK = "hook:"
-_LONGEST_WAIT_S = 3600.0
+LONGEST_WAIT_S = 3600.0
 # After these some 24 hours have gone by.
 MAX_ATTEMPTS = 35
 
@@ -62,4 +62,4 @@ def retry_at(attempts: int, now: float) -> float | None:
     """Return when to retry what failed that many times; None: not any more."""
     if attempts >= MAX_ATTEMPTS:
         return None
-    return now + min(_LONGEST_WAIT_S, 2.0 ** min(attempts - 1, 20))
+    return now + min(LONGEST_WAIT_S, 2.0 ** min(attempts - 1, 20))

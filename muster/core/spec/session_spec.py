@@ -266,7 +266,10 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         return tuple(key.strip() for key in value)
 
     @model_validator(mode="after")
-    def _fields_agree(self) -> Self:
+    def _fields_agree(self, info: ValidationInfo) -> Self:
+        if info.context is None:
+            # A stored spec, as with bounds (base.py): what agreed when it came in is not worked out again.
+            return self
         errors = [
             *self._command_errors(),
             *self._size_errors(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.images.names import familiar
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError
-from muster.engine.images import copy, image_id
+from muster.engine.images import ExpectedImage, copy, image_id
 from muster.service.images.catalog import holders
 
 _PARALLEL = 4
@@ -79,12 +79,17 @@ def _any_holder(agents: Sequence[Agent], name: str) -> str:
     return next(iter(found))
 
 
-def synced(sync: ImageSync, progressed: SyncProgressed, finished: Callable[[Synced], None]) -> list[Synced]:
-    """Copies the image to the targets that lack it, some at a time; one that fails does not stop the others."""
+def synced(
+    sync: ImageSync, most_bytes: int, progressed: SyncProgressed, finished: Callable[[Synced], None]
+) -> list[Synced]:
+    """Copy the image to the targets that lack it, some at a time; one that fails does not stop the others.
+
+    No archive may have more than `most_bytes`.
+    """
     given_up = threading.Event()
     outcomes = []
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        copies = [pool.submit(_synced, sync, target, progressed, given_up) for target in sync.targets]
+        copies = [pool.submit(_synced, sync, target, most_bytes, progressed, given_up) for target in sync.targets]
         try:
             for done in as_completed(copies):
                 outcomes.append(done.result())
@@ -100,7 +105,9 @@ class _GivenUpError(MusterError):
     """It was interrupted."""
 
 
-def _synced(sync: ImageSync, target: Agent, progressed: SyncProgressed, given_up: threading.Event) -> Synced:
+def _synced(
+    sync: ImageSync, target: Agent, most_bytes: int, progressed: SyncProgressed, given_up: threading.Event
+) -> Synced:
     def going_on(done: int, total: int) -> None:
         if given_up.is_set():
             raise _GivenUpError
@@ -109,7 +116,7 @@ def _synced(sync: ImageSync, target: Agent, progressed: SyncProgressed, given_up
     try:
         if image_id(target, sync.reference) == sync.image_id:
             return Synced(target.id, changed=False)
-        copy(sync.source, target, sync.reference, going_on)
+        copy(sync.source, target, sync.reference, ExpectedImage(sync.image_id, most_bytes), going_on)
     except MusterError as error:
         return Synced(target.id, changed=False, error=str(error))
     return Synced(target.id, changed=True)

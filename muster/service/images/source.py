@@ -6,7 +6,7 @@ from muster.core.agents.agent import Agent, AgentState
 from muster.core.images.committed import CommittedImage
 from muster.core.images.names import familiar
 from muster.core.values.errors import AgentUnreachableError, ImageError, SettingsError
-from muster.engine.images import copy, image_id, pull
+from muster.engine.images import ExpectedImage, copy, image_id, pull
 from muster.service.images.catalog import is_the_sites
 from muster.settings import Settings
 from muster.store.store import Store
@@ -30,7 +30,8 @@ class ImageSource:
                 if held is None:
                     pull(agent, reference, progressed, with_credentials=self._is_the_sites(reference))
             elif held != image.image_id:
-                copy(self._holder(image), agent, image.reference, progressed)
+                expected = ExpectedImage(image.image_id, self._settings.image_max_size)
+                copy(self._holder(image), agent, image.reference, expected, progressed)
         except AgentUnreachableError as error:
             raise ImageError(f"image {reference} cannot be brought there: {error}", permanent=False) from None
 

@@ -11,8 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,7 +29,10 @@ from muster.store.store import Store
 log = logging.getLogger("muster.couriers")
 _POLL_S = 1.0
 _RETRY_S = 5.0
-_MOST_AT_ONCE = 16
+# Hooks are the site's: users' callbacks take none of their places.
+_MOST_HOOKS = 8
+_MOST_CALLBACKS = 16
+_MOST_OF_ONE_OWNER = 4
 _MOST_AT_ONE_PLACE = 2
 _HOOK_TIMEOUT_S = 30.0
 _ONE_PASS_S = 15.0
@@ -90,7 +92,7 @@ class Couriers:
         self._hooks_dir = hooks_dir
         self._callback_hosts = callback_hosts
         self._lock = threading.Lock()
-        self._under_way: dict[tuple[str, str], str] = {}
+        self._under_way: dict[tuple[str, str], Delivery] = {}
         self._news = threading.Event()
 
     def send_out(self) -> bool:
@@ -102,13 +104,11 @@ class Couriers:
             busy = dict(self._under_way)
         # Read after that: what ended in between is not due any more.
         for delivery in self._deliveries.due(now):
-            place = _place(delivery)
-            at_place = Counter(busy.values())[place]
-            if delivery.queue in busy or at_place >= _MOST_AT_ONE_PLACE or len(busy) >= _MOST_AT_ONCE:
+            if delivery.queue in busy or not _has_room(delivery, busy.values()):
                 continue
-            busy[delivery.queue] = place
+            busy[delivery.queue] = delivery
             with self._lock:
-                self._under_way[delivery.queue] = place
+                self._under_way[delivery.queue] = delivery
             threading.Thread(target=self._carry, args=(delivery,), name="courier", daemon=True).start()
         return bool(busy)
 
@@ -147,9 +147,21 @@ def _lock(settings: Settings) -> Path:
     return settings.state_dir / "couriers.lock"
 
 
-def _place(delivery: Delivery) -> str:
-    """Deliveries to one place may delay each other."""
-    return delivery.target if delivery.url is None or delivery.hook else str(urlsplit(delivery.url).netloc)
+def _has_room(delivery: Delivery, under_way: Collection[Delivery]) -> bool:
+    """Return whether the delivery may begin beside these. Hooks have room of their own, and so has each owner."""
+    beside = [other for other in under_way if (other.hook is None) == (delivery.hook is None)]
+    at_place = sum(_place(other) == _place(delivery) for other in beside)
+    if delivery.hook is not None:
+        return at_place < _MOST_AT_ONE_PLACE and len(beside) < _MOST_HOOKS
+    of_owner = sum(other.owner == delivery.owner for other in beside)
+    return at_place < _MOST_AT_ONE_PLACE and of_owner < _MOST_OF_ONE_OWNER and len(beside) < _MOST_CALLBACKS
+
+
+def _place(delivery: Delivery) -> tuple[str, str]:
+    """Return where a delivery goes: those of one owner to one place may delay each other."""
+    if delivery.hook is not None or delivery.url is None:
+        return "", delivery.target
+    return delivery.owner, urlsplit(delivery.url).netloc
 
 
 def _run(path: Path, message: str) -> None:

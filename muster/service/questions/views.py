@@ -1,7 +1,7 @@
 """Views of answers about sessions and the queue."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
@@ -10,15 +10,11 @@ from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import GpuShare, Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
-from muster.core.whatif.counterfactual import StartForecast
 from muster.core.whatif.explain import HOPELESS
 from muster.core.whatif.hypothesis import SpecChange, Suggestion
 from muster.service.agents.gpu_map import session_shares
 from muster.service.agents.views import share_views
 from muster.service.questions.details import Details, has_gpus
-from muster.service.questions.dry_run import DryRun
-from muster.service.questions.what_if import Queued
-from muster.service.questions.why import Why
 from muster.service.reach.views import SessionAppView
 from muster.service.sessions.views import (
     ProgressView,
@@ -30,6 +26,12 @@ from muster.service.sessions.views import (
 )
 from muster.service.usage.views import KernelUsageView
 from muster.service.view import Moment, View
+
+if TYPE_CHECKING:  # the scheduler loads slowly, and most answers need none
+    from muster.core.whatif.counterfactual import StartForecast
+    from muster.service.questions.dry_run import DryRun
+    from muster.service.questions.what_if import Queued
+    from muster.service.questions.why import Why
 
 
 class DependencyView(View):
@@ -112,7 +114,7 @@ class WhyView(View):
     suggestions: list[SuggestionView] | None = Field(default=None, description="left out unless requested")
 
     @classmethod
-    def of(cls, why: Why) -> Self:
+    def of(cls, why: "Why") -> Self:
         session, suggestions = why.session, why.suggestions
         return cls(
             id=session.id,
@@ -144,7 +146,7 @@ class QueuedView(View):
     wait: WaitView | None
 
     @classmethod
-    def of(cls, queued: Queued) -> Self:
+    def of(cls, queued: "Queued") -> Self:
         session, wait = queued.session, queued.wait
         return cls(
             id=session.id,
@@ -164,7 +166,7 @@ class QueueView(View):
     items: list[QueuedView]
 
     @classmethod
-    def of(cls, queue: Iterable[Queued]) -> Self:
+    def of(cls, queue: "Iterable[Queued]") -> Self:
         return cls(items=[QueuedView.of(queued) for queued in queue])
 
 
@@ -210,7 +212,7 @@ class DryRunItemView(View):
         return self.wait is not None and self.wait.code in HOPELESS
 
     @classmethod
-    def of(cls, answer: StartForecast, *, is_worked: bool) -> Self:
+    def of(cls, answer: "StartForecast", *, is_worked: bool) -> Self:
         session = answer.session
         allocations = answer.placement.allocations if answer.placement else {}
         return cls(
@@ -238,7 +240,7 @@ class DryRunView(View):
     names: dict[str, str] = Field(description="by id, names of the sessions that they would wait for")
 
     @classmethod
-    def of(cls, dry_run: DryRun) -> Self:
+    def of(cls, dry_run: "DryRun") -> Self:
         unworked = dry_run.unworked
         items = [DryRunItemView.of(answer, is_worked=unworked is None) for answer in dry_run.answers]
         uuids = {share.uuid for item in items for kernel in item.kernels for share in kernel.gpus}

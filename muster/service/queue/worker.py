@@ -212,6 +212,7 @@ class QueueWorker:
                 self._shell.launch_policy,
                 self._shell.render,
                 keeps_overlays=visit.overlay_keeper == agent.id,
+                encrypting=[agent.id for agent in snapshot.agents if agent.report.swarm.encrypts],
             )
             for agent in visit.agents
         }

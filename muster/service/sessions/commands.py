@@ -1,7 +1,7 @@
 """Commands on sessions: submit, end, hold, release, restart, rename."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from muster.core.lifecycle import transitions
@@ -10,38 +10,23 @@ from muster.core.model.session import FINAL, LaunchStep, Session, SessionState
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.preparation import SessionPreparation
+from muster.service.sessions.scope import SessionScope
 from muster.service.wake import wake
-from muster.settings import Settings
 from muster.store.sessions.submissions import Submission
-from muster.store.store import Store
 
 _TRIES = 20
 
 
 class SessionCommands:
-    """Changes sessions, and wakes the loop that works the queue.
+    """Changes the sessions of a scope, and wakes the loop that works the queue."""
 
-    References mean sessions of `visible_owner` only; everybody's where it is None. `projects` are those that the caller
-    may submit to, all where it is empty.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        secrets: Secrets,
-        *,
-        visible_owner: str | None = None,
-        projects: Collection[str] = (),
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._visible_owner = visible_owner
+    def __init__(self, scope: SessionScope, clock: Callable[[], float] = time.time) -> None:
+        self._store = scope.store
+        self._settings = scope.settings
+        self._visible_owner = scope.visible_owner
         self._clock = clock
-        self._preparation = SessionPreparation(store, settings, secrets, visible_owner, projects)
+        self._preparation = SessionPreparation(scope)
 
     def submit(
         self, spec: Mapping[str, Any], owner: str, count: int = 1, submission: Submission | None = None

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from muster.core.model.session import FINAL, Result, Session, SessionState
 from muster.core.values.errors import BadInputError, NotFoundError
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.preparation import SessionPreparation
 from muster.service.sessions.queries import SessionQueries
+from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.views import SessionView
 from muster.settings import Settings, load_settings
 from muster.store.store import Store
@@ -44,10 +44,10 @@ class DeclaredSession:
     """Makes a declared state true, and says whether that took a change."""
 
     def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        secrets = Secrets(store.secrets, settings.seal_key)
+        scope = SessionScope(store, settings)
         self._store = store
-        self._preparation = SessionPreparation(store, settings, secrets)
-        self._commands = SessionCommands(store, settings, secrets, clock=clock)
+        self._preparation = SessionPreparation(scope)
+        self._commands = SessionCommands(scope, clock)
         self._queries = SessionQueries(store)
 
     @classmethod

@@ -1,6 +1,6 @@
 """New sessions before they are queued: specs resolved and checked, as the queue will keep them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,40 +12,29 @@ from muster.core.model.session import FINAL, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.notify.callback_hosts import check_callback
-from muster.core.scheduling.schedule import schedule
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
 from muster.core.whatif.explain import HOPELESS
 from muster.service.images.catalog import with_catalog_images
 from muster.service.reach.ssh_access import control_public_key
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.dependencies import with_ids_of_dependencies
 from muster.service.sessions.idle_bounds import with_site_bounds
 from muster.service.sessions.new_sessions import new_sessions
+from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
 from muster.store.store import Store
 
 
 class SessionPreparation:
-    """Makes sessions of specs. A dependency may name sessions of `visible_owner` only; None: everybody's.
+    """Makes sessions of specs, which may name what is in a scope: sessions to depend on, projects."""
 
-    `projects` are those that the caller's token is for; all where it is empty.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        secrets: Secrets,
-        visible_owner: str | None = None,
-        projects: Collection[str] = (),
-    ) -> None:
-        self._projects = projects
-        self._store = store
-        self._settings = settings
-        self._secrets = secrets
-        self._visible_owner = visible_owner
+    def __init__(self, scope: SessionScope) -> None:
+        self._projects = scope.projects
+        self._store = scope.store
+        self._settings = scope.settings
+        self._secrets = scope.secrets
+        self._visible_owner = scope.visible_owner
 
     def sessions(self, spec: Mapping[str, Any], owner: str, count: int, now: float) -> list[Session]:
         """Return `count` sessions of one spec, or one for each index of its array; nothing is queued.
@@ -87,6 +76,8 @@ class SessionPreparation:
 
 def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Session], now: float) -> dict[str, Wait]:
     """Return by session id why a session could never start on the agents as they are known."""
+    from muster.core.scheduling.schedule import schedule  # noqa: PLC0415 - the scheduler loads slowly
+
     agents = store.agents()
     if not agents:
         return {}

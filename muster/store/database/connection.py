@@ -3,8 +3,9 @@
 import importlib
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
 def _transaction(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[sa.Connection]:
     try:
         with (
-            engine.execution_options(**options[engine.dialect.name]).connect() as connection,
+            engine.connect().execution_options(**options[engine.dialect.name]) as connection,
             connection.begin(),
         ):
             yield connection
@@ -138,15 +139,22 @@ def upsert(
     connection: sa.Connection,
     table: sa.Table,
     rows: Sequence[Mapping[str, Any]],
-    changes: Mapping[str, Any] | None = None,
+    summed: Iterable[str] = (),
 ) -> None:
-    """Inserts rows of the same columns; one whose primary key is taken changes that row: its columns, or `changes`."""
-    if not rows:
-        return
+    """Inserts rows of the same columns; one whose primary key is taken replaces that row, but for what is summed."""
+    if rows:
+        connection.execute(_upsert(connection.dialect.name, table, tuple(rows[0]), frozenset(summed)), rows)
+
+
+# Statements are made once: that costs more than carrying them out.
+@cache
+def _upsert(dialect: str, table: sa.Table, columns: tuple[str, ...], summed: frozenset[str]) -> sa.Executable:
     # By name, since a dialect that is not used costs a short command a tenth of its time.
-    statement = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
-    set_ = changes or {name: statement.excluded[name] for name in rows[0]}
-    connection.execute(statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=set_), rows)
+    statement = importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
+    new = statement.excluded
+    changes = {name: table.c[name] + new[name] if name in summed else new[name] for name in columns}
+    made: sa.Executable = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=changes)
+    return made
 
 
 def _shown(url: sa.URL) -> str:

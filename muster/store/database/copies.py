@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from muster.core.values.errors import MusterError, SettingsError
+from muster.store.database import postgresql
 from muster.store.database.connection import HEAD, cannot_be_opened, new_engine, one_line
 
 # A database with rows in one of these is somebody's. Agents register themselves, and counters count.
@@ -33,6 +34,9 @@ class DatabaseCopies(Protocol):
     @property
     def is_live(self) -> bool:
         """Whether it holds anything that a user made, or cannot be read. Raises SettingsError."""
+
+    def users(self) -> Sequence[str]:
+        """Return the names of other processes of Muster that are connected to it, as far as it knows."""
 
     def revision(self) -> str:
         """Return its migration. Raises SettingsError if there is nothing of Muster in it."""
@@ -107,6 +111,9 @@ class _SqliteCopies(_Copies):
         except SettingsError:
             return True
 
+    def users(self) -> Sequence[str]:
+        return ()
+
     def revision(self) -> str:
         if not self._path.is_file():
             # Opening it would make an empty one.
@@ -156,6 +163,15 @@ class _PostgresqlCopies(_Copies):
     @property
     def is_live(self) -> bool:
         return self._has_rows()
+
+    def users(self) -> Sequence[str]:
+        query = sa.text(
+            "SELECT DISTINCT application_name FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name LIKE :muster AND application_name <> :own ORDER BY application_name"
+        )
+        with self._connected() as connection:
+            values = {"muster": f"{postgresql.PREFIX}%", "own": postgresql.application_name()}
+            return connection.execute(query, values).scalars().all()
 
     def save(self, path: Path) -> None:
         tables = [f'--table="{name}"' for name in self._tables()]

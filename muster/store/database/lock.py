@@ -47,6 +47,15 @@ def exclusive(path: Path, *, wait: bool) -> Iterator[None]:
 
 
 @contextmanager
+def shared(path: Path) -> Iterator[None]:
+    """Keep others from holding the lock as `exclusive`; wait while one does. It ends with the process."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
 def queue_lock(url: str, directory: Path, *, wait: bool) -> Iterator[QueueLock]:
     """Holds the lock on the queue of the database: a file in `directory` with SQLite, on the server with PostgreSQL.
 

@@ -1,5 +1,7 @@
 """What PostgreSQL needs beyond SQLite: connections that notice a dead peer, and remedies for a failed connection."""
 
+import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -8,10 +10,12 @@ if TYPE_CHECKING:
     import psycopg
 
 DRIVER = "postgresql+psycopg"
+PREFIX = "muster on "
+# The server cuts names at 63 bytes.
+_LONGEST_HOST = 40
 # Either side notices within half a minute that the other is gone without a word, so that a control node which lost its
 # power does not keep the queue's lock. No transaction of ours lasts nearly as long as the timeouts on locks.
 _DEFAULTS = {
-    "application_name": "muster",
     "connect_timeout": "10",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -32,9 +36,15 @@ _REMEDIES = (
 _NOT_REACHED = "see that the server runs and is reachable from here, or mend host and port in `database`"
 
 
+def application_name() -> str:
+    """Return a name by which the connections of this process are known."""
+    return f"{PREFIX}{socket.gethostname()[:_LONGEST_HOST]} {os.getpid()}"
+
+
 def with_defaults(url: sa.URL) -> sa.URL:
     """Return the URL with our driver, and with parameters of libpq that it does not set itself."""
-    missing = {name: value for name, value in _DEFAULTS.items() if name not in url.query}
+    defaults = {"application_name": application_name(), **_DEFAULTS}
+    missing = {name: value for name, value in defaults.items() if name not in url.query}
     return url.set(drivername=DRIVER).update_query_dict(missing)
 
 

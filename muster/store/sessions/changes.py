@@ -20,6 +20,13 @@ class Change:
     reason: str
 
 
+_FIELDS = [events.c[name] for name in Change.__dataclass_fields__]
+_AFTER = (
+    sa.select(*_FIELDS).where(events.c.id > sa.bindparam("number")).order_by(events.c.id).limit(sa.bindparam("most"))
+)
+_NAMED_AFTER = _AFTER.join_from(events, sessions).add_columns(sessions.c.name)
+
+
 class Changes:
     """Numbers are committed in their order: writers of events increment the sessions' revision first."""
 
@@ -28,17 +35,14 @@ class Changes:
 
     def after(self, number: int, limit: int) -> list[Change]:
         """Return the changes after that number, oldest first, `limit` at the most."""
-        query = sa.select(*(events.c[name] for name in Change.__dataclass_fields__)).where(events.c.id > number)
         with reading(self._engine) as connection:
-            return [Change(*row) for row in connection.execute(query.order_by(events.c.id).limit(limit))]
+            return [Change(*row) for row in connection.execute(_AFTER, {"number": number, "most": limit})]
 
     def named_after(self, number: int, limit: int) -> list[tuple[str, Change]]:
         """Return the same with the names that the sessions have now."""
-        columns = (sessions.c.name, *(events.c[name] for name in Change.__dataclass_fields__))
-        query = sa.select(*columns).join_from(events, sessions).where(events.c.id > number)
         with reading(self._engine) as connection:
-            rows = connection.execute(query.order_by(events.c.id).limit(limit))
-            return [(name, Change(*values)) for name, *values in rows]
+            rows = connection.execute(_NAMED_AFTER, {"number": number, "most": limit})
+            return [(name, Change(*values)) for *values, name in rows]
 
     def counted(self, after: int) -> tuple[int, dict[str, int]]:
         """Return the newest line's number, and by state how often sessions have entered it since `after`."""

@@ -15,6 +15,8 @@ from muster.store.sessions.waits import KnownWaits, read_waits
 SESSION_REVISION = "session-revision"
 """A counter that writers of sessions increment first of all, so that revisions are committed in their order."""
 _NOTHING_KNOWN = -1
+_NOT_ENDED = SELECT.where(NOT_ENDED)
+_NEWS = SELECT.where(sessions.c.revision > sa.bindparam("known"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class KnownSessions:
     def _as_of(self, revision: int, known: _Known, connection: sa.Connection) -> _Known:
         if known.revision == revision:
             return known
-        is_news = NOT_ENDED if known.revision == _NOTHING_KNOWN else sessions.c.revision > known.revision
-        rows = connection.execute(SELECT.where(is_news)).mappings().all()
+        query = _NOT_ENDED if known.revision == _NOTHING_KNOWN else _NEWS
+        rows = connection.execute(query, {"known": known.revision}).mappings().all()
         waits = read_waits(connection)
         changed = self._reader.made_of(connection, rows, waits)
         by_id = dict(known.sessions) | {session.id: session for session in changed}
@@ -72,5 +74,9 @@ class KnownSessions:
                 of_sessions.pop(session.id, None)
         new = KnownWaits.of(waits, of_sessions)
         renewed = {number for number, text in new.texts.items() if known.waits.texts.get(number) != text}
-        by_id |= {key: replace(by_id[key], wait=waits[row]) for key, row in of_sessions.items() if row in renewed}
+        # Those that were just read have theirs.
+        older = of_sessions.keys() - {session.id for session in changed}
+        by_id |= {
+            key: replace(by_id[key], wait=waits[of_sessions[key]]) for key in older if of_sessions[key] in renewed
+        }
         return _Known(by_id, new, revision)

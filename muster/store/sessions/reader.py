@@ -16,6 +16,12 @@ from muster.store.sessions.waits import read_waits
 SELECT = sa.select(
     *(c for c in sessions.c if c is not sessions.c.spec), sa.cast(sessions.c.spec, sa.Text).label("spec")
 )
+_BY_ID = SELECT.where(sessions.c.id.in_(sa.bindparam("ids", expanding=True)))
+_KERNELS = (
+    sa.select(kernels)
+    .where(kernels.c.session_id.in_(sa.bindparam("sessions", expanding=True)))
+    .order_by(kernels.c.rank)
+)
 _CHUNK = 500
 _MOST_SPECS = 1000
 
@@ -26,17 +32,19 @@ class SessionReader:
     def __init__(self) -> None:
         self._specs: dict[str, SessionSpec] = {}
 
-    def read(self, connection: sa.Connection, query: sa.Select[Any]) -> list[Session]:
-        """Return the sessions that a SELECT finds."""
-        rows = connection.execute(query).mappings().all()
+    def read(
+        self, connection: sa.Connection, query: sa.Select[Any], values: Mapping[str, Any] | None = None
+    ) -> list[Session]:
+        """Return the sessions that a SELECT finds with these values."""
+        rows = connection.execute(query, values).mappings().all()
         return self.made_of(connection, rows, read_waits(connection, wait_ids(rows).values()))
 
     def of_ids(self, connection: sa.Connection, session_ids: Sequence[str]) -> dict[str, Session]:
         """Return the sessions by id, in the order of the ids; unknown ids are left out."""
         found: dict[str, Session] = {}
         for start in range(0, len(session_ids), _CHUNK):
-            these = SELECT.where(sessions.c.id.in_(session_ids[start : start + _CHUNK]))
-            found |= {session.id: session for session in self.read(connection, these)}
+            these = {"ids": session_ids[start : start + _CHUNK]}
+            found |= {session.id: session for session in self.read(connection, _BY_ID, these)}
         return {key: found[key] for key in session_ids if key in found}
 
     def made_of(self, connection: sa.Connection, rows: Sequence[Row], waits: Mapping[int, Wait]) -> list[Session]:
@@ -44,8 +52,7 @@ class SessionReader:
         members: dict[str, list[Any]] = {row["id"]: [] for row in rows}
         ids = list(members)
         for start in range(0, len(ids), _CHUNK):
-            of_these = sa.select(kernels).where(kernels.c.session_id.in_(ids[start : start + _CHUNK]))
-            for kernel in connection.execute(of_these.order_by(kernels.c.rank)).mappings():
+            for kernel in connection.execute(_KERNELS, {"sessions": ids[start : start + _CHUNK]}).mappings():
                 members[kernel["session_id"]].append(kernel)
         return [
             session_from(row, members[row["id"]], self._spec(row["spec"]), waits.get(row["wait_id"])) for row in rows

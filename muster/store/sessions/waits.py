@@ -16,6 +16,8 @@ from muster.store.database.tables import sessions, waits
 
 _CHUNK = 500
 _NUMBER = "wait"
+_ALL = sa.select(waits.c.id, waits.c.wait)
+_BY_ID = _ALL.where(waits.c.id.in_(sa.bindparam("rows", expanding=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +104,13 @@ class WaitChanges:
 
 def read_waits(connection: sa.Connection, rows: Iterable[int] | None = None) -> dict[int, Wait]:
     """Return waits by the row's id; all of them if no ids are given."""
-    query = sa.select(waits.c.id, waits.c.wait)
     if rows is None:
-        return {row.id: wait_from(row.wait) for row in connection.execute(query)}
+        return {row.id: wait_from(row.wait) for row in connection.execute(_ALL)}
     ordered = sorted(set(rows))
     found: dict[int, Wait] = {}
     for start in range(0, len(ordered), _CHUNK):
-        these = query.where(waits.c.id.in_(ordered[start : start + _CHUNK]))
-        found |= {row.id: wait_from(row.wait) for row in connection.execute(these)}
+        these = {"rows": ordered[start : start + _CHUNK]}
+        found |= {row.id: wait_from(row.wait) for row in connection.execute(_BY_ID, these)}
     return found
 
 

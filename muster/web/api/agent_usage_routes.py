@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from muster.core.usage.over_time import SPANS
 from muster.core.values.errors import BadInputError
 from muster.service.usage.views import UsageOverTimeView
 from muster.web.caller import Backend
@@ -13,11 +14,14 @@ router = APIRouter()
 Name = Annotated[str | None, Query(max_length=255)]
 
 
-@router.get("/use/over-time", tags=["agents"], responses=answers(404, 422))
+@router.get("/use/over-time", tags=["agents"], responses=answers(404))
 def use_over_time(
     backend: Backend,
     *,
-    span: Annotated[str, Query(max_length=20, description="the last `hour`, `day` or `week`")] = "hour",
+    span: Annotated[
+        str,
+        Query(max_length=20, description="the last `hour`, `day` or `week`", json_schema_extra={"enum": list(SPANS)}),
+    ] = "hour",
     group: Name = None,
     agent: Name = None,
 ) -> UsageOverTimeView:

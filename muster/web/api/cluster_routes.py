@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from muster.core.values.errors import BadInputError
 from muster.service.agents.views import AgentsView, AgentView, GpusView
@@ -15,11 +16,12 @@ from muster.web.caller import Backend
 from muster.web.problems import answers
 
 router = APIRouter()
-Labels = Annotated[list[str], Query(description="NAME=VALUE that the agent must have; several must all match")]
+Label = Annotated[str, Field(json_schema_extra={"pattern": "="})]
+Labels = Annotated[list[Label], Query(description="NAME=VALUE that the agent must have; several must all match")]
 AgentId = Annotated[str, Path(max_length=255)]
 
 
-@router.get("/queue", tags=["queue"], response_model=QueueView, responses=answers(422))
+@router.get("/queue", tags=["queue"], response_model=QueueView, responses=answers())
 def queue(backend: Backend, *, group: Annotated[str | None, Query(max_length=255)] = None) -> Response:
     """List the waiting sessions, in the order in which they are tried."""
     return reply(backend.queue(group))
@@ -31,13 +33,13 @@ def heartbeat(backend: Backend) -> Response:
     return reply(backend.heartbeat())
 
 
-@router.get("/agents", tags=["agents"], responses=answers(422))
+@router.get("/agents", tags=["agents"], responses=answers())
 def agents(backend: Backend, *, label: Labels = []) -> AgentsView:  # noqa: B006 - FastAPI copies it
     """List agents with their capacity, what is free, and the sessions on them that the token's user may see."""
     return backend.agents(_labels(label))
 
 
-@router.get("/gpus", tags=["agents"], response_model=GpusView, responses=answers(422))
+@router.get("/gpus", tags=["agents"], response_model=GpusView, responses=answers())
 def gpus(backend: Backend, *, label: Labels = []) -> Response:  # noqa: B006
     """List GPUs with their shares; of other users' shares only the size."""
     return reply(backend.gpus(_labels(label)))
@@ -48,7 +50,7 @@ def agent(backend: Backend, agent: AgentId) -> AgentView:
     return backend.agent(agent)
 
 
-@router.post("/agents/{agent}/drain", tags=["agents"], responses=answers(404, 422))
+@router.post("/agents/{agent}/drain", tags=["agents"], responses=answers(404))
 def drain(backend: Backend, agent: AgentId, request: models.DrainRequest) -> AgentView:
     """Let no session start on the agent; those that run there continue. For administrators."""
     backend.drain(agent, request.reason)
@@ -68,7 +70,7 @@ def images(backend: Backend) -> Response:
     return reply(backend.images())
 
 
-@router.get("/images/{image:path}", tags=["images"], responses=answers(404, 422))
+@router.get("/images/{image:path}", tags=["images"], responses=answers(404))
 def image(
     backend: Backend,
     image: Annotated[

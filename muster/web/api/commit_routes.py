@@ -18,7 +18,7 @@ router = APIRouter(tags=["images"])
     "/sessions/{session}/commit",
     status_code=202,
     response_model=CommitView,
-    responses=answers(404, 409, 422),
+    responses=answers(404, 409),
     summary="Commit a running kernel to an image",
 )
 def commit(request: Request, backend: Backend, session: Reference, body: models.CommitRequest) -> Response:
@@ -29,7 +29,7 @@ def commit(request: Request, backend: Backend, session: Reference, body: models.
     return reply(begun, 202)
 
 
-@router.get("/commits/{image:path}", response_model=CommitView, responses=answers(404, 422))
+@router.get("/commits/{image:path}", response_model=CommitView, responses=answers(404))
 def commit_state(
     backend: Backend,
     image: Annotated[str, Path(description="NAME:TAG", max_length=400, pattern=r"^[^\x00]*$")],

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from muster.core.model.folders import OWNER_PATTERN
 from muster.core.model.projects import DEFAULT_PROJECT
 from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import (
@@ -25,6 +26,15 @@ Owner = Annotated[
     Query(description="the folder's owner; the caller by default", min_length=1, max_length=255, pattern=_TEXT),
 ]
 
+NewOwner = Annotated[
+    str | None,
+    Query(
+        description="the folder's owner; the caller by default",
+        min_length=1,
+        json_schema_extra=models.matches(OWNER_PATTERN),
+    ),
+]
+
 
 def _noted_owner(request: Request, owner: Owner = None) -> str | None:
     note_owner(request, owner)
@@ -35,7 +45,7 @@ Of = Annotated[str | None, Depends(_noted_owner)]
 Project = Annotated[str, Query(description="also folders shared with this project", max_length=255, pattern=_TEXT)]
 
 
-@router.get("", response_model=FoldersView, responses=answers(422), summary="List folders")
+@router.get("", response_model=FoldersView, responses=answers(), summary="List folders")
 def list_folders(
     backend: Backend,
     *,
@@ -51,13 +61,14 @@ def list_folders(
     return reply(backend.folders.search(FolderQuery(all_, project, owner, sizes)))
 
 
-@router.post("", status_code=201, response_model=MeasuredFolderView, responses=answers(409, 422))
-def create(backend: Backend, body: models.FolderRequest, owner: Of) -> Response:
+@router.post("", status_code=201, response_model=MeasuredFolderView, responses=answers(409))
+def create(request: Request, backend: Backend, body: models.FolderRequest, *, owner: NewOwner = None) -> Response:
     """Create a folder. Agents that do not answer create it when one of their sessions mounts it."""
+    note_owner(request, owner)
     return reply(backend.folders.create(body.name, owner, body.quota_bytes), 201)
 
 
-@router.get("/{folder}", response_model=MeasuredFolderView, responses=answers(404, 422), summary="Show a folder")
+@router.get("/{folder}", response_model=MeasuredFolderView, responses=answers(404), summary="Show a folder")
 def show(
     backend: Backend,
     folder: Name,
@@ -69,25 +80,25 @@ def show(
     return reply(backend.folders.show(folder, owner, project=project, sizes=sizes))
 
 
-@router.delete("/{folder}", response_model=FolderRemovedView, responses=answers(404, 409, 422))
+@router.delete("/{folder}", response_model=FolderRemovedView, responses=answers(404, 409))
 def remove(backend: Backend, folder: Name, owner: Of) -> Response:
     """Remove a folder with its data. Data on unreachable agents is kept; repeat the request once they answer."""
     return reply(backend.folders.remove(folder, owner, lambda _agent: None))
 
 
-@router.post("/{folder}/quota", response_model=MeasuredFolderView, responses=answers(404, 422))
+@router.post("/{folder}/quota", response_model=MeasuredFolderView, responses=answers(404))
 def set_quota(backend: Backend, folder: Name, body: models.QuotaRequest, *, owner: Owner = None) -> Response:
     """Set the quota, which is enforced where the agents' file systems support it."""
     return reply(backend.folders.set_quota(folder, owner, body.quota_bytes))
 
 
-@router.post("/{folder}/share", response_model=MeasuredFolderView, responses=answers(404, 422))
+@router.post("/{folder}/share", response_model=MeasuredFolderView, responses=answers(404))
 def share(backend: Backend, folder: Name, body: models.ShareRequest, owner: Of) -> Response:
     """Let a user, or all sessions of a project, mount the folder; this replaces an earlier share."""
     return reply(backend.folders.share(folder, owner, body.grantee, read_only=body.read_only))
 
 
-@router.post("/{folder}/unshare", response_model=UnsharedView, responses=answers(404, 422))
+@router.post("/{folder}/unshare", response_model=UnsharedView, responses=answers(404))
 def unshare(backend: Backend, folder: Name, body: models.UnshareRequest, *, owner: Owner = None) -> Response:
     """End a share; sessions that were submitted with it keep it until they end."""
     return reply(backend.folders.unshare(folder, owner, body.grantee))

@@ -1,8 +1,21 @@
 """What the API alone has: bodies of requests, and answers about the server itself."""
 
+import re
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from muster.core.images.committed import MAX_NAME, NAME_PATTERN, TAG_PATTERN
+from muster.core.model.folders import MIN_QUOTA_BYTES
+from muster.core.model.folders import NAME_PATTERN as FOLDER_PATTERN
+from muster.core.spec.session_spec import NAME_PATTERN as SESSION_PATTERN
+from muster.service.secrets.secrets import MAX_SECRET_BYTES
 from muster.service.view import View
+
+
+def matches(*patterns: re.Pattern[str], between: str = "") -> dict[str, Any]:
+    """Return the part of a text's schema that says what all of it matches; the service checks it, in its own words."""
+    return {"pattern": f"^{between.join(f'(?:{pattern.pattern})' for pattern in patterns)}$"}
 
 
 class DrainRequest(BaseModel):
@@ -29,24 +42,26 @@ class Health(View):
 class RenameRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str
+    name: str = Field(json_schema_extra=matches(SESSION_PATTERN))
 
 
 _TEXT = r"^[^\x00]*$"
-_MOST_BYTES = 1 << 60
+# A number that all programs write and read alike, as 2^60 is not.
+_MOST_BYTES = 10**18
+_QUOTA: dict[str, Any] = {"minimum": MIN_QUOTA_BYTES}
 
 
 class FolderRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(max_length=255)
-    quota_bytes: int | None = Field(default=None, ge=0, le=_MOST_BYTES)
+    name: str = Field(max_length=255, json_schema_extra=matches(FOLDER_PATTERN))
+    quota_bytes: int | None = Field(default=None, le=_MOST_BYTES, json_schema_extra=_QUOTA)
 
 
 class QuotaRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    quota_bytes: int | None = Field(ge=0, le=_MOST_BYTES, description="null for any amount")
+    quota_bytes: int | None = Field(le=_MOST_BYTES, description="null for any amount", json_schema_extra=_QUOTA)
 
 
 class UnshareRequest(BaseModel):
@@ -62,13 +77,20 @@ class ShareRequest(UnshareRequest):
 class SecretRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    value: SecretStr = Field(description="text of at most 64 KiB")
+    value: SecretStr = Field(
+        description="text of at most 64 KiB",
+        json_schema_extra={"minLength": 1, "maxLength": MAX_SECRET_BYTES, "pattern": _TEXT},
+    )
 
 
 class CommitRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(max_length=400, description="NAME:TAG of the new image")
+    name: str = Field(
+        max_length=MAX_NAME,
+        description="NAME:TAG of the new image",
+        json_schema_extra=matches(NAME_PATTERN, TAG_PATTERN, between=":"),
+    )
     kernel: str | None = Field(default=None, max_length=255, description="such as sub1; main1 by default")
     message: str = Field(default="", max_length=1000, description="a line for the catalog")
     public: bool = Field(default=False, description="all users may use it")

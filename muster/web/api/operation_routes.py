@@ -1,22 +1,37 @@
 """Routes for those who operate the server: its metrics, and whether it answers and can do its work.
 
-They need no token, since they name no user and no session.
+They name no user and no session. Metrics need a token, but from the networks that the site names.
 """
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from muster.core.model.token import Scope
 from muster.core.values.errors import MusterError
+from muster.service.identity.tokens import ScopeError
 from muster.web.api import metrics
 from muster.web.api.models import Health
-from muster.web.caller import service_of
+from muster.web.caller import Credentials, caller, service_of
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/metrics")
-def show_metrics(request: Request) -> Response:
+def show_metrics(request: Request, credentials: Credentials) -> Response:
+    """The cluster's numbers for Prometheus.
+
+    A token that only reads is enough: one that can submit sessions has no place in Prometheus' configuration.
+    """
+    if not _is_from_scraper(request) and caller(request, credentials).scope is Scope.USER:
+        raise ScopeError("scope user reads no metrics; make a token with muster token create --scope read")
     return Response(metrics.exposition(request.app.state.meter), media_type=metrics.CONTENT_TYPE)
+
+
+def _is_from_scraper(request: Request) -> bool:
+    # What a proxy on this machine passes on comes from this machine, but was sent from anywhere.
+    if any(name in request.headers for name in ("forwarded", "x-forwarded-for")):
+        return False
+    return request.client is not None and service_of(request).settings.web.may_read_metrics(request.client.host)
 
 
 @router.get("/healthz")

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from muster.core.model.session import SessionState
 from muster.core.spec.session_spec import SessionSpec
-from muster.service.local_backend import LocalBackend
 from muster.service.questions.views import DetailsView, DryRunView, WhyView
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
+from muster.service.sessions.new_sessions import MAX_COUNT
 from muster.service.sessions.views import (
     SessionListView,
     SessionsView,
@@ -26,6 +26,10 @@ Reference = Annotated[
     str, Path(description="a session's name, its id, or the start of its id (4 characters or more)", max_length=255)
 ]
 Filter = Annotated[str | None, Query(max_length=255, pattern=r"^[^\x00]*$")]
+Count = Annotated[
+    int,
+    Query(description="number of sessions: NAME-1, NAME-2, …", json_schema_extra={"minimum": 1, "maximum": MAX_COUNT}),
+]
 _SPEC = {
     "requestBody": {
         "required": True,
@@ -36,7 +40,7 @@ Sort = Literal["submitted", "-submitted", "name", "-name", "owner", "-owner", "s
                "resource_group", "-resource_group"]  # fmt: skip
 
 
-@router.get("", response_model=SessionListView, responses=answers(422), summary="List sessions")
+@router.get("", response_model=SessionListView, responses=answers(), summary="List sessions")
 def list_sessions(
     backend: Backend,
     *,
@@ -67,7 +71,7 @@ def list_sessions(
     "",
     status_code=201,
     response_model=SubmittedView,
-    responses=answers(409, 422) | {200: {"description": "It was done before", "model": SubmittedView}},
+    responses=answers(409) | {200: {"description": "It was done before", "model": SubmittedView}},
     openapi_extra=_SPEC,
     summary="Submit sessions",
 )
@@ -76,7 +80,7 @@ def submit(
     backend: Backend,
     spec: Body,
     *,
-    count: Annotated[int, Query(description="number of sessions: NAME-1, NAME-2, …")] = 1,
+    count: Count = 1,
     owner: Annotated[
         str | None,
         Query(
@@ -105,7 +109,7 @@ def submit(
 @router.post(
     "/dry-run",
     response_model=DryRunView,
-    responses=answers(409, 422),
+    responses=answers(409),
     openapi_extra=_SPEC,
     summary="Forecast a submit",
 )
@@ -113,7 +117,7 @@ def dry_run(
     backend: Backend,
     spec: Body,
     *,
-    count: Annotated[int, Query()] = 1,
+    count: Count = 1,
     owner: Annotated[str | None, Query(min_length=1, max_length=255, pattern=r"^[^\x00]*$")] = None,
 ) -> Response:
     """Forecast a submit, and change nothing: where it would start now, or why not and what would help."""
@@ -125,7 +129,7 @@ def show(backend: Backend, session: Reference) -> Response:
     return reply(backend.details(session))
 
 
-@router.get("/{session}/why", response_model=WhyView, responses=answers(404, 409, 422))
+@router.get("/{session}/why", response_model=WhyView, responses=answers(404, 409))
 def why(
     backend: Backend,
     session: Reference,
@@ -148,36 +152,41 @@ def end(request: Request, backend: Backend, session: Reference) -> Response:
     return _changed(request, backend.terminate([session]))
 
 
-@router.post("/{action}", response_model=SessionsView, responses=answers(404, 409, 422))
-def change(
-    request: Request,
-    backend: Backend,
-    action: Annotated[Literal["terminate", "cancel", "hold", "release", "restart"], Path()],
-    references: models.References,
-) -> Response:
-    """Change several sessions at once. All of them are looked up before the first is changed."""
-    return _changed(request, _change(backend, action, references.sessions))
+@router.post("/terminate", response_model=SessionsView, responses=answers(404, 409))
+def terminate(request: Request, backend: Backend, references: models.References) -> Response:
+    """Terminate several sessions. As with all such changes, all are looked up before the first is changed."""
+    return _changed(request, backend.terminate(references.sessions))
 
 
-@router.post("/{session}/rename", response_model=SessionView, responses=answers(404, 409, 422))
+@router.post("/cancel", response_model=SessionsView, responses=answers(404, 409))
+def cancel(request: Request, backend: Backend, references: models.References) -> Response:
+    """Cancel several sessions that wait."""
+    return _changed(request, backend.terminate(references.sessions, only_pending=True))
+
+
+@router.post("/hold", response_model=SessionsView, responses=answers(404, 409))
+def hold(request: Request, backend: Backend, references: models.References) -> Response:
+    """Keep several sessions from starting."""
+    return _changed(request, backend.hold(references.sessions))
+
+
+@router.post("/release", response_model=SessionsView, responses=answers(404, 409))
+def release(request: Request, backend: Backend, references: models.References) -> Response:
+    """Let several held sessions start again."""
+    return _changed(request, backend.release(references.sessions))
+
+
+@router.post("/restart", response_model=SessionsView, responses=answers(404, 409))
+def restart(request: Request, backend: Backend, references: models.References) -> Response:
+    """Restart several running sessions where they are."""
+    return _changed(request, backend.restart(references.sessions))
+
+
+@router.post("/{session}/rename", response_model=SessionView, responses=answers(404, 409))
 def rename(request: Request, backend: Backend, session: Reference, body: models.RenameRequest) -> Response:
     renamed = backend.rename(session, body.name)
     note_sessions(request, [renamed])
     return reply(renamed)
-
-
-def _change(backend: LocalBackend, action: str, references: list[str]) -> list[SessionView]:
-    match action:
-        case "terminate":
-            return backend.terminate(references)
-        case "cancel":
-            return backend.terminate(references, only_pending=True)
-        case "hold":
-            return backend.hold(references)
-        case "release":
-            return backend.release(references)
-        case _:
-            return backend.restart(references)
 
 
 def _changed(request: Request, sessions: list[SessionView]) -> Response:

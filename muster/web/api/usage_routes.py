@@ -4,7 +4,9 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from pydantic import Field
 
+from muster.core.usage.report import KEYS
 from muster.service.usage.reports import point_or_ago, report_keys
 from muster.service.usage.views import CurrentUsagesView, ReportView
 from muster.web.api.requests import reply
@@ -15,13 +17,15 @@ router = APIRouter(tags=["use"])
 _TEXT = r"^[^\x00]*$"
 Point = Annotated[str | None, Query(max_length=64, description="2026-11-01, 2026-11-22T08:00, or 7d (ago)")]
 Text = Annotated[str, Query(max_length=255, pattern=_TEXT)]
-Keys = Annotated[list[Text], Query(description="user, project, day, session; user by default")]
+_KEY = f" *({'|'.join(KEYS)}) *"
+Key = Annotated[str, Field(max_length=255, json_schema_extra={"pattern": f"^{_KEY}(,{_KEY})*$"})]
+Keys = Annotated[list[Key], Query(description="user, project, day, session; user by default")]
 Only = Annotated[list[Text], Query(description="only these; all if none is named")]
 Named = Annotated[list[Text], Query(description="all running sessions if none is named")]
 _INTERVAL_S = 2.0
 
 
-@router.get("/report", response_model=ReportView, responses=answers(422), summary="Show usage over a time")
+@router.get("/report", response_model=ReportView, responses=answers(), summary="Show usage over a time")
 def report(
     backend: Backend,
     *,
@@ -38,7 +42,7 @@ def report(
     return reply(backend.report(begins, ends, report_keys(by), user, project))
 
 
-@router.get("/use", response_model=CurrentUsagesView, responses=answers(404, 409, 422), summary="Show current usage")
+@router.get("/use", response_model=CurrentUsagesView, responses=answers(404, 409), summary="Show current usage")
 def use(
     backend: Backend,
     *,

@@ -16,6 +16,7 @@ from muster.web.opened_apps.door import TICKET, Door
 from muster.web.opened_apps.headers import AppOrigin
 from muster.web.opened_apps.proxy import AppProxy
 from muster.web.opened_apps.websocket import MAX_MESSAGE_BYTES
+from muster.web.slow_clients import ImpatientHttp
 
 _MAX_CONNECTIONS = 400
 _STOP_TIMEOUT_S = 1
@@ -71,6 +72,7 @@ class AppServer:
             access_log=False,
             log_config=None,
             limit_concurrency=_MAX_CONNECTIONS,
+            http=ImpatientHttp,
             # As in the main server: this implementation slows down a sender whose reader is slow.
             ws="websockets-sansio",
             ws_max_size=MAX_MESSAGE_BYTES,

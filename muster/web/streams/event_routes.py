@@ -20,7 +20,7 @@ LastEventId = Annotated[int | None, Header(ge=0, le=1 << 53, description="begin 
 
 @router.get(
     "/events",
-    responses=answers(422) | {200: {"description": "Changes as they happen", "content": {"text/event-stream": {}}}},
+    responses=answers() | {200: {"description": "Changes as they happen", "content": {"text/event-stream": {}}}},
     response_class=Response,
 )
 async def events(request: Request, backend: Backend, *, last_event_id: LastEventId = None) -> Response:

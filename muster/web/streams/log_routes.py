@@ -16,7 +16,7 @@ Kernel = Annotated[str, Path(max_length=64, description="such as main1; a dash f
 
 @router.get(
     "/{session}/kernels/{kernel}/log",
-    responses=answers(404, 409, 422) | {200: {"description": "Its log", "content": {"text/plain": {}}}},
+    responses=answers(404, 409) | {200: {"description": "Its log", "content": {"text/plain": {}}}},
     response_class=Response,
 )
 async def log(

@@ -14,10 +14,10 @@ from fastapi.responses import StreamingResponse
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.reach.logs import LogRequest
+from muster.web.caller import service_of
 from muster.web.streams.caps import check_cap
 
 MAX_STREAMS = 200
-MAX_OF_ONE_USER = 20
 CHECK_S = 15.0
 _MAX_QUEUED = 64
 
@@ -97,7 +97,7 @@ async def log_response(
     Raises TooManyError, and as `LocalBackend.log`.
     """
     streams: set[LogStream] = request.app.state.log_streams
-    check_cap(streams, backend.user, most=MAX_STREAMS, most_of_one=MAX_OF_ONE_USER, what="logs")
+    check_cap(streams, backend.user, most=MAX_STREAMS, most_of_one=service_of(request).settings.web.logs, what="logs")
 
     def read(stream: LogStream) -> None:
         with backend.log(session, kernel, log_request) as pieces:

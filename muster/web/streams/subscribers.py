@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions.live import LiveChange, LiveChanges
+from muster.web.caller import service_of
 from muster.web.streams.caps import check_cap
 
 HEARTBEAT_S = 15.0
 MAX_SUBSCRIBERS = 1000
-MAX_OF_ONE_USER = 50
 _MAX_QUEUED = 1000
 
 
@@ -84,7 +84,8 @@ async def event_stream(
     slow is cut off, and comes back with its Last-Event-ID. Raises TooManyError.
     """
     subscribers: set[Subscriber] = request.app.state.subscribers
-    check_cap(subscribers, backend.user, most=MAX_SUBSCRIBERS, most_of_one=MAX_OF_ONE_USER, what="event streams")
+    most_of_one = service_of(request).settings.web.event_streams
+    check_cap(subscribers, backend.user, most=MAX_SUBSCRIBERS, most_of_one=most_of_one, what="event streams")
     subscriber = Subscriber(backend, request.app.state.live)
     with ExitStack() as stack:
         subscribers.add(subscriber)

@@ -25,7 +25,6 @@ from muster.web.viewer import Viewer, cookie_name, websocket_viewer
 
 router = APIRouter()
 MAX_TERMINALS = 200
-MAX_PER_USER = 40
 WINDOW_BYTES = 256 << 10
 CHECK_S = 15.0
 _ACKNOWLEDGE_BYTES = 16 << 10
@@ -193,7 +192,8 @@ async def _connect(websocket: WebSocket, viewer: Viewer, session: str, kernel: s
     connections: set[_Connection] = websocket.app.state.terminals
     connection = _Connection(websocket, viewer)
     try:
-        check_cap(connections, viewer.user, most=MAX_TERMINALS, most_of_one=MAX_PER_USER, what="terminals")
+        most_of_one = service_of(websocket).settings.web.terminals
+        check_cap(connections, viewer.user, most=MAX_TERMINALS, most_of_one=most_of_one, what="terminals")
         connections.add(connection)
         opened = await run_in_threadpool(viewer.backend.open_terminal, session, kernel)
         try:

@@ -20,8 +20,11 @@ STATE_ROOT = Path("/var/lib/muster/agent")
 KEYS_IN_CONTAINER = "/run/muster"
 APPS_IN_CONTAINER = "/run/muster-apps"
 FGPU_ROOT = Path("/run/muster-fgpu")
+MOUNT_ROOT = Path("/run/muster-mounts")
 FGPU_STATE_IN_CONTAINER = "/run/fgpu"
 FGPU_PATH = "/opt/muster/fgpu"
+# With the layout of the leases in it: libraries of two layouts cannot use one file. No cluster has such a name.
+_LEASES = ".leases-2"
 OVERLAY = "overlay"
 # The engine puts every container of an overlay on this bridge too: its way out, and in for published ports.
 GATEWAY_BRIDGE = "docker_gwbridge"
@@ -43,7 +46,7 @@ def bridge_name(session_id: str) -> str:
 
 def gpu_lease(gpu_uuid: str) -> Path:
     """Return the compute lease of a GPU, which the kernels of all clusters on it share."""
-    return FGPU_ROOT / "gpus" / gpu_uuid
+    return FGPU_ROOT / _LEASES / gpu_uuid / "lease"
 
 
 def of_cluster(cluster: str) -> str:
@@ -63,6 +66,7 @@ class ClusterPaths:
         self.cluster = cluster
         self.keys = KEY_ROOT / cluster
         self.fgpu = FGPU_ROOT / cluster
+        self.mounts = MOUNT_ROOT / cluster
         self.state = STATE_ROOT / cluster
         self.generation = self.state / "generation"
         self.lock = self.state / "lock"
@@ -73,6 +77,9 @@ class ClusterPaths:
 
     def kernel_keys(self, session_id: str, kernel_name: str) -> Path:
         return self.keys / session_id / kernel_name
+
+    def kernel_mounts(self, session_id: str, kernel_name: str) -> Path:
+        return self.mounts / session_id / kernel_name
 
     def kernel_usage(self, session_id: str, kernel_name: str) -> Path:
         return self.fgpu / session_id / kernel_name / "usage"

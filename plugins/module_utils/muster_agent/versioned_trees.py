@@ -1,4 +1,7 @@
-"""Trees of files that containers have mounted: a new one comes to lie beside the old, and a link is pointed at it."""
+"""Trees of files that containers have mounted: a new one comes to lie beside the old, and a link is pointed at it.
+
+It imports nothing else of this package: roles put it into the programs that they run on hosts.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BUILDING = ".building-"
 _LONGEST_BUILD_S = 86400
@@ -14,6 +21,21 @@ _LONGEST_BUILD_S = 86400
 
 class TreeError(Exception):
     """A tree cannot come to where it is wanted."""
+
+
+def new_tree(path: Path, fill: Callable[[Path], Path]) -> Path:
+    """Make a tree beside its final place, since a rename must not cross file systems: all of it or none.
+
+    `fill` makes it in the directory that it is given, and returns where it lies there.
+    """
+    trees = path.with_name(path.name + "-versions")
+    trees.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=BUILDING, dir=str(trees)))
+    try:
+        return fill(work)
+    except BaseException:
+        shutil.rmtree(str(work), ignore_errors=True)
+        raise
 
 
 def switch_over(path: Path, tree: Path) -> str:

@@ -15,8 +15,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+from muster_agent.versioned_trees import new_tree
 
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 
@@ -88,17 +89,12 @@ def origin(library: ctypes.CDLL, function: str) -> Path:
 
 
 def build(path: Path, driver: Path, version: str, sources: dict[str, str]) -> Path:
-    """Make the tree beside its final place, since a rename must not cross file systems: all of it or none."""
-    trees = path.with_name(path.name + "-versions")
-    trees.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(trees)))
-    try:
+    def fill(work: Path) -> Path:
         tree = make_tree(work, sources, str(driver), version)
         check(tree, driver)
-    except BaseException:
-        shutil.rmtree(str(work), ignore_errors=True)
-        raise
-    return tree
+        return tree
+
+    return new_tree(path, fill)
 
 
 def main() -> None:

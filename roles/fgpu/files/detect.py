@@ -2,8 +2,9 @@
 """Tell what there is of an NVIDIA driver on this host, and of what brings it into containers. Changes nothing.
 
 Prints JSON: `driver` (its version) or `problem` (why there is none), `gpus`, `libraries` (path by name, as the host's
-loader finds them), `hook`, `hook_is_newer` (than the running engine, which looks for it only when it starts), `cdi`
-(names of devices in the specifications), `mps_control`, `systemd`, `machine`, `built` (the version that is at PATH).
+loader finds them), `toolkit` (the container toolkit's version), `hook`, `hook_is_newer` (than the running engine, which
+looks for it only when it starts), `cdi` (names of devices in the specifications), `mps_control`, `systemd`, `machine`,
+`built` (the version that is at PATH).
 Written for Python 3.9. Usage: detect.py PATH
 """
 
@@ -19,6 +20,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from muster_agent.gpus.nvml_library import NAME, SUCCESS, Nvml, NvmlError
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 # As ldconfig names an architecture: that of the host's other libraries is not this one.
@@ -26,62 +29,45 @@ ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 
-class DriverError(Exception):
-    """The driver's management library is missing, or does not answer."""
-
-
-class Nvml:
-    def __init__(self) -> None:
-        try:
-            self.library = ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError as error:
-            raise DriverError("no NVIDIA driver answers (libnvidia-ml.so.1)") from error
-        status = self.library.nvmlInit_v2()
-        if status != 0:
-            self.library.nvmlErrorString.restype = ctypes.c_char_p
-            reason = self.library.nvmlErrorString(status).decode()
-            raise DriverError(f"the NVIDIA driver does not answer ({reason})")
-
-    def answers(self, function: str, *arguments: object) -> bool:
-        """Whether this driver has the function and it succeeded: old drivers and cards lack some."""
-        called = getattr(self.library, function, None)
-        return called is not None and called(*arguments) == 0
-
-    def text(self, function: str, *arguments: object) -> str:
-        buffer = ctypes.create_string_buffer(96)
-        return buffer.value.decode() if self.answers(function, *arguments, buffer, ctypes.c_uint(96)) else ""
-
-    def gpus(self) -> list[dict[str, object]]:
-        count = ctypes.c_uint()
-        self.answers("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        return [self.gpu(index) for index in range(count.value)]
-
-    def gpu(self, index: int) -> dict[str, object]:
-        device = ctypes.c_void_p()
-        self.answers("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
-        compute_mode, major, minor, mig, pending = (ctypes.c_int() for _ in range(5))
-        self.answers("nvmlDeviceGetComputeMode", device, ctypes.byref(compute_mode))
-        self.answers("nvmlDeviceGetMigMode", device, ctypes.byref(mig), ctypes.byref(pending))
-        known = self.answers("nvmlDeviceGetCudaComputeCapability", device, ctypes.byref(major), ctypes.byref(minor))
-        return {
-            "index": index,
-            "uuid": self.text("nvmlDeviceGetUUID", device),
-            "model": self.text("nvmlDeviceGetName", device),
-            "compute_mode": ("default", "exclusive_thread", "prohibited", "exclusive_process")[compute_mode.value],
-            "compute_capability": f"{major.value}.{minor.value}" if known else None,
-            "mig": mig.value == 1,
-        }
-
-
 def driver() -> dict[str, object]:
     try:
         nvml = Nvml()
-    except DriverError as error:
-        return {"driver": None, "problem": str(error), "gpus": []}
+    except OSError:
+        return {"driver": None, "problem": f"no NVIDIA driver answers ({NAME})", "gpus": []}
+    except NvmlError as error:
+        return {"driver": None, "problem": f"the NVIDIA driver does not answer ({error.reason})", "gpus": []}
     try:
-        return {"driver": nvml.text("nvmlSystemGetDriverVersion"), "problem": None, "gpus": nvml.gpus()}
+        gpus = [gpu(nvml, index) for index in range(nvml.count())]
+        return {"driver": text(nvml, "nvmlSystemGetDriverVersion"), "problem": None, "gpus": gpus}
     finally:
-        nvml.answers("nvmlShutdown")
+        nvml.close()
+
+
+def gpu(nvml: Nvml, index: int) -> dict[str, object]:
+    """Return what the driver knows of a GPU: old drivers and cards lack some functions, a broken card lacks all."""
+    device = ctypes.c_void_p()
+    nvml.status("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
+    compute_mode, major, minor, mig, pending = (ctypes.c_int() for _ in range(5))
+    nvml.status("nvmlDeviceGetComputeMode", device, ctypes.byref(compute_mode))
+    nvml.status("nvmlDeviceGetMigMode", device, ctypes.byref(mig), ctypes.byref(pending))
+    capability = (device, ctypes.byref(major), ctypes.byref(minor))
+    is_known = nvml.status("nvmlDeviceGetCudaComputeCapability", *capability) == SUCCESS
+    return {
+        "index": index,
+        "uuid": text(nvml, "nvmlDeviceGetUUID", device),
+        "model": text(nvml, "nvmlDeviceGetName", device),
+        "compute_mode": ("default", "exclusive_thread", "prohibited", "exclusive_process")[compute_mode.value],
+        "compute_capability": f"{major.value}.{minor.value}" if is_known else None,
+        "mig": mig.value == 1,
+    }
+
+
+def text(nvml: Nvml, function: str, *arguments: object) -> str:
+    """Return the text that a function answers; an empty one where it fails."""
+    try:
+        return nvml.text(function, *arguments)
+    except NvmlError:
+        return ""
 
 
 def libraries() -> dict[str, str | None]:
@@ -115,6 +101,19 @@ def hook() -> dict[str, object]:
     return {"hook": program, "hook_is_newer": newer}
 
 
+def toolkit() -> str | None:
+    """Return the container toolkit's version, where it tells."""
+    for name in ("nvidia-ctk", "nvidia-container-runtime-hook"):
+        program = shutil.which(name, path=SYSTEM_PATH)
+        if program is None:
+            continue
+        done = subprocess.run([program, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        found = re.search(r"\bversion:? v?(\d+(?:\.\d+){1,3})\b", done.stdout.decode(errors="replace"))
+        if found:
+            return found.group(1)
+    return None
+
+
 def started_at(process: Path) -> float:
     booted_at = float(re.findall(r"^btime (\d+)", Path("/proc/stat").read_text(), re.MULTILINE)[0])
     # The name, in parentheses, may hold blanks itself.
@@ -144,6 +143,7 @@ def main() -> None:
     answer = {
         **driver(),
         "libraries": libraries(),
+        "toolkit": toolkit(),
         **hook(),
         "cdi": cdi(),
         "mps_control": shutil.which("nvidia-cuda-mps-control", path=SYSTEM_PATH),

@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-SUCCESS, NOT_SUPPORTED, IN_USE, INSUFFICIENT_SIZE = 0, 3, 19, 7
+from muster_agent.gpus.nvml_library import INSUFFICIENT_SIZE, NAME, NO_FUNCTION, NOT_SUPPORTED, SUCCESS, Nvml, NvmlError
+
 # The driver answers for those that a card has; newer cards have some that older drivers do not know.
 PROFILE_NUMBERS = range(0x20)
 PROFILE_INFO_VERSION = 2
@@ -68,51 +69,40 @@ class Instance(NamedTuple):
     is_whole: bool
 
 
-class Nvml:
-    def __init__(self) -> None:
-        try:
-            self.library = ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError as error:
-            raise GeometryError("no NVIDIA driver answers (libnvidia-ml.so.1)") from error
-        self.library.nvmlErrorString.restype = ctypes.c_char_p
-        self.call("nvmlInit_v2")
+class Driver(Nvml):
+    """The management library, whose failures are of the geometry."""
 
     def status(self, function: str, *arguments: object) -> int:
-        called = getattr(self.library, function, None)
-        if called is None:
+        status = super().status(function, *arguments)
+        if status == NO_FUNCTION:
             raise GeometryError(f"this NVIDIA driver is too old for MIG: it has no {function}; install a newer one")
-        return called(*arguments)
+        return status
 
     def call(self, function: str, *arguments: object) -> None:
-        status = self.status(function, *arguments)
-        if status != SUCCESS:
-            raise GeometryError(f"{function}: {self.reason(status)}")
+        try:
+            super().call(function, *arguments)
+        except NvmlError as error:
+            raise GeometryError(f"{error.function}: {error.reason}") from error
 
-    def reason(self, status: int) -> str:
-        return self.library.nvmlErrorString(status).decode()
 
-    def gpus(self) -> list[Gpu]:
-        count = ctypes.c_uint()
-        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        return [Gpu(self, index) for index in range(count.value)]
+def gpus_of_host() -> list[Gpu]:
+    try:
+        driver = Driver()
+    except OSError as error:
+        raise GeometryError(f"no NVIDIA driver answers ({NAME})") from error
+    return [Gpu(driver, index) for index in range(driver.count())]
 
 
 class Gpu:
-    def __init__(self, nvml: Nvml, index: int) -> None:
+    def __init__(self, nvml: Driver, index: int) -> None:
         self.nvml, self.index = nvml, index
         self.find()
-        self.uuid = self.text("nvmlDeviceGetUUID", self.device)
-        self.model = self.text("nvmlDeviceGetName", self.device)
+        self.uuid = nvml.text("nvmlDeviceGetUUID", self.device)
+        self.model = nvml.text("nvmlDeviceGetName", self.device)
         self.name = f"GPU {index} ({self.model})"
 
     def find(self) -> None:
-        self.device = ctypes.c_void_p()
-        self.nvml.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(self.index), ctypes.byref(self.device))
-
-    def text(self, function: str, device: ctypes.c_void_p) -> str:
-        buffer = ctypes.create_string_buffer(96)
-        self.nvml.call(function, device, buffer, ctypes.c_uint(len(buffer)))
-        return buffer.value.decode()
+        self.device = self.nvml.gpu(self.index)
 
     def modes(self) -> tuple[int, int] | None:
         """The present and the pending mode; None for a card that has no MIG."""
@@ -203,7 +193,7 @@ class Gpu:
 
     def refuse_if_used(self, busy: set[str]) -> None:
         for device in self.devices():
-            if self.text("nvmlDeviceGetUUID", device) in busy:
+            if self.nvml.text("nvmlDeviceGetUUID", device) in busy:
                 raise GeometryError(f"{self.name}: a session has it; drain this agent and wait for its sessions' end")
             count = ctypes.c_uint()
             status = self.nvml.status("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(count), None)
@@ -345,7 +335,7 @@ def write(file: Path, geometries: dict[str, list[str] | None]) -> None:
 def run(command: str, directory: Path) -> dict[str, object]:
     found_file, wanted_file = directory / "found.json", directory / "wanted.json"
     given = {} if command == "boot" else json.load(sys.stdin)
-    gpus, found = Nvml().gpus(), read(found_file)
+    gpus, found = gpus_of_host(), read(found_file)
     if command == "boot":
         wanted = read(wanted_file)
     elif command in {"restore", "plan-restore"}:

@@ -3,10 +3,7 @@
 
 `versions PATH ENTRYPOINT` prints JSON: the text of VERSION of the runtime that is `present`, and of the one that would
 be built from the packages that apt offers now (`offered`); each may be null. Without an offer it fails after that.
-`platform` is the host's distribution, release and architecture, `offered_at` when the newest of apt's package lists
-came, in seconds since 1970.
 `build PATH ENTRYPOINT` builds that version beside PATH and prints where: the module versioned_tree switches over to it.
-`extract PATH ARCHIVE` does the same with a tree that another host has built and packed.
 
 ENTRYPOINT is the text of bin/entrypoint, in base64. Nothing is installed on the host. Written for Python 3.9.
 """
@@ -20,16 +17,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from muster_agent.versioned_trees import new_tree, version_in
 
 PROGRAMS = ["openssh-server", "openssh-client", "openssh-sftp-server", "busybox-static"]
 TOOLS = ["patchelf"]
-LISTS = Path("/var/lib/apt/lists")
 # Dependencies are followed through libraries only, and not into what sshd merely talks to when PAM is on.
 LIBRARY = re.compile(r"^(lib|zlib)(?!pam-)")
 
@@ -249,50 +242,12 @@ def build(path: Path, entrypoint: bytes) -> Path:
             file.chmod(0o755 if file.is_dir() else 0o644)  # whatever umask this runs under
         return tree
 
-    return made(path, fill)
-
-
-def extract(path: Path, archive: Path) -> Path:
-    def fill(work: Path) -> Path:
-        tree = work / "tree"
-        tree.mkdir()
-        output_of("tar", "--extract", "--gzip", "--file", str(archive), "--directory", str(tree))
-        return tree
-
-    return made(path, fill)
-
-
-def made(path: Path, fill: Callable[[Path], Path]) -> Path:
-    """Make a tree beside its final place, since a rename must not cross file systems: all of it or none.
-
-    `fill` makes it in the directory that it is given, and returns where it lies there.
-    """
-    trees = path.with_name(path.name + "-versions")
-    trees.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".building-", dir=str(trees)))
-    try:
-        return fill(work)
-    except BaseException:
-        shutil.rmtree(str(work), ignore_errors=True)
-        raise
-
-
-def version_in(tree: Path) -> str | None:
-    version_file = tree / "VERSION"
-    return version_file.read_text() if version_file.is_file() else None
+    return new_tree(path, fill)
 
 
 def versions(path: Path, entrypoint: bytes) -> None:
     """Raises RuntimeBuildError, after it has said what is present, when apt offers nothing to build from."""
-    release = dict(re.findall(r'^(ID|VERSION_ID)="?([^"\n]*)', Path("/etc/os-release").read_text(), re.MULTILINE))
-    answer = {
-        "platform": "{ID} {VERSION_ID} {architecture}".format(
-            architecture=output_of("dpkg", "--print-architecture").strip(), **{"VERSION_ID": "", **release}
-        ),
-        "present": version_in(path),
-        "offered": None,
-        "offered_at": max((file.stat().st_mtime for file in LISTS.glob("*_Packages*")), default=0),
-    }
+    answer: dict[str, str | None] = {"present": version_in(path), "offered": None}
     try:
         answer["offered"] = version_of(packages_with_libraries(), path, entrypoint)
     finally:
@@ -304,10 +259,8 @@ def main() -> None:
     try:
         if command == "versions":
             versions(path, base64.b64decode(argument))
-        elif command == "build":
-            sys.stdout.write(str(build(path, base64.b64decode(argument))))
         else:
-            sys.stdout.write(str(extract(path, Path(argument))))
+            sys.stdout.write(str(build(path, base64.b64decode(argument))))
     except RuntimeBuildError as error:
         sys.exit(f"session runtime: {error}")
 

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         begun = time.monotonic()
         chosen = schedule(seed, [host.name for host in lab.hosts])
         directory = Path(tempfile.mkdtemp(prefix=f"muster-chaos-{seed}-"))
-        with control_node_for_chaos(lab, directory) as node:
+        with control_node_for_chaos(chosen, lab, directory) as node:
             played = play(chosen, lab, node)
         counts = f"{played.accepted} sessions, {played.refused} commands refused, {len(chosen.faults)} faults"
         verdict = "broken" if played.broken else "kept"

@@ -2,29 +2,38 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from tests.contract.postgresql_server import postgresql_server
+from tests.lab.chaos.clock import Clock
+from tests.lab.chaos.control_node import ChaosControlNode
 from tests.lab.chaos.faults import give_hosts_small_disks, mount_small_state, take_small_disks, unmount_state
-from tests.lab.control_node import LabControlNode
+from tests.lab.chaos.schedule import Database, Schedule
 from tests.lab.lab import Lab
 
 
 @contextmanager
-def control_node_for_chaos(lab: Lab, directory: Path) -> Iterator[LabControlNode]:
+def control_node_for_chaos(schedule: Schedule, lab: Lab, directory: Path) -> Iterator[ChaosControlNode]:
     """Give a control node with its daemon running; its sessions have ended by the time that it is left."""
-    settings = {"observe_interval_s": 3, "lost_after_s": 10, "slow_after_s": 15}
-    node = LabControlNode(directory, f"chaos-{secrets.token_hex(4)}", settings)
-    node.notice_cuts_soon()
-    mount_small_state(node)
-    give_hosts_small_disks(lab, node)
-    try:
-        node.start_daemon()
-        yield node
-        node.end_everything()
-        node.stop_daemon()
-    finally:
-        if node.daemon is not None:
-            node.daemon.kill()
-        take_small_disks(lab, node)
-        unmount_state(node)
+    settings: dict[str, object] = {"observe_interval_s": 3, "lost_after_s": 10, "slow_after_s": 15}
+    has_server = schedule.database is Database.POSTGRESQL
+    with postgresql_server(keeps_commits=True) if has_server else nullcontext() as server:
+        if server is not None:
+            settings["database"] = server.url(server.new_database())
+        node = ChaosControlNode(directory, f"chaos-{secrets.token_hex(4)}", settings, server=server)
+        if schedule.sets_clock:
+            node.clock = Clock(directory / "clock")
+        node.notice_cuts_soon()
+        mount_small_state(node)
+        give_hosts_small_disks(lab, node)
+        try:
+            node.start_daemon()
+            yield node
+            node.end_everything()
+            node.stop_daemon()
+        finally:
+            if node.daemon is not None:
+                node.daemon.kill()
+            take_small_disks(lab, node)
+            unmount_state(node)

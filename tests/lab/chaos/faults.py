@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.lab.chaos.control_node import ChaosControlNode
 from tests.lab.chaos.schedule import Fault, Trouble
-from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 
 # The cluster's directory in /run has a small disk of its own, which a loss of power takes away.
@@ -28,18 +28,18 @@ class Faults:
     """Begins and heals faults. Healing what has not begun, or healed itself, does nothing."""
 
     lab: Lab
-    node: LabControlNode
+    node: ChaosControlNode
 
     def begin(self, fault: Fault) -> None:
-        self._actions[fault.trouble][0](fault.host)
+        self._actions(fault)[0](fault.host)
 
     def heal(self, fault: Fault) -> None:
-        self._actions[fault.trouble][1](fault.host)
+        self._actions(fault)[1](fault.host)
 
-    @property
-    def _actions(self) -> Mapping[Trouble, tuple[Callable[[str], None], Callable[[str], None]]]:
+    def _actions(self, fault: Fault) -> tuple[Callable[[str], None], Callable[[str], None]]:
+        """Return what begins this fault, and what heals it."""
         lab = self.lab
-        return {
+        actions: Mapping[Trouble, tuple[Callable[[str], None], Callable[[str], None]]] = {
             Trouble.CUT: (lab.cut, lab.restore),
             Trouble.REBOOT: (lab.power_off, lab.power_on),
             Trouble.ENGINE_KILLED: (lab.kill_engine, lab.start_engine),
@@ -49,7 +49,10 @@ class Faults:
             Trouble.ALL_CUT: (self._cut_all, self._restore_all),
             Trouble.DAEMON_KILLED: (self._kill_daemon, self._start_daemon),
             Trouble.STATE_FULL: (self._fill_state, self._free_state),
+            Trouble.POSTGRESQL_KILLED: (self._kill_postgresql, self._start_postgresql),
+            Trouble.CLOCK_WRONG: (lambda _: self._set_clock(fault.by_s), lambda _: self._set_clock(0)),
         }
+        return actions[fault.trouble]
 
     def _fill_run(self, host: str) -> None:
         # Where it is gone, or full already, there is nothing to fill.
@@ -77,7 +80,19 @@ class Faults:
 
     def _start_daemon(self, _: str) -> None:
         if self.node.daemon is None:
-            self.node.start_daemon()
+            self.node.launch_daemon()
+
+    def _kill_postgresql(self, _: str) -> None:
+        if self.node.server is not None:
+            self.node.server.kill()
+
+    def _start_postgresql(self, _: str) -> None:
+        if self.node.server is not None and not self.node.server.is_running:
+            self.node.server.start_again()
+
+    def _set_clock(self, by_s: int) -> None:
+        if self.node.clock is not None:
+            self.node.clock.set_wrong(by_s)
 
     def _fill_state(self, _: str) -> None:
         disk = os.statvfs(self._filler.parent)
@@ -92,29 +107,29 @@ class Faults:
         return self.node.directory / "state" / "filler"
 
 
-def give_hosts_small_disks(lab: Lab, node: LabControlNode) -> None:
+def give_hosts_small_disks(lab: Lab, node: ChaosControlNode) -> None:
     """Put the cluster's directory in each host's /run on a disk of its own, which can be filled."""
     for host in lab.hosts:
         lab.run(host.name, "sh", "-c", _SMALL_RUN.format(_run_of(node)))
 
 
-def take_small_disks(lab: Lab, node: LabControlNode) -> None:
+def take_small_disks(lab: Lab, node: ChaosControlNode) -> None:
     for host in lab.hosts:
         lab.run(host.name, "umount", "--lazy", _run_of(node), check=False)
 
 
-def _run_of(node: LabControlNode) -> str:
+def _run_of(node: ChaosControlNode) -> str:
     return f"/run/muster/{node.cluster}"
 
 
-def mount_small_state(node: LabControlNode, megabytes: int = 64) -> None:
+def mount_small_state(node: ChaosControlNode, megabytes: int = 64) -> None:
     """Put the control node's state on a disk of its own, which can be filled."""
     state = node.directory / "state"
     state.mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0700", "tmpfs", state], check=True)
 
 
-def unmount_state(node: LabControlNode) -> None:
+def unmount_state(node: ChaosControlNode) -> None:
     state = node.directory / "state"
     if os.path.ismount(state):
         subprocess.run(["umount", "--lazy", state], check=True)

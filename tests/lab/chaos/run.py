@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tests.control_node import NOTHING, SMALL
 from tests.lab.bring_up import SHARED
+from tests.lab.chaos.control_node import ChaosControlNode
 from tests.lab.chaos.faults import Faults
 from tests.lab.chaos.history import FINAL, Ended, History, broken_promises, read_journal
 from tests.lab.chaos.schedule import TICKS, Fault, Kind, Schedule, Submit
-from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 
 TICK_S = 2.0
@@ -42,7 +42,7 @@ class Played:
     refused: int
 
 
-def play(schedule: Schedule, lab: Lab, node: LabControlNode) -> Played:
+def play(schedule: Schedule, lab: Lab, node: ChaosControlNode) -> Played:
     """Play the schedule, heal everything, wait until all is settled, and judge.
 
     The daemon of the control node runs when this begins and when it ends.
@@ -56,7 +56,7 @@ def play(schedule: Schedule, lab: Lab, node: LabControlNode) -> Played:
 
 
 class _Player:
-    def __init__(self, schedule: Schedule, lab: Lab, node: LabControlNode) -> None:
+    def __init__(self, schedule: Schedule, lab: Lab, node: ChaosControlNode) -> None:
         self._schedule = schedule
         self._lab = lab
         self._node = node
@@ -96,7 +96,7 @@ class _Player:
 
     def judge(self) -> Played:
         self._wait(lambda: set(self._states().values()) == {"ALIVE"})
-        for name in self._names(Kind.INTERACTIVE):
+        for name in self._names_of_interactive():
             self._try("terminate", name)
         self._wait(lambda: all(s.state in FINAL for s in self._known().values()))
         self._wait(lambda: not any(self._left().values()))
@@ -128,14 +128,15 @@ class _Player:
         self._refused += done.code != 0
         return done.code == 0
 
-    def _names(self, kind: Kind) -> list[str]:
-        return [submit.name for submit in self._accepted if submit.kind is kind]
+    def _names_of_interactive(self) -> list[str]:
+        """Return those that wait or run, also where the answer to their submission was lost."""
+        submitted = {submit.name for submit in self._schedule.submits if submit.kind is Kind.INTERACTIVE}
+        return [name for name, session in self._known().items() if name in submitted and session.state not in FINAL]
 
     def _see_that_the_daemon_lives(self) -> None:
         if self._node.daemon is not None and (code := self._node.daemon.poll()) is not None:
             self._broken.append(f"the daemon ended by itself, with {code}")
-            self._node.daemon = None
-            self._node.start_daemon()
+            self._node.launch_daemon()
 
     def _known(self) -> dict[str, Ended]:
         found = self._node.run("ls", "--all", "--json").json()

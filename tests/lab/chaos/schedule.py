@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 TICKS = 24
@@ -22,8 +22,15 @@ class Kind(StrEnum):
     INTERACTIVE = "interactive"
 
 
+class Database(StrEnum):
+    """What the control node keeps its state in."""
+
+    SQLITE = "SQLite"
+    POSTGRESQL = "PostgreSQL"
+
+
 class Trouble(StrEnum):
-    """A fault. Those of a host come first."""
+    """A fault. Those of a host come first, and in the end those that not every control node can have."""
 
     CUT = "host cut off"
     REBOOT = "host without power"
@@ -34,10 +41,16 @@ class Trouble(StrEnum):
     ALL_CUT = "control node cut off from all hosts"
     DAEMON_KILLED = "daemon killed"
     STATE_FULL = "the state's disk full"
+    POSTGRESQL_KILLED = "PostgreSQL killed"
+    CLOCK_WRONG = "the control node's clock wrong"
 
 
 OF_HOSTS = tuple(Trouble)[: tuple(Trouble).index(Trouble.ALL_CUT)]
-OF_CONTROL = tuple(trouble for trouble in Trouble if trouble not in OF_HOSTS)
+OF_SOME = (Trouble.POSTGRESQL_KILLED, Trouble.CLOCK_WRONG)
+OF_CONTROL = tuple(trouble for trouble in Trouble if trouble not in {*OF_HOSTS, *OF_SOME})
+_OF_ALL = (*OF_HOSTS, *OF_CONTROL)
+# By so many seconds, fast or slow.
+_WRONG_BY_S = (-3600, -90, -5, 5, 90, 3600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +71,16 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """It begins at `tick` and is healed at `until`. `host` is empty where it is the control node's."""
+    """It begins at `tick` and is healed at `until`. `host` is empty where it is the control node's.
+
+    `by_s` says how wrong a clock is.
+    """
 
     tick: int
     until: int
     trouble: Trouble
     host: str = ""
+    by_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +89,14 @@ class Schedule:
     submits: tuple[Submit, ...]
     ends: tuple[End, ...]
     faults: tuple[Fault, ...]
+    database: Database = Database.SQLITE
+
+    @property
+    def sets_clock(self) -> bool:
+        return any(fault.trouble is Trouble.CLOCK_WRONG for fault in self.faults)
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}"]
+        lines = [f"seed {self.seed}, on {self.database}"]
         actions: list[Submit | End | Fault] = [*self.submits, *self.ends, *self.faults]
         for action in sorted(actions, key=lambda action: action.tick):
             match action:
@@ -83,7 +105,8 @@ class Schedule:
                 case End():
                     lines.append(f"{action.tick:3}  end {action.name}")
                 case Fault():
-                    what = f"{action.trouble} {action.host}".rstrip()
+                    by = f"by {action.by_s} s" if action.by_s else ""
+                    what = " ".join(word for word in (action.trouble, action.host, by) if word)
                     lines.append(f"{action.tick:3}  {what}, until {action.until}")
         return "\n".join(lines)
 
@@ -91,7 +114,8 @@ class Schedule:
 def schedule(seed: int, hosts: Sequence[str]) -> Schedule:
     """Return the schedule of this seed.
 
-    Users and faults draw from streams of their own, so that a change of the one leaves the other as it was.
+    Users and faults draw from streams of their own, so that a change of the one leaves the other as it was. Every
+    second control node has PostgreSQL, which is killed once; every third one's clock goes wrong once.
     """
     users, faults = random.Random(f"{seed} users"), random.Random(f"{seed} faults")
     submits = [
@@ -100,20 +124,31 @@ def schedule(seed: int, hosts: Sequence[str]) -> Schedule:
     ]
     ended = users.sample(submits, len(submits) // 4)
     ends = [End(users.randint(submit.tick, TICKS - 1), submit.name) for submit in ended]
-    return Schedule(seed, tuple(submits), tuple(ends), tuple(_faults(faults, hosts)))
+    found = _faults(faults, hosts)
+    database = Database.POSTGRESQL if seed % 2 else Database.SQLITE
+    if database is Database.POSTGRESQL:
+        found.append(_fault(random.Random(f"{seed} database"), Trouble.POSTGRESQL_KILLED))
+    if seed % 3 == 2:
+        clock = random.Random(f"{seed} clock")
+        found.append(replace(_fault(clock, Trouble.CLOCK_WRONG), by_s=clock.choice(_WRONG_BY_S)))
+    return Schedule(seed, tuple(submits), tuple(ends), tuple(found), database)
 
 
 def _faults(chance: random.Random, hosts: Sequence[str]) -> list[Fault]:
     """Return faults, at most one at a time for each host and for the control node."""
     found: list[Fault] = []
     for _ in range(chance.randint(*_FAULTS)):
-        trouble = chance.choice(tuple(Trouble))
+        trouble = chance.choice(_OF_ALL)
         host = chance.choice(hosts) if trouble in OF_HOSTS else ""
-        begin = chance.randrange(1, TICKS - _QUIET_TICKS)
-        fault = Fault(begin, min(TICKS, begin + chance.randint(*_FAULT_TICKS)), trouble, host)
+        fault = _fault(chance, trouble, host)
         if not any(_meet(fault, other) for other in found):
             found.append(fault)
     return found
+
+
+def _fault(chance: random.Random, trouble: Trouble, host: str = "") -> Fault:
+    begin = chance.randrange(1, TICKS - _QUIET_TICKS)
+    return Fault(begin, min(TICKS, begin + chance.randint(*_FAULT_TICKS)), trouble, host)
 
 
 def _meet(one: Fault, other: Fault) -> bool:

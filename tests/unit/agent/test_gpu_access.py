@@ -42,7 +42,7 @@ def test_a_part_of_a_gpu_brings_its_mounts_its_use_and_its_lease():
     binds = _binds()
     assert binds["/opt/muster/fgpu"] == ("/opt/muster/fgpu", True)
     assert binds["/run/fgpu/usage"] == (f"/run/muster-fgpu/muster/{SESSION_ID}/main1/usage", False)
-    assert binds["/run/fgpu/lease/GPU-a"] == ("/run/muster-fgpu/gpus/GPU-a", False)
+    assert binds["/run/fgpu/lease/GPU-a"] == ("/run/muster-fgpu/.leases-2/GPU-a/lease", False)
     assert binds["/usr/lib64/libcuda.so.1"] == ("/opt/fgpu/libcuda.so.1", True)
 
 

@@ -211,7 +211,7 @@ def test_a_disk_that_takes_no_file_is_one_line_and_no_traceback(monkeypatch, num
     def full(*_arguments):
         raise OSError(number, os.strerror(number), "/var/lib/muster/control/ssh")
 
-    monkeypatch.setattr("muster.cli.context.load_settings", full)
+    monkeypatch.setattr("muster.settings.load_settings", full)
     answer = muster("ls")
     assert (answer.code, answer.out) == (1, "")
     assert answer.err == f"muster: /var/lib/muster/control/ssh cannot be written: {os.strerror(number)}; {remedy}\n"

@@ -22,6 +22,13 @@ PLAYBOOK = """
         that: "{{ verdict }}"
         success_msg: "{{ lookup('ansible.builtin.env', 'WHO') }} in {{ playbook_dir }}"
 """
+OF_A_MODULE = """
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  tasks:
+    - ansible.builtin.ping:
+"""
 WAITING = """
 - hosts: localhost
   connection: local
@@ -63,7 +70,10 @@ def run(command: list[str], *arguments: str, cwd: Path, who: str = "nobody") -> 
 
 
 def fork_servers(of: int) -> list[int]:
-    """Return the process ids of the fork servers that a process has started."""
+    """Return the process ids of the fork servers that a process has started.
+
+    A server that was started this moment may be missing: the kernel shows its command line a little later.
+    """
     found = []
     for process in Path("/proc").iterdir():
         try:
@@ -99,6 +109,7 @@ def test_another_server_follows_one_that_was_killed(playbook, tmp_path):
     before = set(fork_servers(os.getpid()))
     ansible = LoadedAnsible()
     ansible.command()
+    wait_for(lambda: bool(set(fork_servers(os.getpid())) - before))
     (server,) = set(fork_servers(os.getpid())) - before
     os.kill(server, signal.SIGKILL)
     os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
@@ -128,3 +139,14 @@ def test_the_server_ends_with_its_process_and_the_playbook_that_has_begun_is_fin
     wait_for(lambda: not Path(f"/proc/{server}").exists())
     go_on.touch()
     wait_for(finished.exists)
+
+
+def test_a_module_is_packed_once_for_all_playbooks(tmp_path, monkeypatch):
+    (tmp_path / "playbook.yml").write_text(OF_A_MODULE, encoding="utf-8")
+    monkeypatch.setenv("ANSIBLE_DEBUG", "1")
+    ansible = LoadedAnsible()
+    first, second = (run(ansible.command(), "playbook.yml", cwd=tmp_path) for _ in range(2))
+    assert first.returncode == second.returncode == 0
+    assert "ANSIBALLZ: Creating module" in first.stdout
+    assert "ANSIBALLZ: Creating module" not in second.stdout
+    assert "ANSIBALLZ: using cached module" in second.stdout

@@ -1,7 +1,7 @@
 """The judge of `./dev chaos` finds what is broken, and nothing else."""
 
 from tests.lab.chaos.history import Ended, History, broken_promises, read_journal
-from tests.lab.chaos.schedule import OF_CONTROL, Trouble, schedule
+from tests.lab.chaos.schedule import OF_HOSTS, OF_SOME, Database, Trouble, schedule
 
 HOSTS = ("lab-1", "lab-2", "lab-3")
 DONE = "begin a main1 1\nend a main1 1\n"
@@ -52,11 +52,26 @@ def test_a_seed_is_a_schedule_whose_faults_heal_and_do_not_meet():
         assert all(end.tick >= submitted[end.name] for end in chosen.ends)
         for fault in chosen.faults:
             assert fault.tick < fault.until
-            assert (fault.host == "") == (fault.trouble in OF_CONTROL)
-            for other in chosen.faults:
-                if other is not fault and fault.tick <= other.until and other.tick <= fault.until:
+            assert (fault.host == "") == (fault.trouble not in OF_HOSTS)
+            common = [fault for fault in chosen.faults if fault.trouble not in OF_SOME]
+            for other in common:
+                if fault in common and other is not fault and fault.tick <= other.until and other.tick <= fault.until:
                     assert fault.host != other.host
                     assert Trouble.ALL_CUT not in (fault.trouble, other.trouble)
+
+
+def test_postgresql_is_killed_where_it_is_there_and_a_clock_is_wrong_by_some_seconds():
+    for seed in range(60):
+        chosen = schedule(seed, HOSTS)
+        killed = [fault for fault in chosen.faults if fault.trouble is Trouble.POSTGRESQL_KILLED]
+        assert bool(killed) == (chosen.database is Database.POSTGRESQL)
+        assert all((fault.by_s != 0) == (fault.trouble is Trouble.CLOCK_WRONG) for fault in chosen.faults)
+
+
+def test_the_first_three_seeds_have_both_databases_and_a_wrong_clock():
+    first = [schedule(seed, HOSTS) for seed in (1, 2, 3)]
+    assert {chosen.database for chosen in first} == set(Database)
+    assert any(chosen.sets_clock for chosen in first)
 
 
 def test_every_kind_of_fault_comes():

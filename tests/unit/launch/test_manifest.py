@@ -41,3 +41,24 @@ def test_kernels_of_one_node_are_bound_to_it_while_it_has_the_cores_that_they_we
     assert cpusets(session_on_nodes(1, 2, (0,), (0,), (1,))) == ["0-3", "0-3", "4-7"]
     assert cpusets(session_on_nodes(1, 2, (0,), (0,), (0,), (1,))) == [None, None, None, "4-7"]
     assert cpusets(session_on_nodes(1, 2, (0,), (1,)), session_on_nodes(2, 3, (0,), running=True)) == [None, "4-7"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "able", "encrypted"),
+    [
+        ("auto", ("a1", "a2", "a3"), True),
+        ("auto", ("a1", "a2"), True),
+        ("auto", ("a1", "a3"), False),
+        ("auto", (), False),
+        (True, (), True),
+        ("true", (), True),
+        (False, ("a1", "a2"), False),
+    ],
+)
+def test_an_overlay_is_encrypted_where_all_of_its_agents_can_unless_the_site_decides(wish, able, encrypted):
+    keeper = make_agent("a3", swarm="manager", overlay_encrypted=wish)
+    spread = placed_on(make_session(1, cluster_size=2), "a1", "a2")
+    written = manifest(
+        keeper, [spread], {}, 7, LaunchPolicy(), lambda name, _: name, keeps_overlays=True, encrypting=able
+    )
+    assert [overlay.encrypted for overlay in written.overlays or ()] == [encrypted]

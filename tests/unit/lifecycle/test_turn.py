@@ -94,7 +94,8 @@ def test_commands_are_released_when_all_agents_have_answered_that_the_kernels_ar
         assert said >= set(session.agents) or shown >= {kernel.id for kernel in session.kernels}
 
 
-@examples(300)
+# Each of these takes some thirty milliseconds.
+@examples(100)
 @given(launching_worlds())
 def test_a_launch_whose_commands_may_have_begun_does_not_begin_again_unless_no_command_has(world):
     """It goes back to the queue by the word of its agent alone, and anew to its agent when that shows nothing of it."""

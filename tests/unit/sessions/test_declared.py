@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from muster.core.values.errors import BadInputError
-from muster.service.secrets.secrets import Secrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.declared import DeclaredOutcome, DeclaredSession
+from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies import NOW
@@ -37,7 +37,7 @@ def declared(store: Store, settings: Settings) -> DeclaredSession:
 @pytest.fixture
 def commands(store: Store, settings: Settings) -> SessionCommands:
     """Another user's way to the same sessions."""
-    return SessionCommands(store, settings, Secrets(store.secrets, settings.seal_key))
+    return SessionCommands(SessionScope(store, settings))
 
 
 @pytest.fixture

@@ -406,3 +406,10 @@ def test_submit_has_a_flag_for_exactly_the_fields_that_carry_one():
     assert set(SessionSpec.model_fields) - set(flagged) == {"script", "distributed_env", "ssh_keys"}
     taken = [flag for option in options.values() for flag in option.opts]
     assert len(taken) == len(set(taken))
+
+
+def test_a_stored_spec_is_read_whatever_later_versions_refuse():
+    later_refused = {"cluster_size": 1, "roles": [{"name": "ps", "replicas": 3}]}
+    with pytest.raises(SpecError):
+        validated(SessionSpec, later_refused)
+    assert SessionSpec.model_validate_json(json.dumps(later_refused)).cluster_size == 1

@@ -19,6 +19,7 @@ from muster.service.service import Service
 from muster.settings import Settings, load_settings
 from muster.store.store import Store
 from muster.web.app import make_app
+from muster.web_settings import WebSettings
 from tests.command_line import write_settings
 
 Caller = Callable[..., TestClient]
@@ -35,6 +36,10 @@ class ServedNode:
     @property
     def secrets(self) -> Secrets:
         return Secrets(self.store.secrets, self.settings.seal_key)
+
+    def set_web(self, **values: object) -> None:
+        """Set these of the server's settings, as if the file had them."""
+        object.__setattr__(self.settings, "web", WebSettings(**values))
 
 
 @pytest.fixture

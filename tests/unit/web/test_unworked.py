@@ -47,7 +47,7 @@ def test_readiness_fails_with_the_reason_and_comes_back(app, beat):
 
 
 def test_metrics_tell_when_the_queue_was_worked_and_count_no_stale_agent_as_alive(app, beat, service):
-    client = TestClient(app)
+    client = TestClient(app, client=("127.0.0.1", 50000))
     service.store.save_agents([replace(make_agent("a1"), observed_at=time.time() - 1020)])
     beat(1025)
     told = dict(re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", client.get("/metrics").text, re.MULTILINE))
@@ -57,7 +57,7 @@ def test_metrics_tell_when_the_queue_was_worked_and_count_no_stale_agent_as_aliv
 
 
 def test_a_queue_that_was_never_worked_has_the_timestamp_zero(app):
-    assert "muster_last_pass_timestamp_seconds 0.0" in TestClient(app).get("/metrics").text
+    assert "muster_last_pass_timestamp_seconds 0.0" in TestClient(app, client=("::1", 50000)).get("/metrics").text
 
 
 def test_the_api_says_for_how_long_and_promises_no_start(caller, beat, service):

@@ -68,7 +68,7 @@ def bridge_body(cluster: str, session: Session) -> dict[str, Any]:
         "Name": session.network["name"],
         "CheckDuplicate": True,
         "Driver": session.network["driver"],
-        # A name by which roles/docker_engine knows the bridges of sessions.
+        # A name by which roles/session_firewall knows the bridges of sessions.
         "Options": {"com.docker.network.bridge.name": names.bridge_name(session.id)},
         "Labels": labels(cluster, session.id, session.generation),
     }
@@ -100,7 +100,7 @@ def container_body(
     folders: dict[str, str],
     gpu_binds: list[Bind],
 ) -> dict[str, Any]:
-    """Return the body that creates a kernel's container; `folders` are the mounts' folders as resolved on this host."""
+    """Return the body that creates a kernel's container; `folders` are the mounts' folders as staged on this host."""
     spec = kernel.spec
     binds = [*_binds(manifest, session, kernel, folders), *gpu_binds]
     ports: dict[str, dict[str, str]] = {f"{manifest.sshd_port}/tcp": {}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,17 @@ if TYPE_CHECKING:
     from ..manifest import Overlay
     from .api import EngineApi
 
-_ACTIVE = "active"
+ACTIVE = "active"
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+# What an encrypted overlay needs: ESP with the engine's cipher, and what its rules match by.
+_ENCRYPTION = """
+ip xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 1 mode transport \\
+  aead 'rfc4106(gcm(aes))' 0x0000000000000000000000000000000000000000 64 || exit
+iptables --append INPUT --match policy --dir in --pol none --jump DROP || exit
+iptables --append INPUT --match bpf --bytecode '1,6 0 0 0' --jump DROP ||
+  iptables --append INPUT --match u32 --u32 0=0 --jump DROP
+"""
+_ENCRYPTION_PATIENCE_S = 10
 _TALK_AMONG_CONTAINERS = "com.docker.network.bridge.enable_icc"
 
 
@@ -30,9 +40,23 @@ def swarm_of(info: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def can_encrypt() -> bool:
+    """Return whether overlays of this host can be encrypted, by trying it in a network namespace that ends at once."""
+    try:
+        done = subprocess.run(
+            ["unshare", "--net", "sh", "-c", _ENCRYPTION],
+            capture_output=True,
+            check=False,
+            timeout=_ENCRYPTION_PATIENCE_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
 def obstacle(engine: EngineApi, swarm: dict[str, Any]) -> str:
     """Return in one line why no kernel on an overlay may start on this host; empty if it may."""
-    if swarm["state"] != _ACTIVE:
+    if swarm["state"] != ACTIVE:
         return f"this agent's swarm is {swarm['state']}, and overlay networks need it active (roles/overlay_network)"
     # Kernels on any overlay share the gateway bridge; only the engine's firewall keeps them apart there.
     if _talk_is_allowed(engine):

@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..folders import staging
+from ..gpus.fgpu_state import remove_state
 from .api import EngineError
 from .kernel_cgroup import remove_groups
 
@@ -63,11 +65,12 @@ def remove_overlay(engine: EngineApi, network_id: str) -> None:
 
 
 def remove_files(paths: ClusterPaths, session_id: str, kernel_name: str = "") -> None:
-    """Remove the control groups, the keys and the state on GPUs of a kernel, or of all kernels of a session.
+    """Remove a kernel's control groups, keys, state on GPUs and mounts of folders, or those of all of a session's.
 
     The keys go last: by them the next run finds what a run that was killed here left.
     """
     remove_groups(paths.cluster, session_id, kernel_name)
-    for directory in (paths.fgpu, paths.keys):
-        with suppress(FileNotFoundError):
-            shutil.rmtree(directory / session_id / kernel_name)
+    staging.remove(paths, session_id, kernel_name)
+    remove_state(paths, session_id, kernel_name)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(paths.keys / session_id / kernel_name)

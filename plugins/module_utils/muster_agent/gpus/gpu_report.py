@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import nvml
+from .nvml_library import NvmlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -79,7 +80,7 @@ def _answer(writing: int) -> None:
         answer: dict[str, Any] = {"answers": None, "errors": []}
         try:
             answer["answers"] = nvml.read()
-        except nvml.NvmlError as error:
+        except NvmlError as error:
             answer["errors"].append(str(error))
         with os.fdopen(writing, "w", encoding="utf-8") as pipe:
             json.dump(answer, pipe)

@@ -1,4 +1,4 @@
-"""NVIDIA's management library through ctypes: agents need no Python package for it."""
+"""What the GPU driver says of this host, through its management library: agents need no Python package for it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..report import numa
 from . import nvml_use
+from .nvml_library import INSUFFICIENT_SIZE, NO_FUNCTION, NOT_FOUND, NOT_SUPPORTED, Nvml, NvmlError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LIBRARY = "libnvidia-ml.so.1"
-_NAME_BYTES = 96
-_NOT_SUPPORTED, _NOT_FOUND, _INSUFFICIENT_SIZE, _NO_FUNCTION = 3, 6, 7, 13
 _MIG_ENABLED = 1
 _NOT_AVAILABLE = (1 << 64) - 1
 _FIRST_PROCESSES = 64
@@ -64,14 +62,6 @@ class _Attributes(ctypes.Structure):
     )
 
 
-class NvmlError(Exception):
-    """The management library is there but does not answer."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class Answers(NamedTuple):
     """What the driver says of this host; for each UUID `processes` has (pid, bytes), `utilisation` (pid, percent of the
     GPU), or None where it cannot say.
@@ -90,88 +80,83 @@ def read(sysfs: Path = numa.SYSFS) -> Answers:
     """
     answers = Answers([], {}, [], {})
     try:
-        library = ctypes.CDLL(_LIBRARY)
+        nvml = Nvml()
     except OSError:
         return answers
-    _call(library, "nvmlInit_v2")
     try:
-        count = ctypes.c_uint()
-        _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
-        for index in range(count.value):
+        for index in range(nvml.count()):
             try:
-                _read_gpu(library, index, sysfs, answers)
+                _read_gpu(nvml, index, sysfs, answers)
             except NvmlError as error:
                 answers.troubles.append(f"GPU {index} is left out: {error}")
     finally:
-        library.nvmlShutdown()
+        nvml.close()
     return answers
 
 
-def _read_gpu(library: ctypes.CDLL, index: int, sysfs: Path, answers: Answers) -> None:
-    gpu = _handle(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index))
+def _read_gpu(nvml: Nvml, index: int, sysfs: Path, answers: Answers) -> None:
+    gpu = nvml.gpu(index)
     pci = _PciInfo()
-    _call(library, "nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
+    nvml.call("nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
     address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
-    whole = {"index": index, **_device(library, gpu), "numa_node": numa.node_of_pci_device(address, sysfs)}
+    whole = {"index": index, **_device(nvml, gpu), "numa_node": numa.node_of_pci_device(address, sysfs)}
     devices = [(gpu, {**whole, "parent_uuid": None, "mig_profile": None, "fraction": None})]
-    if _is_in_mig_mode(library, gpu):
-        instances = _instances(library, gpu)
-        devices = [(instance, {**whole, **_instance(library, instance, gpu, whole)}) for instance in instances]
+    if _is_in_mig_mode(nvml, gpu):
+        instances = _instances(nvml, gpu)
+        devices = [(instance, {**whole, **_instance(nvml, instance, gpu, whole)}) for instance in instances]
     for device, entry in devices:
         answers.gpus.append(entry)
-        answers.utilisation[entry["uuid"]] = nvml_use.process_percents(library, device)
+        answers.utilisation[entry["uuid"]] = nvml_use.process_percents(nvml.library, device)
         try:
-            answers.processes[entry["uuid"]] = _processes(library, device)
+            answers.processes[entry["uuid"]] = _processes(nvml, device)
         except NvmlError as error:
             answers.troubles.append(f"what runs on GPU {index} is not known: {error}")
 
 
-def _device(library: ctypes.CDLL, device: ctypes.c_void_p) -> dict[str, Any]:
+def _device(nvml: Nvml, device: ctypes.c_void_p) -> dict[str, Any]:
     memory = _Memory()
-    _call(library, "nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory))
+    nvml.call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory))
     return {
-        "uuid": _text(library, "nvmlDeviceGetUUID", device),
-        "model": _text(library, "nvmlDeviceGetName", device),
+        "uuid": nvml.text("nvmlDeviceGetUUID", device),
+        "model": nvml.text("nvmlDeviceGetName", device),
         "mem_bytes": memory.total,
         "mem_used_bytes": memory.used,
     }
 
 
-def _is_in_mig_mode(library: ctypes.CDLL, gpu: ctypes.c_void_p) -> bool:
+def _is_in_mig_mode(nvml: Nvml, gpu: ctypes.c_void_p) -> bool:
     current, pending = ctypes.c_uint(), ctypes.c_uint()
     try:
-        _call(library, "nvmlDeviceGetMigMode", gpu, ctypes.byref(current), ctypes.byref(pending))
+        nvml.call("nvmlDeviceGetMigMode", gpu, ctypes.byref(current), ctypes.byref(pending))
     except NvmlError as error:
-        if error.status not in {_NOT_SUPPORTED, _NO_FUNCTION}:
+        if error.status not in {NOT_SUPPORTED, NO_FUNCTION}:
             raise
         return False
     return current.value == _MIG_ENABLED
 
 
-def _slots(library: ctypes.CDLL, gpu: ctypes.c_void_p) -> int:
+def _slots(nvml: Nvml, gpu: ctypes.c_void_p) -> int:
     """Return how many instances a GPU may be cut into: as many as it has compute slices."""
     count = ctypes.c_uint()
-    _call(library, "nvmlDeviceGetMaxMigDeviceCount", gpu, ctypes.byref(count))
+    nvml.call("nvmlDeviceGetMaxMigDeviceCount", gpu, ctypes.byref(count))
     return count.value
 
 
-def _instances(library: ctypes.CDLL, gpu: ctypes.c_void_p) -> list[ctypes.c_void_p]:
+def _instances(nvml: Nvml, gpu: ctypes.c_void_p) -> list[ctypes.c_void_p]:
     found = []
-    for slot in range(_slots(library, gpu)):
+    for slot in range(_slots(nvml, gpu)):
         try:
-            found.append(_handle(library, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, ctypes.c_uint(slot)))
+            found.append(nvml.handle("nvmlDeviceGetMigDeviceHandleByIndex", gpu, ctypes.c_uint(slot)))
         except NvmlError as error:
-            if error.status != _NOT_FOUND:
+            if error.status != NOT_FOUND:
                 raise
     return found
 
 
-def _instance(
-    library: ctypes.CDLL, instance: ctypes.c_void_p, gpu: ctypes.c_void_p, whole: dict[str, Any]
-) -> dict[str, Any]:
-    device = _device(library, instance)
+def _instance(nvml: Nvml, instance: ctypes.c_void_p, gpu: ctypes.c_void_p, whole: dict[str, Any]) -> dict[str, Any]:
+    device = _device(nvml, instance)
     attributes = _Attributes()
-    _call(library, "nvmlDeviceGetAttributes_v2", instance, ctypes.byref(attributes))
+    nvml.call("nvmlDeviceGetAttributes_v2", instance, ctypes.byref(attributes))
     return {
         **device,
         "model": whole["model"],
@@ -179,7 +164,7 @@ def _instance(
         "mig_profile": _profile(attributes, whole["mem_bytes"]),
         "fraction": min(
             device["mem_bytes"] * 1000 // whole["mem_bytes"],
-            attributes.computeInstanceSliceCount * 1000 // _slots(library, gpu),
+            attributes.computeInstanceSliceCount * 1000 // _slots(nvml, gpu),
         ),
     }
 
@@ -194,8 +179,8 @@ def _profile(attributes: _Attributes, gpu_mem_bytes: int) -> str:
     return name
 
 
-def _processes(library: ctypes.CDLL, device: ctypes.c_void_p) -> list[tuple[int, int | None]] | None:
-    lists = [found for function in _PROCESS_LISTS if (found := _process_list(library, function, device)) is not None]
+def _processes(nvml: Nvml, device: ctypes.c_void_p) -> list[tuple[int, int | None]] | None:
+    lists = [found for function in _PROCESS_LISTS if (found := _process_list(nvml, function, device)) is not None]
     if not lists:
         return None
     # An old driver may name a process in both lists.
@@ -203,44 +188,22 @@ def _processes(library: ctypes.CDLL, device: ctypes.c_void_p) -> list[tuple[int,
     return [(pid, None if used == _NOT_AVAILABLE else used) for pid, used in sorted(by_pid.items())]
 
 
-def _process_list(library: ctypes.CDLL, function: str, device: ctypes.c_void_p) -> list[_Process] | None:
+def _process_list(nvml: Nvml, function: str, device: ctypes.c_void_p) -> list[_Process] | None:
     """Return the processes on a device, or None where the driver cannot list them."""
     names = (function + version for version in _PROCESS_LIST_VERSIONS)
-    name = next((name for name in names if hasattr(library, name)), None)
+    name = next((name for name in names if hasattr(nvml.library, name)), None)
     if name is None:
         return None
     room = _FIRST_PROCESSES
     while True:
         count, entries = ctypes.c_uint(room), (_Process * room)()
         try:
-            _call(library, name, device, ctypes.byref(count), entries)
+            nvml.call(name, device, ctypes.byref(count), entries)
         except NvmlError as error:
-            if error.status == _NOT_SUPPORTED:
+            if error.status == NOT_SUPPORTED:
                 return None
-            if error.status != _INSUFFICIENT_SIZE:
+            if error.status != INSUFFICIENT_SIZE:
                 raise
             room = 2 * max(room, count.value)
         else:
             return list(entries[: count.value])
-
-
-def _handle(library: ctypes.CDLL, function: str, *arguments: Any) -> ctypes.c_void_p:  # noqa: ANN401 - as _call
-    handle = ctypes.c_void_p()
-    _call(library, function, *arguments, ctypes.byref(handle))
-    return handle
-
-
-def _text(library: ctypes.CDLL, function: str, device: ctypes.c_void_p) -> str:
-    buffer = ctypes.create_string_buffer(_NAME_BYTES)
-    _call(library, function, device, buffer, ctypes.c_uint(_NAME_BYTES))
-    return buffer.value.decode()
-
-
-def _call(library: ctypes.CDLL, function: str, *arguments: Any) -> None:  # noqa: ANN401 - ctypes takes anything
-    if not hasattr(library, function):
-        raise NvmlError(f"the GPU driver is too old: it has no {function}", _NO_FUNCTION)
-    status = getattr(library, function)(*arguments)
-    if status != 0:
-        library.nvmlErrorString.restype = ctypes.c_char_p
-        reason = library.nvmlErrorString(status)
-        raise NvmlError(f"the GPU driver does not answer: {function}: {reason.decode()}", status)

@@ -14,6 +14,7 @@ from ..engine.api import EngineApi, EngineError
 from ..engine.removal import remove_container
 from ..folders.mounted import FolderError, check_target, resolve_folder
 from ..folders.owned import make, place
+from ..folders.staging import StagedFolder, stage
 from ..gpus import fgpu_state, gpu_access
 from . import account_files, key_directory
 from .bridge import make_bridge
@@ -154,7 +155,6 @@ class GangLaunch:
     def _launch_kernel(self, kernel: Kernel, folders: dict[str, str]) -> None:
         manifest, session, user = self._manifest, self.session, kernel.spec["user"]
         access = kernel.spec["gpu_access"]
-        seen = [mount_check.identity_of(folders[mount["folder"]]) for mount in kernel.spec["mounts"]]
         image = self._images.get(kernel.spec["image"])
         facts = self._images.facts(image, {user["home"]} | gpu_access.image_paths(access))
         shell = facts.login_shell(manifest.runtime_path)
@@ -167,8 +167,10 @@ class GangLaunch:
         key_directory.write_keys(keys, files, user["uid"], user["gid"])
         if fgpu_state.is_needed(kernel):  # after the keys, so that whoever finds no keys finds no such state either
             fgpu_state.make_state(self._paths, session.id, kernel)
+        staged = self._staged_folders(kernel, folders)
+        sources = {folder: found.path for folder, found in staged.items()}
         gpu_binds = gpu_access.binds(manifest.cluster, session.id, kernel, facts.paths)
-        body = container_spec.container_body(manifest, session, kernel, environment, folders, gpu_binds)
+        body = container_spec.container_body(manifest, session, kernel, environment, sources, gpu_binds)
         place = kernel_cgroup.Place(manifest.cluster, session.id, session.generation, kernel.name)
         body["HostConfig"]["CgroupParent"] = kernel_cgroup.parent(self._engine, place)
         self._check_not_given_up()
@@ -180,17 +182,23 @@ class GangLaunch:
         self._network.result()
         give_up_at = time.monotonic() + manifest.start_timeout_s
         self._start(kernel, container_id, give_up_at)
-        self._check_mounts(kernel, container_id, seen)
+        self._check_mounts(kernel, container_id, [staged[mount["folder"]] for mount in kernel.spec["mounts"]])
         self._sshds.until_it_greets(kernel, container_id, give_up_at)
 
-    def _check_mounts(self, kernel: Kernel, container_id: str, seen: list[mount_check.Identity | None]) -> None:
-        if seen:
+    def _staged_folders(self, kernel: Kernel, folders: dict[str, str]) -> dict[str, StagedFolder]:
+        try:
+            directory = self._paths.kernel_mounts(self.session.id, kernel.name)
+            return stage(directory, self._manifest.folders_root, folders)
+        except FolderError as error:
+            raise LaunchError(f"{kernel.name}: {error}", permanent=False) from error
+
+    def _check_mounts(self, kernel: Kernel, container_id: str, staged: list[StagedFolder]) -> None:
+        """Raise LaunchError where an engine that does not see this host's mounts gave the kernel others."""
+        if staged:
             pid = self._engine.container(container_id)["State"]["Pid"]
-            known = [identity for identity in seen if identity is not None]
-            if not pid or (len(known) == len(seen) and mount_check.are_mounted(known, pid)):
-                return
-            message = f"{kernel.name}: a folder was replaced while it was being mounted"
-            raise LaunchError(message, permanent=False)
+            if pid and not mount_check.are_mounted([folder.identity for folder in staged], pid):
+                message = f"{kernel.name}: the engine does not see the mounts below {names.MOUNT_ROOT} on this agent"
+                raise LaunchError(message, permanent=False)
 
     def _create(self, kernel: Kernel, name: str, body: dict[str, Any], give_up_at: float) -> str:
         while True:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _IN_MEMORY = {"tmpfs", "ramfs"}
-_OPTIONS = "size=64m,nosuid,nodev,noexec"
+_SIZE = "64m"
+_OPTIONS = "nosuid,nodev,noexec"
 
 
 class TmpfsError(OSError):
@@ -28,15 +29,15 @@ def ensure_in_memory(directory: Path, mode: int) -> None:
     with _one_at_a_time():
         mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
         if file_system_of(str(directory), mounts) not in _IN_MEMORY:
-            _mount(directory, mode)
+            _mount(directory, mode, _SIZE)
 
 
-def ensure_own_tmpfs(directory: Path, mode: int) -> None:
+def ensure_own_tmpfs(directory: Path, mode: int, size: str = _SIZE) -> None:
     """Make a directory that is a file system in memory of its own, so that who fills it fills nothing else."""
     _make(directory, mode)
     with _one_at_a_time():
         if not directory.is_mount():
-            _mount(directory, mode)
+            _mount(directory, mode, size)
 
 
 def file_system_of(path: str, mountinfo: str) -> str:
@@ -52,7 +53,7 @@ def file_system_of(path: str, mountinfo: str) -> str:
 
 
 def _make(directory: Path, mode: int) -> None:
-    directory.mkdir(mode=mode, exist_ok=True)
+    directory.mkdir(mode=mode, parents=True, exist_ok=True)
     directory.chmod(mode)
 
 
@@ -67,8 +68,8 @@ def _one_at_a_time() -> Iterator[None]:
         os.close(descriptor)
 
 
-def _mount(directory: Path, mode: int) -> None:
-    mount = ["mount", "-t", "tmpfs", "-o", f"mode={mode:04o},{_OPTIONS}", directory.name, str(directory)]
+def _mount(directory: Path, mode: int, size: str) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", f"mode={mode:04o},size={size},{_OPTIONS}", directory.name, str(directory)]
     done = subprocess.run(mount, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         raise TmpfsError(f"no tmpfs can be mounted at {directory}: {' '.join(done.stderr.split())}")

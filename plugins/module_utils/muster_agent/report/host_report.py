@@ -14,6 +14,7 @@ from .. import host_state, names
 from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
 from ..engine.kernel_cgroup import Place
+from ..gpus import toolkit
 from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_container
 from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
@@ -76,10 +77,11 @@ def gather_report(
             "storage_driver": info["Driver"],
             "cgroup_version": info.get("CgroupVersion", "1"),
         },
-        "swarm": swarm,
+        "swarm": {**swarm, "encrypts": swarm["state"] == overlay_networks.ACTIVE and overlay_networks.can_encrypt()},
         "gpus": answers.gpus,
         "runtime": _first_line(Path(runtime_path, "VERSION")),
         "fgpu": _first_line(Path(names.FGPU_PATH, "VERSION")),
+        "gpu_toolkit": toolkit.version() if answers.gpus else None,
         "images": [_image(image) for image in images],
         "generation": host_state.read_generation(cluster),
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),

@@ -1,64 +1,17 @@
-"""The server does what its OpenAPI document says, whatever is sent to it."""
+"""The API's document: what it says of each operation, and that the server keeps to it."""
 
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
-from muster.core.model.token import Scope
 from muster.core.spec.session_spec import SessionSpec
 from muster.web.app import make_app
-from tests.strategies import make_agent
-from tests.unit.web.api.test_api import submitted
 
-CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
+PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
 @pytest.fixture
-def document(app, service, caller):
-    service.store.save_agents([make_agent("a1")])
-    submitted(caller("ada"), name="train", command="true")
-    return schemathesis.openapi.from_asgi("/api/v1/openapi.json", app)
-
-
-@pytest.fixture
-def token(secret_of):
-    return secret_of("root", Scope.ADMIN)
-
-
-# Streams have tests of their own.
-STREAMS = ("/api/v1/events", "/log")
-BOUNDED = settings(
-    max_examples=12,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    database=None,
-)
-
-
-def test_no_request_makes_it_fail_or_answer_other_than_it_says(document, token):
-    headers = {"Authorization": f"Bearer {token}"}
-    tried = []
-    for found in document.get_all_operations():
-        operation = found.ok()
-        if operation.path.endswith(STREAMS):
-            continue
-
-        @BOUNDED
-        @given(case=operation.as_strategy())
-        def holds(case):
-            case.call_and_validate(headers=headers, checks=CHECKS)
-
-        holds()
-        tried.append(operation.label)
-    assert len(tried) > 12
+def operations(app):
+    paths = app.openapi()["paths"]
+    return {(path, method): found for path, methods in paths.items() for method, found in methods.items()}
 
 
 def test_the_body_of_a_submit_is_the_session_spec_itself(app):
@@ -75,3 +28,75 @@ def test_every_operation_asks_for_a_token_and_tells_how_it_refuses(service):
         for operation in operations.values():
             assert operation["security"], path
             assert set(operation["responses"]["401"]["content"]) == {"application/problem+json"}
+
+
+def test_each_operation_refuses_unknown_parameters_and_says_so(caller, operations):
+    ada = caller("ada")
+    for (path, method), operation in operations.items():
+        assert operation["responses"]["422"]["content"] == PROBLEM, path
+        answer = ada.request(method, path, params={"mien": "true"})
+        assert answer.status_code == 422, path
+        (error,) = answer.json()["errors"]
+        known = sorted(one["name"] for one in operation.get("parameters", ()) if one["in"] == "query")
+        takes = f"this request takes {', '.join(known) or 'none'}"
+        assert (error["field"], error["problem"]) == ("mien", f"there is no such parameter; {takes}")
+
+
+def test_all_unknown_parameters_are_named_but_to_strangers(caller):
+    ada = caller("ada")
+    answer = ada.get("/api/v1/sessions?mien=1&limit=5&%00sort=name&" + "x" * 5000)
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["mien", "\ufffdsort", "x" * 100]
+    assert ada.get("/api/v1/sessions?mien=1", headers={"Authorization": ""}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/api/v1/sessions", "GET, POST"),
+        ("PATCH", "/api/v1/sessions/train", "DELETE, GET"),
+        ("POST", "/api/v1/sessions/train", "DELETE, GET"),
+        ("PUT", "/api/v1/sessions/hold", "DELETE, GET, POST"),
+        ("OPTIONS", "/api/v1/folders/data", "DELETE, GET"),
+        ("POST", "/api/v1/secrets/key", "DELETE, PUT"),
+        ("POST", "/api/v1/openapi.json", "GET, HEAD"),
+        ("POST", "/healthz", "GET"),
+        ("PUT", "/sign-in", "GET, POST"),
+        ("POST", "/static/live.js", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_is_not_there_is_answered_with_all_that_are(caller, method, path, allowed):
+    answer = caller("ada").request(method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+def test_the_document_is_found_where_programs_look_for_it(caller):
+    ada = caller("ada")
+    answer = ada.get("/openapi.json", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (308, "/api/v1/openapi.json")
+    assert ada.get("/openapi.json").json()["info"]["title"] == "Muster"
+
+
+def test_no_parameter_can_be_null(operations):
+    for operation in operations.values():
+        for parameter in operation.get("parameters", ()):
+            assert "anyOf" not in parameter["schema"], parameter
+
+
+def test_what_the_service_checks_stands_in_the_schema(app, operations):
+    schemas = app.openapi()["components"]["schemas"]
+    parameters = {
+        (*key, one["name"]): one["schema"] for key, found in operations.items() for one in found.get("parameters", ())
+    }
+    count = parameters["/api/v1/sessions", "post", "count"]
+    assert (count["minimum"], count["maximum"]) == (1, 10_000)
+    assert parameters["/api/v1/use/over-time", "get", "span"]["enum"] == ["hour", "day", "week"]
+    assert parameters["/api/v1/agents", "get", "label"]["items"]["pattern"] == "="
+    for model, name in (
+        ("RenameRequest", "name"),
+        ("FolderRequest", "name"),
+        ("CommitRequest", "name"),
+        ("SecretRequest", "value"),
+    ):
+        assert "pattern" in schemas[model]["properties"][name], model
+    assert schemas["FolderRequest"]["properties"]["quota_bytes"]["minimum"] == 1 << 20

@@ -1,6 +1,8 @@
 """Data folders and secrets by the API: whose they are, who is told what."""
 
 import json
+import resource
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -150,6 +152,30 @@ def test_a_secret_is_set_named_used_and_removed(caller, service):
     assert ada.delete(f"{SECRETS}/api-token").status_code == 200
     assert ada.delete(f"{SECRETS}/api-token").status_code == 404
     assert ada.get(SECRETS).json()["items"] == []
+
+
+@contextmanager
+def no_room_for_files():
+    """Let this process write no byte more to any file, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_told_as_such_and_changes_nothing(caller, service):
+    ada = caller("ada")
+    assert ada.get(SECRETS).json()["items"] == []
+    with no_room_for_files():
+        answer = ada.put(f"{SECRETS}/key", json={"value": "s3cret"})
+    found = answer.json()
+    assert (answer.status_code, found["type"]) == (507, "urn:muster:unwritable")
+    assert found["detail"].startswith(f"{service.settings.seal_key}")
+    assert found["detail"].endswith("cannot be written: File too large; free space there")
+    assert ada.get(SECRETS).json()["items"] == []
+    assert ada.put(f"{SECRETS}/key", json={"value": "s3cret"}).status_code == 200
 
 
 def test_a_secret_is_nobody_elses_and_never_told(caller, service):

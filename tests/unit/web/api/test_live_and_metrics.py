@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.live import LiveChanges
@@ -64,17 +65,22 @@ def test_nobody_reads_the_store_while_nobody_listens(service):
     assert heard == []
 
 
+@pytest.fixture
+def prometheus(app):
+    return TestClient(app, client=("127.0.0.1", 50000))
+
+
 def measured(client):
     text = client.get("/metrics").text
     return dict(re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", text, re.MULTILINE))
 
 
-def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service):
+def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service, prometheus):
     service.store.save_agents([make_agent("a1")])
     ada = caller("ada")
     ada.post(SESSIONS, json={**SMALL, "name": "train"})
     service.store.add_to_counters({"pass-le-0.1": 2, "pass-us": 150_000})
-    told = measured(ada)
+    told = measured(prometheus)
     assert told['muster_queue_length{group="default"}'] == "1.0"
     assert float(told['muster_queue_oldest_wait_seconds{group="default"}']) >= 0
     assert told['muster_sessions{state="PENDING"}'] == "1.0"
@@ -87,12 +93,12 @@ def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service):
     assert told["muster_pass_duration_seconds_sum"] == "0.15"
     ada.delete(f"{SESSIONS}/train")
     ada.post(SESSIONS, json={**SMALL, "name": "again"})
-    assert measured(ada)["muster_submitted_total"] == "2.0"
+    assert measured(prometheus)["muster_submitted_total"] == "2.0"
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are(caller, service):
+def test_the_dashboard_asks_for_metrics_that_there_are(service, prometheus):
     service.store.save_agents([make_agent("a1")])
-    named = {name.partition("{")[0] for name in measured(caller("ada"))}
+    named = {name.partition("{")[0] for name in measured(prometheus)}
     dashboard = json.loads((ROOT / "docs" / "grafana" / "muster.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     asked = {name for query in queries for name in re.findall(r"\bmuster_[a-z_]+", query)}

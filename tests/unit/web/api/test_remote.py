@@ -6,19 +6,23 @@ import time
 from dataclasses import replace
 from importlib.metadata import version
 
+import httpx
 import pytest
 import yaml
 
 from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
-from muster.core.values.errors import ImageError
+from muster.core.values.errors import ImageError, MusterError
 from muster.engine.commit import Made
+from muster.remote import client as client_module
 from muster.service.images import commits
 from muster.service.view import View
+from muster.web.api.models import VersionView
 from tests.command_line import muster
 from tests.strategies import make_agent, make_session, placed_on
 
+TOO_MANY = {"type": "urn:muster:too-many", "detail": "10 failed sign-ins", "errors": []}
 SMALL = ("--cpu", "0.1", "--mem", "64M", "--shm", "16M")
 
 
@@ -270,3 +274,26 @@ def test_tokens_are_made_listed_and_revoked(service):
     assert muster("token", "revoke", "laptop").out == "laptop is revoked\n"
     assert muster("token", "revoke", "laptop").code == 2
     assert muster("token", "ls", "--json").json == []
+
+
+def test_it_waits_for_seconds_where_it_sends_too_much_and_for_no_minute(monkeypatch):
+    waited = []
+    monkeypatch.setattr(client_module.time, "sleep", waited.append)
+    after = iter(["2", "3", None])
+
+    def answer(_request):
+        seconds = next(after)
+        if seconds is None:
+            return httpx.Response(200, json={"muster": "1", "api": "v1"})
+        return httpx.Response(429, headers={"Retry-After": seconds}, json=TOO_MANY)
+
+    client = client_module.Client("http://muster.example", "muster_x", httpx.MockTransport(answer))
+    assert client.get(VersionView, "version").muster == "1"
+    assert waited == [2, 3]
+    after = iter(["60"])
+    with pytest.raises(MusterError, match="10 failed sign-ins"):
+        client.get(VersionView, "version")
+    after = iter(["20"] * 3)
+    with pytest.raises(MusterError, match="10 failed sign-ins"):
+        client.get(VersionView, "version")
+    assert waited == [2, 3, 20]

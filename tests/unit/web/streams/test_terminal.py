@@ -202,8 +202,8 @@ def test_only_what_runs_has_terminals(browser, caller, service):
 
 
 @pytest.mark.usefixtures("train")
-def test_only_so_many_are_open(browser, monkeypatch):
-    monkeypatch.setattr(terminal, "MAX_PER_USER", 1)
+def test_only_so_many_are_open(browser, service, monkeypatch):
+    service.set_web(terminals=1)
     ada, root = browser("ada"), browser("root", Scope.ADMIN)
     with opened(ada) as socket:
         shown_until(socket, b"ready")

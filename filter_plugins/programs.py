@@ -1,0 +1,41 @@
+"""Programs that roles run on hosts: scripts that share modules of the agents' package, which no host has."""
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+_PACKAGE = "muster_agent"
+_PLACE = Path(__file__).resolve().parents[1] / "plugins" / "module_utils"
+_PROGRAM = """#!/usr/bin/env python3
+# Made of several files of Muster's, so that it needs none of them on the host.
+import sys, types
+for name, text in {modules!a}:
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, name, "exec"), module.__dict__)
+exec(compile({script!a}, {name!a}, "exec"))
+"""
+
+
+def _program(path: str) -> str:
+    """Return a script and the modules of the agents' package that it imports from, as the text of one program."""
+    file = Path(path)
+    try:
+        script = file.read_text(encoding="utf-8")
+        names = [
+            node.module
+            for node in ast.walk(ast.parse(script))
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == _PACKAGE
+        ]
+        modules = [(name, _PLACE.joinpath(*name.split(".")).with_suffix(".py").read_text("utf-8")) for name in names]
+    except (OSError, SyntaxError) as error:
+        raise AnsibleFilterError(f"muster_program: {error}") from error
+    return _PROGRAM.format(modules=modules, script=script, name=file.name)
+
+
+class FilterModule:
+    """`role_path ~ '/files/script.py' | muster_program`: the text for `python3 -c`, or for a file of its own."""
+
+    def filters(self) -> dict[str, Callable[[str], str]]:
+        return {"muster_program": _program}

@@ -1,0 +1,127 @@
+"""A short command handed to the daemon's command server, in which Muster is loaded: `command_server.py`."""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+
+DEFAULT_CONFIG = "/etc/muster/muster.yml"
+ACCEPTED, GO = b"+", b"!"
+# The short commands, each with the flags that let it wait: then it must outlast a restart of the daemon.
+_SERVED = {
+    "agents": frozenset[str](),
+    "exec": frozenset[str](),
+    "logs": frozenset({"--follow", "-f"}),
+    "ls": frozenset[str](),
+    "queue": frozenset[str](),
+    "show": frozenset[str](),
+    "submit": frozenset({"--wait"}),
+    "why": frozenset[str](),
+}
+_COMPLETION = "_MUSTER_COMPLETE"
+_PATIENCE_S = 1.0
+_PEER = struct.Struct("3i")
+
+
+def served_exit_code(arguments: Sequence[str]) -> int | None:
+    """Let the command server run a command with this process' streams, and return its exit code.
+
+    None where it has to run here: it is none of the short ones, or no server of this user and installation answers.
+    """
+    if not _is_short(arguments):
+        return None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            if not _is_accepted(connection, arguments):
+                return None
+        except OSError:
+            return None
+        return _exit_code(connection)
+
+
+def server_address() -> bytes:
+    """Return the abstract address of the server for this user, settings file, installation and view of the files."""
+    parts = (
+        os.geteuid(),
+        os.path.abspath(os.environ.get("MUSTER_CONFIG", DEFAULT_CONFIG)),  # noqa: PTH100 - links stay as written
+        sys.prefix,
+        __file__,
+        sys.getfilesystemencoding(),
+        *(os.readlink(f"/proc/self/ns/{space}") for space in ("mnt", "user", "net")),  # noqa: PTH115
+    )
+    return b"\0muster-commands-" + hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest().encode()
+
+
+def is_own(connection: socket.socket) -> bool:
+    """Return whether this user is at the other end: anybody may take an abstract address, or connect to it."""
+    return _peer(connection)[1] == os.geteuid()
+
+
+def peer_process(connection: socket.socket) -> int:
+    """Return the process at the other end; 0 if it cannot be seen from here."""
+    return _peer(connection)[0]
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    process, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return process, uid
+
+
+def _is_short(arguments: Sequence[str]) -> bool:
+    if "MUSTER_SERVER" in os.environ:
+        return False
+    if _COMPLETION in os.environ:
+        return True
+    waiting = _SERVED.get(arguments[0]) if arguments else None
+    return waiting is not None and not waiting.intersection(arguments)
+
+
+def _is_accepted(connection: socket.socket, arguments: Sequence[str]) -> bool:
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        return False
+    connection.settimeout(_PATIENCE_S)
+    connection.connect(server_address())
+    if not is_own(connection):
+        return False
+    streams = [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)]
+    directory = os.open(".", os.O_PATH | os.O_DIRECTORY)
+    umask = os.umask(0o077)
+    os.umask(umask)
+    request = {
+        "arguments": list(arguments),
+        "environment": dict(os.environ),
+        "encodings": [(stream.encoding, stream.errors) for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        "umask": umask,
+    }
+    content = json.dumps(request).encode()
+    try:
+        socket.send_fds(connection, [len(content).to_bytes(4, "big")], [*streams, directory])
+    finally:
+        os.close(directory)
+    connection.sendall(content)
+    if connection.recv(1) != ACCEPTED:
+        return False
+    # It begins only now: a request that was given up, and is carried out here, is not carried out there as well.
+    connection.settimeout(None)
+    connection.sendall(GO)
+    return True
+
+
+def _exit_code(connection: socket.socket) -> int:
+    # The size of a terminal changes for its foreground, which is this process.
+    signal.signal(signal.SIGWINCH, lambda number, _frame: connection.sendall(bytes([number])))
+    while True:
+        try:
+            code = connection.recv(1)
+        except KeyboardInterrupt:
+            # Ctrl-C reaches this process alone.
+            connection.sendall(bytes([signal.SIGINT]))
+            continue
+        if code:
+            return code[0]
+        sys.stderr.write("muster: the daemon's command server has ended; see whether the command was carried out\n")
+        return 1

@@ -1,0 +1,66 @@
+"""Connections whose client sends a request's head, or reads an answer, so slowly that it only takes up a place.
+
+uvicorn itself waits for both forever. `protection.RequestSize` limits the time of a request's body.
+"""
+
+import asyncio
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class ImpatientHttp(H11Protocol):
+    """HTTP/1.1 that closes connections of clients that are too slow; idle ones are closed by uvicorn's keep-alive."""
+
+    HEAD_TIMEOUT_S: ClassVar[float] = 20.0
+    # In this time a reader takes at least 48 KiB, or what is left of the answer.
+    READ_TIMEOUT_S: ClassVar[float] = 60.0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as it is there
+        super().__init__(*arguments, **options)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._time_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._time_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        self._stop_read_timer()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._read_timer = self.loop.call_later(self.READ_TIMEOUT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_read_timer()
+
+    def _time_head(self) -> None:
+        """Count from the first byte of a head, or from the connection's beginning, until the head is whole."""
+        if not self._waits_for_head:
+            self._stop_head_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.HEAD_TIMEOUT_S, self.transport.close)
+
+    @property
+    def _waits_for_head(self) -> bool:
+        # A WebSocket has a protocol of its own from its beginning on.
+        is_http = self.transport.get_protocol() is self and not self.transport.is_closing()
+        return is_http and (self.cycle is None or self.cycle.response_complete)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None

@@ -1,0 +1,46 @@
+"""What the site says of `muster web`: who reads its metrics, and how much one user may request."""
+
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+
+from pydantic import Field, field_validator
+
+from muster.core.spec.values import invalid
+from muster.settings_section import Section
+
+
+class WebSettings(Section):
+    """Limits are for each user and each server."""
+
+    metrics_from: tuple[str, ...] = Field(
+        default=("127.0.0.0/8", "::1/128"), description="networks from which /metrics is read without a token"
+    )
+    requests_per_minute: int | None = Field(
+        default=6000, ge=60, description="requests of one user in a minute; null for any number"
+    )
+    event_streams: int = Field(default=50, ge=1, description="event streams of one user at once; an open page has one")
+    logs: int = Field(default=20, ge=1, description="logs that one user reads at once")
+    terminals: int = Field(default=40, ge=1, description="terminals of one user in the pages at once")
+
+    @field_validator("metrics_from")
+    @classmethod
+    def _networks(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            try:
+                ip_network(text)
+            except ValueError:
+                raise invalid(f"{text!r} is no network", "write one such as 10.1.0.0/16 or 10.1.2.3") from None
+        return texts
+
+    def may_read_metrics(self, address: str) -> bool:
+        """Return whether /metrics is read from this address without a token."""
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        # IPv4 on a socket of both protocols looks like ::ffff:127.0.0.1.
+        found = getattr(found, "ipv4_mapped", None) or found
+        return any(found in network for network in self._metrics_networks)
+
+    @property
+    def _metrics_networks(self) -> list[IPv4Network | IPv6Network]:
+        return [ip_network(text) for text in self.metrics_from]

@@ -1,0 +1,64 @@
+"""Mounts that the agent's modules make on a host beside those of the engine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def bind(descriptor: int, target: Path) -> None:
+    """Mount an open directory, and what is mounted below it, at another place. Raises OSError."""
+    source = f"/proc/self/fd/{descriptor}"
+    _mount(source, target, _MS_BIND | _MS_REC)
+    _separate(target)
+
+
+def unmount_below(directory: Path) -> None:
+    """Unmount what is mounted at a directory and below it, without touching what those mounts show. Raises OSError."""
+    mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    points = [unescaped(line.split()[4]) for line in mounts.splitlines()]
+    found = [point for point in points if point == str(directory) or point.startswith(f"{directory}/")]
+    # All before the first goes: a mount that still belonged to its source would take the source's own mounts with it.
+    for point in found:
+        _separate(Path(point))
+    for point in reversed(found):
+        if _libc.umount2(os.fsencode(point), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
+            _raise(point)
+
+
+def remove_mount_points(directory: Path) -> None:
+    """Unmount what is at a directory and below it, and remove the empty directories that are left. Raises OSError."""
+    unmount_below(directory)
+    # Never by shutil: where a mount is left, what is in it is somebody's data.
+    for place, _, _ in os.walk(directory, topdown=False):
+        with suppress(FileNotFoundError):
+            Path(place).rmdir()
+
+
+def unescaped(mount_point: str) -> str:
+    """Return a path that a line of mountinfo shows."""
+    return _ESCAPED.sub(lambda code: chr(int(code.group(1), 8)), mount_point)
+
+
+def _separate(point: Path) -> None:
+    """Let neither mounts nor unmounts below this place reach the place that it was bound from, or come from there."""
+    _mount(None, point, _MS_REC | _MS_PRIVATE)
+
+
+def _mount(source: str | None, target: Path, flags: int) -> None:
+    encoded = None if source is None else os.fsencode(source)
+    if _libc.mount(encoded, os.fsencode(target), None, ctypes.c_ulong(flags), None) != 0:
+        _raise(str(target))
+
+
+def _raise(path: str) -> None:
+    code = ctypes.get_errno()
+    raise OSError(code, os.strerror(code), path)

@@ -1,0 +1,198 @@
+"""One client takes what all need: the server's requests, its connections, its numbers."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+
+from muster.core.model.token import Scope
+from muster.core.spec.errors import validated
+from muster.core.values.errors import SpecError
+from muster.web.caller import RequestLimit
+from muster.web.problems import TooManyError
+from muster.web.slow_clients import ImpatientHttp
+from muster.web_settings import WebSettings
+
+SESSIONS = "/api/v1/sessions"
+
+
+def test_a_user_who_requests_too_much_waits_and_nobody_else_does():
+    now = [0.0]
+    limit = RequestLimit(120, lambda: now[0])
+    for _ in range(120):
+        limit.take("ada")
+    with pytest.raises(TooManyError, match="120 requests of yours in a minute") as refused:
+        limit.take("ada")
+    assert refused.value.retry_after_s == 1
+    limit.take("bob")
+    now[0] += 1
+    limit.take("ada")
+    limit.take("ada")
+    with pytest.raises(TooManyError):
+        limit.take("ada")
+    now[0] += 3600
+    for _ in range(120):
+        limit.take("ada")
+    with pytest.raises(TooManyError):
+        limit.take("ada")
+
+
+def test_the_api_and_the_pages_count_alike_whatever_the_token(app, caller, browser):
+    ada, pages, bob = caller("ada"), browser("ada"), caller("bob")
+    app.state.requests = RequestLimit(2, lambda: 0.0)
+    assert [ada.get(SESSIONS).status_code, pages.get("/sessions").status_code] == [200, 200]
+    for path, client in ((SESSIONS, ada), (SESSIONS, caller("ada", Scope.READ)), ("/sessions", pages)):
+        answer = client.get(path)
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "30")
+        assert "2 requests of yours in a minute; send fewer" in answer.text
+    assert bob.get(SESSIONS).status_code == 200
+
+
+def test_a_site_may_leave_the_limit_out():
+    limit = RequestLimit(None)
+    for _ in range(10_000):
+        limit.take("ada")
+
+
+@pytest.mark.parametrize(
+    ("address", "headers", "status"),
+    [
+        ("127.0.0.1", {}, 200),
+        ("127.3.2.1", {}, 200),
+        ("::1", {}, 200),
+        ("::ffff:127.0.0.1", {}, 200),
+        ("10.0.0.7", {}, 401),
+        ("fe80::1%eth0", {}, 401),
+        ("", {}, 401),
+        ("127.0.0.1", {"X-Forwarded-For": "10.0.0.7"}, 401),
+        ("127.0.0.1", {"Forwarded": "for=10.0.0.7"}, 401),
+    ],
+)
+def test_metrics_are_read_on_this_machine_and_by_no_stranger(app, address, headers, status):
+    assert TestClient(app, client=(address, 50000)).get("/metrics", headers=headers).status_code == status
+
+
+@pytest.mark.parametrize(("scope", "status"), [(Scope.USER, 403), (Scope.READ, 200), (Scope.ADMIN, 200)])
+def test_others_read_metrics_by_a_token_that_does_not_submit(caller, scope, status):
+    answer = caller("prometheus", scope).get("/metrics")
+    assert answer.status_code == status
+    assert ("muster_sessions" in answer.text) == (status == 200)
+
+
+def test_a_site_names_the_networks_that_read_metrics(app, service):
+    service.set_web(metrics_from=("10.1.0.0/16", "2001:db8::7"))
+    statuses = [
+        TestClient(app, client=(address, 50000)).get("/metrics").status_code
+        for address in ("10.1.2.3", "2001:db8::7", "127.0.0.1", "10.2.2.3")
+    ]
+    assert statuses == [200, 200, 401, 401]
+
+
+def test_networks_are_checked_when_the_settings_are_read():
+    with pytest.raises(SpecError, match=r"'10\.1\.2\.3/16' is no network; write one such as 10\.1\.0\.0/16"):
+        validated(WebSettings, {"metrics_from": ["10.1.2.3/16"]})
+
+
+class Hasty(ImpatientHttp):
+    HEAD_TIMEOUT_S = 0.2
+    READ_TIMEOUT_S = 0.2
+
+
+Application = Callable[..., object]
+
+
+async def greet(scope, receive, send) -> None:
+    assert scope["type"] == "http"
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+class Flood:
+    """Answers without an end, and notes when the client is gone."""
+
+    def __init__(self) -> None:
+        self.is_over = threading.Event()
+
+    async def __call__(self, _scope, receive, send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def flood() -> None:
+            while True:
+                await send({"type": "http.response.body", "body": b"x" * (64 << 10), "more_body": True})
+
+        flooding = asyncio.create_task(flood())
+        assert (await receive())["type"] == "http.disconnect"
+        flooding.cancel()
+        self.is_over.set()
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[Application], socket.socket]]:
+    """Serves an application to a new connection."""
+    ends = []
+
+    def make(application: Application) -> socket.socket:
+        config = uvicorn.Config(application, port=0, http=Hasty, lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+        client = socket.create_connection(server.servers[0].sockets[0].getsockname(), timeout=30)
+        ends.append((server, thread, client))
+        return client
+
+    yield make
+    for server, thread, client in ends:
+        client.close()
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+def test_a_request_that_never_becomes_whole_is_waited_for_no_longer_than_a_time(connect, sent):
+    client = connect(greet)
+    client.sendall(sent)
+    assert client.recv(1000) == b""
+
+
+def test_a_head_in_drops_has_no_more_time_than_one_that_stops(connect):
+    client = connect(greet)
+    client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+    client.settimeout(0.05)
+    drops = 0
+    while True:
+        try:
+            assert client.recv(1000) == b""
+            break
+        except TimeoutError:
+            client.sendall(b"X: y\r\n")
+            drops += 1
+        except ConnectionResetError:
+            break
+    assert drops > 0
+
+
+def test_a_second_request_has_a_time_of_its_own(connect):
+    client = connect(greet)
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    for _ in range(2):
+        client.sendall(request)
+        answer = b""
+        while not answer.endswith(b"hello"):
+            answer += client.recv(1000)
+    client.sendall(request[:9])
+    assert client.recv(1000) == b""
+
+
+def test_a_reader_who_reads_nothing_is_cut_off(connect):
+    flood = Flood()
+    client = connect(flood)
+    client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert flood.is_over.wait(30)
