@@ -41,7 +41,7 @@ class _StoppedError(Exception):
 
 
 def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: None) -> None:
-    """Works the queue until SIGTERM or SIGINT; while another control node does, stands by.
+    """Work the queue until SIGTERM or SIGINT; while another control node does, stand by.
 
     Calls `on_compiled` when the scheduler's compiled code is there.
 
@@ -145,7 +145,7 @@ def _work(
 
 @contextmanager
 def _hearing(settings: Settings, heard: Callable[[str], None]) -> Iterator[None]:
-    """Nudges from this machine, by a socket that any local command may send to."""
+    """Hear nudges from this machine, by a socket that any local command may send to."""
     settings.wake_socket.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(settings.wake_socket))

@@ -161,6 +161,12 @@ class Settings(BaseModel):
         gt=0,
         description="seconds a visit may last before its agent gets no new sessions until it answers",
     )
+    suspect_after: int = Field(
+        default=3, ge=2, description="sessions whose launches fail in a row on an agent until it is SUSPECT"
+    )
+    suspect_for_s: float = Field(
+        default=600.0, gt=0, description="seconds that a SUSPECT agent gets no new sessions; then one launch tries it"
+    )
     log_format: LogFormat = Field(
         default=LogFormat.TEXT, description="what the daemon and the server log: lines of text, or of JSON"
     )

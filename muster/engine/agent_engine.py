@@ -30,7 +30,10 @@ _SESSION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @contextmanager
 def engine_of(agent: Agent, *, answer_timeout_s: int = 60) -> Iterator[docker.DockerClient]:
-    """`answer_timeout_s` is the longest silence in an answer. Raises AgentUnreachableError."""
+    """Yield a client of the agent's engine; `answer_timeout_s` bounds the silence in an answer.
+
+    Raises AgentUnreachableError.
+    """
     with nullcontext(_LOCAL_ENGINE) if is_local(agent) else engine_tunnel(agent) as way:
         try:
             client = docker.DockerClient(base_url=way.url, timeout=answer_timeout_s)

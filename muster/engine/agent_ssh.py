@@ -27,7 +27,7 @@ def ssh_address(agent: Agent) -> str:
 
 
 def ssh_command(agent: Agent, *options: str) -> list[str]:
-    """`ssh … <address>`, to be followed by a remote command.
+    """Return `ssh … <address>`, to be followed by a remote command.
 
     `options` come first: of an option that is given twice, ssh takes the first. Raises AgentUnreachableError for
     options of the inventory that cannot be split into words.

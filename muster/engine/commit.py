@@ -61,7 +61,9 @@ def parent_id(agent: Agent, kernel: Kernel) -> str:
 def commit(
     agent: Agent, kernel: Kernel, new: CommittedAs, most_bytes: int, spool: Path, progressed: Progressed
 ) -> Made:
-    """The container stands still while the engine copies its layer. `progressed(bytes read, bytes in total)`.
+    """Make an image of a container, which stands still while the engine copies its layer.
+
+    `progressed` gets the bytes that were read, and those in total.
 
     `spool` is a directory on this machine with room for the new layer. Raises ImageError, NotPossibleInStateError when
     the kernel has no container, and AgentUnreachableError.
@@ -117,7 +119,7 @@ def _cleaned(
     spool: Path,
     progressed: Progressed,
 ) -> str:
-    """The new image's id, with its name."""
+    """Return the new image's id, with its name."""
     parent = client.images.get(container.attrs["Image"]).attrs["Config"] or {}
     attrs = client.images.get(raw).attrs
     newest = str(attrs["RootFS"]["Layers"][-1])
@@ -191,7 +193,7 @@ def _new_config(config: dict[str, Any], parent: dict[str, Any], digest: str, new
 
 
 def _write_image(archive: IO[bytes], layer: IO[bytes], config: dict[str, Any], reference: str) -> str:
-    """An archive as `docker load` takes it; layers that the engine has need not be in it. The image's id."""
+    """Write an archive as `docker load` takes it, without layers that the engine has; return the image's id."""
     encoded = json.dumps(config).encode()
     digest = hashlib.sha256(encoded).hexdigest()
     names = [f"{diff_id.partition(':')[2]}/layer.tar" for diff_id in config["rootfs"]["diff_ids"]]

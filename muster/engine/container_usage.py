@@ -31,7 +31,7 @@ class ContainerUsage:
 def container_usages(
     agent: Agent, client: docker.DockerClient, container_ids: Iterable[str]
 ) -> dict[str, ContainerUsage]:
-    """By container id; those that do not run are left out. Raises AgentUnreachableError."""
+    """Return usages by container id, without containers that do not run. Raises AgentUnreachableError."""
 
     def ask(container_id: str) -> tuple[str, ContainerUsage | None]:
         try:
@@ -75,7 +75,7 @@ def _amount(value: object) -> int:
 
 
 def _cores(now: Mapping[str, Any], before: Mapping[str, Any]) -> float | None:
-    """The share of the host's time that went to the container, times its cores."""
+    """Return the share of the host's time that went to the container, times its cores."""
     elapsed = _amount(now.get("system_cpu_usage", 0)) - _amount(before.get("system_cpu_usage", 0))
     if elapsed <= 0 or not before.get("system_cpu_usage"):
         return None

@@ -41,14 +41,14 @@ class CopyFailedError(MusterError):
 
 
 def probe(container: Container, path: str) -> tuple[str, str]:
-    """What is at a path of the kernel: `directory`, `file` or `none`; and where that really is."""
+    """Return what is at a path of the kernel (`directory`, `file` or `none`), and where that really is."""
     with _tar(container, [_BUSYBOX, "sh", "-c", _PROBE, _BUSYBOX, path]) as run:
         said = run.read().decode(errors="replace").split("\n")
     return said[0], said[1] if len(said) > 1 and said[1] else path
 
 
 def unpack_into(container: Container, directory: str, stream: IO[bytes], progress: Progress) -> None:
-    """A tar stream into a directory of the kernel. Raises CopyFailedError."""
+    """Unpack a tar stream into a directory of the kernel. Raises CopyFailedError."""
     with _tar(container, [_BUSYBOX, "tar", "-x", "-f", "-", "-C", directory]) as run:
         done = 0
         with suppress(OSError):  # it has ended: its complaint is why
@@ -59,7 +59,7 @@ def unpack_into(container: Container, directory: str, stream: IO[bytes], progres
 
 
 def put(container: Container, source: Path, directory: str, name: str, progress: Progress) -> None:
-    """A file or a directory of this machine into a directory of the kernel, as `name`.
+    """Copy a file or a directory of this machine into a directory of the kernel, as `name`.
 
     Raises CopyFailedError, and BadInputError for a file that cannot be read.
     """
@@ -73,7 +73,7 @@ def put(container: Container, source: Path, directory: str, name: str, progress:
 
 
 def pack_of(container: Container, directory: str, name: str, sink: IO[bytes], progress: Progress) -> None:
-    """A file or a directory of the kernel as a tar stream. Raises CopyFailedError."""
+    """Yield a file or a directory of the kernel as a tar stream. Raises CopyFailedError."""
     out = _Counting(lambda chunk: _write_all(sink, chunk), progress)
     with _tar(container, _pack(directory, name)) as run:
         while chunk := run.read(_CHUNK):
@@ -81,7 +81,7 @@ def pack_of(container: Container, directory: str, name: str, sink: IO[bytes], pr
 
 
 def get(container: Container, directory: str, name: str, target: Path, progress: Progress) -> list[str]:
-    """A file or a directory of the kernel to `target` here, which is its new name; returns what was left out.
+    """Copy a file or a directory of the kernel to `target` here, its new name; return what was left out.
 
     Nothing is written outside of `target`, whatever the kernel sends (`extract`). Raises CopyFailedError, and OSError
     where it cannot be written.
@@ -103,7 +103,7 @@ def _pack(directory: str, name: str) -> list[str]:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Without owners, which are nobody's there; sockets are nothing that could be copied."""
+    """Return the entry without its owner, whom nobody knows where it goes."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode &= 0o777

@@ -40,7 +40,7 @@ class ExpectedImage:
 
 
 def pull(agent: Agent, reference: str, progressed: Progressed, *, with_credentials: bool = False) -> None:
-    """`progressed(bytes done, bytes of the layers that have begun)`, as often as the engine speaks.
+    """Pull an image; `progressed` gets the bytes done, and those of the layers that have begun.
 
     `with_credentials`, those of the control node's user (`docker login`) are shown to the registry, and to the agent.
     Raises ImageError, which is permanent when the registry has no such image or does not give it to us. Without
@@ -67,7 +67,7 @@ def pull(agent: Agent, reference: str, progressed: Progressed, *, with_credentia
 
 
 def image_id(agent: Agent, reference: str) -> str | None:
-    """None where the agent has no such image. Raises AgentUnreachableError."""
+    """Return an image's id; None where the agent has no such image. Raises AgentUnreachableError."""
     with engine_of(agent) as client:
         image = _image(client, agent, reference)
     return image.id if image else None

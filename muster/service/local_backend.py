@@ -37,7 +37,7 @@ from muster.service.questions.views import (
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.reach.app_gateway import AppTunnel, open_app_tunnel, openable_app
 from muster.service.reach.logs import LogRequest, opened_log
-from muster.service.reach.terminal import Terminal, open_terminal
+from muster.service.reach.terminal import Terminal, check_has_terminal, open_terminal
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
@@ -46,6 +46,7 @@ from muster.service.sessions.preparation import SessionPreparation, impossible_w
 from muster.service.sessions.queries import SessionQueries, SessionQuery
 from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.views import (
+    SessionKernelView,
     SessionListView,
     SessionView,
     StoryLineView,
@@ -350,6 +351,19 @@ class LocalBackend:
         runtime_path = self._settings.launch_policy().runtime_path
         with opened_log(self._store, runtime_path, session, kernel_named(session, kernel), request) as chunks:
             yield chunks
+
+    def kernel(self, reference: str, name: str | None) -> SessionKernelView:
+        """Return a kernel of a session, main1 where no name is given. Raises as `session`."""
+        session = self.find(reference)
+        return SessionKernelView.of(session, kernel_named(session, name))
+
+    def kernel_with_terminal(self, reference: str, name: str | None) -> SessionKernelView:
+        """Return a kernel that `open_terminal` can open. Raises ScopeError, as `kernel` and NotPossibleInStateError."""
+        self.check_may_change()
+        session = self.find(reference)
+        kernel = kernel_named(session, name)
+        check_has_terminal(session, kernel)
+        return SessionKernelView.of(session, kernel)
 
     def open_terminal(self, reference: str, kernel: str | None) -> Terminal:
         """Raises ScopeError, and as `find` and `terminal.open_terminal`."""

@@ -1,7 +1,8 @@
 """The tiers of `./dev test`: what each runs, and which run at the same time.
 
-Lanes of one stage run beside each other, the tiers of one lane one after another. The roles' tiers share a stage with
-the end-to-end tests: for the most part, both wait for hosts and containers. The lab runs alone: its tests are about
+Lanes of one stage run beside each other, the tiers of one lane one after another. Both lanes of a stage should take
+about as long. The roles' tiers share a stage with the end-to-end tests: for the most part, both wait for hosts and
+containers, and so does provisioning while the unit tests compute. The lab runs alone: its tests are about
 agents that answer late, and on a busy machine every agent does.
 """
 
@@ -42,8 +43,7 @@ GPU = Tier("a host with a GPU", ("engine", "tests/gpu"))
 
 PLAN: tuple[Stage, ...] = (
     ((LINT,), (PREPARE,)),
-    ((PROVISION,),),
-    ((UNIT, SIMULATION, NATIVE),),
-    ((MODULES, END_TO_END, GPU), (ROLES, FRESH_MACHINE)),
+    ((UNIT, SIMULATION, NATIVE), (PROVISION,)),
+    ((MODULES, END_TO_END), (ROLES, FRESH_MACHINE, GPU)),
     ((LAB,),),
 )

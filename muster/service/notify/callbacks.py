@@ -26,7 +26,7 @@ class NotToldError(MusterError):
 
 
 def post(url: str, message: str, allowed: CallbackHosts) -> None:
-    """No redirect is followed, nothing of the answer but its status is read, and no password of ours is sent along.
+    """Post a change to a callback. Redirects are not followed, only the answer's status is read, no password is sent.
 
     It goes to an address that was checked: resolved again, the name may give another one. Raises NotToldError.
     """

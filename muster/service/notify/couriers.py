@@ -40,7 +40,7 @@ _ONE_PASS_S = 15.0
 
 @contextmanager
 def couriers_at_work(settings: Settings, store: Store) -> Iterator[None]:
-    """In a thread of their own, until the block ends."""
+    """Deliver changes in a thread of its own until the block ends."""
     stop = threading.Event()
     couriers = Couriers(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
 
@@ -64,7 +64,7 @@ def couriers_at_work(settings: Settings, store: Store) -> Iterator[None]:
 
 
 def deliver_once(settings: Settings, store: Store) -> None:
-    """What is due, and what follows from that, for a while at the most: what is late then, the next pass delivers."""
+    """Deliver what is due and what follows from that, for a bounded time; the next pass delivers the rest."""
     couriers = Couriers(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
     give_up_at = time.monotonic() + _ONE_PASS_S
     try:
@@ -76,7 +76,7 @@ def deliver_once(settings: Settings, store: Store) -> None:
 
 
 def hooks_in(directory: Path) -> list[str]:
-    """Names of the executable files there, in their order."""
+    """Return the names of the executable files there, sorted."""
     try:
         found = sorted(path for path in directory.iterdir() if path.is_file() and os.access(path, os.X_OK))
     except OSError:
@@ -113,7 +113,7 @@ class Couriers:
         return bool(busy)
 
     def wait_for_news(self, timeout_s: float) -> None:
-        """Until a delivery has ended."""
+        """Wait until a delivery has ended, `timeout_s` at the most."""
         self._news.wait(timeout_s)
 
     def _carry(self, delivery: Delivery) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Protocol, Self
 
 from pydantic import Field
 
+from muster.core.model.apps import apps_of
 from muster.core.model.folders import MountedFolder
 from muster.core.model.session import (
     EXITED,
@@ -261,6 +262,19 @@ def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]
         "kernels": [KernelView.of(kernel, (shares or {}).get(kernel.id)) for kernel in session.kernels],
         "spec": session.spec.model_dump(mode="json"),
     }
+
+
+class SessionKernelView(View):
+    """A kernel of a session, as the pages show it that are about one kernel."""
+
+    session: SessionView
+    kernel: KernelView
+    logged_apps: tuple[str, ...] = Field(description="names of the session's apps that write a log")
+
+    @classmethod
+    def of(cls, session: Session, kernel: Kernel) -> Self:
+        apps = tuple(app.name for app in apps_of(session.spec) if app.command is not None)
+        return cls(session=SessionView.of(session), kernel=KernelView.of(kernel), logged_apps=apps)
 
 
 def session_views(sessions: Iterable[Session]) -> list[SessionView]:

@@ -21,6 +21,7 @@ from muster.service.local_backend import LocalBackend
 from muster.service.reach.app_gateway import AppTunnel
 from muster.service.service import Service
 from muster.service.sessions.live import LiveChange, LiveChanges
+from muster.service.sessions.views import SessionView
 from muster.web.opened_apps.server import AppAddresses, AppServer
 from muster.web.problems import TooManyError
 
@@ -80,10 +81,8 @@ class AppGateway:
                 self._close(key)
             await asyncio.gather(watching, *self._closing, return_exceptions=True)
 
-    async def open(
-        self, backend: LocalBackend, reference: str, name: str, browser: Browser
-    ) -> tuple[Session, App, str]:
-        """Open an app, and return its session, the app, and a URL that is good once and for 30 seconds.
+    async def open(self, backend: LocalBackend, reference: str, name: str, browser: Browser) -> tuple[SessionView, str]:
+        """Open an app, and return its session, and a URL that is good once and for 30 seconds.
 
         Raises as `LocalBackend.openable_app`, and TooManyError.
         """
@@ -98,7 +97,7 @@ class AppGateway:
             task.add_done_callback(lambda done: self._forget_failed(key, done))
         opened = await asyncio.shield(self._opened[key])
         self._check_now.set()
-        return session, app, opened.server.entrance()
+        return SessionView.of(session), opened.server.entrance()
 
     async def _open(self, backend: LocalBackend, session: Session, app: App, browser: Browser) -> _OpenedApp:
         way = await run_in_threadpool(backend.open_app_tunnel, session, app)

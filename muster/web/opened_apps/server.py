@@ -84,7 +84,7 @@ class AppServer:
 
     @property
     def used_at(self) -> float:
-        """When the app was last used, on the monotonic clock."""
+        """Return when the app was last used, on the monotonic clock."""
         return self._proxy.used_at
 
     def entrance(self) -> str:

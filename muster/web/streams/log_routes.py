@@ -30,7 +30,7 @@ async def log(
     timestamps: Annotated[bool, Query(description="the time of each line before it")] = False,
     app: Annotated[str | None, Query(max_length=64, description="the log of this app instead")] = None,
 ) -> Response:
-    """The log of a kernel: while it runs as it is written, afterwards as it was kept."""
+    """Return the log of a kernel: while it runs as it is written, afterwards as it was kept."""
     log_request = LogRequest(follow=follow, tail=tail, timestamps=timestamps, app=app)
     return await log_response(
         request, backend, session, None if kernel == "-" else kernel, log_request, backend.token_is_valid

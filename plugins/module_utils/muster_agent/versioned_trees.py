@@ -100,7 +100,7 @@ def _remove_unused(trees: Path, current: str) -> None:
 
 
 def _mounted() -> set[str]:
-    """Each part of the paths that are mounted anywhere on this host."""
+    """Return each part of the paths that are mounted anywhere on this host."""
     found: set[str] = set()
     for mountinfo in Path("/proc").glob("[0-9]*/mountinfo"):
         try:

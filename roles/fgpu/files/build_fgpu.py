@@ -78,7 +78,7 @@ def check(tree: Path, driver: Path) -> None:
 
 
 def functions(library: Path) -> set[str]:
-    """Those that a library exports."""
+    """Return the functions that a library exports."""
     return set(re.findall(r"(?m)^\S* ?[TW] ([^\s@]+)", output_of("nm", "--dynamic", "--defined-only", str(library))))
 
 

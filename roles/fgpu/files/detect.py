@@ -90,7 +90,7 @@ def engine_process() -> Path | None:
 
 
 def hook() -> dict[str, object]:
-    """Where the engine finds the container toolkit's hook, and whether that came after the engine had looked for it."""
+    """Return where the engine finds the container toolkit's hook, and whether the hook is newer than the engine."""
     process = engine_process()
     path = SYSTEM_PATH
     if process is not None:
@@ -122,7 +122,7 @@ def started_at(process: Path) -> float:
 
 
 def cdi() -> list[str]:
-    """The GPUs that CDI specifications name, read as text: the host's python knows no YAML."""
+    """Return the GPUs that CDI specifications name, read as text: the host's python knows no YAML."""
     texts = [
         file.read_text()
         for directory in CDI_DIRECTORIES

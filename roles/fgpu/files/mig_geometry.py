@@ -105,7 +105,7 @@ class Gpu:
         self.device = self.nvml.gpu(self.index)
 
     def modes(self) -> tuple[int, int] | None:
-        """The present and the pending mode; None for a card that has no MIG."""
+        """Return the present and the pending mode; None for a card that has no MIG."""
         present, pending = ctypes.c_uint(), ctypes.c_uint()
         status = self.nvml.status("nvmlDeviceGetMigMode", self.device, ctypes.byref(present), ctypes.byref(pending))
         if status == NOT_SUPPORTED:
@@ -115,7 +115,7 @@ class Gpu:
         return present.value, pending.value
 
     def geometry(self) -> list[str] | None:
-        """Names of its instances' profiles, sorted; None where MIG mode is off."""
+        """Return the names of its instances' profiles, sorted; None where MIG mode is off."""
         if (self.modes() or (0, 0))[0] == 0:
             return None
         # One that a killed run left without its compute instance is no device yet.
@@ -164,7 +164,7 @@ class Gpu:
         return found
 
     def compute_profiles(self, instance: ctypes.c_void_p) -> list[ComputeProfileInfo]:
-        """The parts that a GPU instance may be divided into, the one of all its slices last."""
+        """Return the parts that a GPU instance may be divided into, the one of all its slices last."""
         found = []
         for number in PROFILE_NUMBERS:
             info = ComputeProfileInfo()
@@ -181,7 +181,7 @@ class Gpu:
         return [ctypes.c_void_p(handle) for handle in handles[: count.value]]
 
     def devices(self) -> list[ctypes.c_void_p]:
-        """The GPU itself, and its MIG devices."""
+        """Return the GPU itself, and its MIG devices."""
         count, found = ctypes.c_uint(), [self.device]
         if self.nvml.status("nvmlDeviceGetMaxMigDeviceCount", self.device, ctypes.byref(count)) == SUCCESS:
             for index in range(count.value):
@@ -235,7 +235,7 @@ class Gpu:
             raise GeometryError(f"{self.name}: {error}") from None
 
     def places(self, wanted: list[str]) -> list[tuple[Profile, Placement]]:
-        """Where each instance goes. Raises GeometryError for what the card does not offer, or cannot hold at once."""
+        """Return each instance's place. Raises GeometryError for what the card does not offer or cannot hold."""
         offered = self.profiles()
         offer = ", ".join(f"{one.most} of {one.name}" for one in sorted(offered.values(), key=lambda one: one.slices))
         for name in wanted:
@@ -258,7 +258,7 @@ class Gpu:
 
 
 def pack(wanted: list[tuple[Profile, list[Placement]]]) -> list[tuple[Profile, Placement]] | None:
-    """A place for each such that none overlap; None where there is no such arrangement."""
+    """Return a place for each such that none overlap; None where there is no such arrangement."""
     if not wanted:
         return []
     (profile, places), others = wanted[0], wanted[1:]
@@ -279,7 +279,7 @@ def words(text: str) -> list[str]:
 
 
 def profiles_for(model: str, given: list[str] | dict[str, list[str]]) -> list[str]:
-    """What is given for a model: by the longest name whose words stand in it in one piece, else by `default`."""
+    """Return what is given for a model: by the longest name whose words it has in one piece, else by `default`."""
     if isinstance(given, list):
         return given
     whole = f" {' '.join(words(model))} "
@@ -290,7 +290,7 @@ def profiles_for(model: str, given: list[str] | dict[str, list[str]]) -> list[st
 def wanted_geometries(
     gpus: list[Gpu], given: list[str] | dict[str, list[str]], found: dict[str, list[str] | None]
 ) -> dict[str, list[str] | None]:
-    """By UUID. A GPU for which nothing is given stays as it is, or becomes again what it was found as."""
+    """Return geometries by UUID. A GPU that is given nothing stays as it is, or gets back what it was found with."""
     wanted: dict[str, list[str] | None] = {}
     for gpu in gpus:
         profiles = profiles_for(gpu.model, given)
@@ -311,7 +311,7 @@ def wanted_geometries(
 
 
 def change(gpu: Gpu, wanted: list[str] | None) -> None:
-    """All of it or nothing."""
+    """Give a GPU its wanted geometry, or leave it with the one it had. Raises GeometryError."""
     before = gpu.geometry()
     try:
         gpu.arrange(wanted)

@@ -37,7 +37,7 @@ def output_of(*command: str) -> str:
 
 
 def sources(suite: str) -> list[str]:
-    """Lines for sources.list: of the host's sources, those of its distribution, for `suite`."""
+    """Return lines for sources.list: of the host's sources those of its distribution, for `suite`."""
     own = []
     for target in output_of(
         "apt-get", "indextargets", "--format", "$(ORIGIN)|$(REPO_URI)|$(CODENAME)|$(COMPONENT)", "Created-By: Packages"
@@ -68,7 +68,7 @@ def proxy_options() -> list[str]:
 
 
 def in_memory(directory: str) -> list[str]:
-    """What to put before a command so that it finds memory at the directory; nothing where memory is short.
+    """Return words to put before a command so that it finds memory at the directory; none where memory is short.
 
     dpkg waits for the disk after each file, which is half of the time, and in vain: what breaks here is made again.
     """

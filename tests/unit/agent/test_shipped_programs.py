@@ -10,27 +10,33 @@ from ansible.errors import AnsibleFilterError
 from tests.shipped_program import as_shipped
 
 
-def run(program: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-IS", "-c", program, *arguments], capture_output=True, text=True, check=False, cwd="/"
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def start(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-IS", "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
 
 def test_the_detection_runs_where_nothing_of_musters_is(tmp_path):
-    found = json.loads(run(as_shipped("roles/fgpu/files/detect.py"), str(tmp_path)))
+    done = start(as_shipped("roles/fgpu/files/detect.py"), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
     assert found["built"] is None
     assert (found["problem"] is None) == bool(found["driver"])
 
 
-def test_a_runtimes_version_is_read_where_nothing_of_musters_is(tmp_path):
+def test_the_runtimes_builder_says_what_is_there_where_nothing_of_musters_is(tmp_path):
     (tmp_path / "VERSION").write_text("made elsewhere")
     program = as_shipped("roles/session_runtime/files/build_runtime.py")
-    command = [sys.executable, "-IS", "-c", program, "versions", str(tmp_path), ""]
-    # Without apt it fails after that.
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
-    assert json.loads(done.stdout)["present"] == "made elsewhere", done.stderr
+    done = start(program, "versions", str(tmp_path), "", "builder")
+    assert json.loads(done.stdout)["present"] == "made elsewhere"
+    # Where apt offers nothing, it fails after that, in one line.
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_that_would_read_its_own_file_is_refused(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print(open(__file__).read())\n")
+    with pytest.raises(AnsibleFilterError, match="names __file__"):
+        as_shipped(str(script))
 
 
 def test_a_module_that_is_not_there_is_one_clear_error(tmp_path):

@@ -89,3 +89,19 @@ def test_a_tree_without_a_version_is_refused(path):
     (tree / "VERSION").unlink()
     with pytest.raises(versioned_trees.TreeError, match="has no file VERSION"):
         versioned_trees.switch_over(path, tree)
+
+
+def test_a_tree_that_cannot_be_made_leaves_nothing(path):
+    def fill(work: Path) -> Path:
+        (work / "half").write_text("half")
+        raise OSError
+
+    with pytest.raises(OSError):
+        versioned_trees.new_tree(path, fill)
+    assert list(path.with_name(f"{path.name}-versions").iterdir()) == []
+
+
+def test_a_tree_is_made_beside_its_place(path):
+    tree = versioned_trees.new_tree(path, lambda work: work / "tree")
+    assert tree.parents[1] == path.with_name(f"{path.name}-versions")
+    assert tree.parent.name.startswith(BUILDING)

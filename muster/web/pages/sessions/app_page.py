@@ -28,9 +28,9 @@ async def open_app(request: Request, viewer: CurrentViewer, session: Reference, 
             "apps cannot be opened in the browser: the server runs without --app-ports; use `muster open` instead"
         )
     browser = Browser(request.cookies[cookie_name(request)], request.url.scheme, _host(request))
-    found, opened_app, url = await gateway.open(viewer.backend, session, app, browser)
+    found, url = await gateway.open(viewer.backend, session, app, browser)
     note_sessions(request, [found])
-    response = viewer.page("app_opening.html", session=found, app=opened_app, url=url)
+    response = viewer.page("app_opening.html", session=found, app=app, url=url)
     response.headers["Refresh"] = f"0; url={url}"
     # The app's code gets no access to the page that opened its tab.
     response.headers["Cross-Origin-Opener-Policy"] = "same-origin"

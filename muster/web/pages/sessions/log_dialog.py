@@ -6,8 +6,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response
 
-from muster.core.model.apps import apps_of
-from muster.core.model.session import FINAL, SessionState, kernel_named
+from muster.core.model.session import FINAL, SessionState
 from muster.core.values.errors import MusterError
 from muster.service.reach.logs import LogRequest
 from muster.web.problems import problem
@@ -22,16 +21,16 @@ _TAILS = (100, 1000, 10_000, MAX_LINES)
 
 @router.get("/log-dialog")
 def log_dialog(viewer: CurrentViewer, session: str, kernel: Kernel) -> Response:
-    found = viewer.backend.find(session)
-    apps = apps_of(found.spec) if found.state is SessionState.RUNNING else ()
+    chosen = viewer.backend.kernel(session, kernel)
+    state = chosen.session.state
     return viewer.page(
         "log_dialog.html",
-        session=found,
-        kernel=kernel_named(found, kernel),
-        apps=[app for app in apps if app.command is not None],
+        session=chosen.session,
+        kernel=chosen.kernel,
+        apps=chosen.logged_apps if state is SessionState.RUNNING else (),
         tails=_TAILS,
         max_lines=MAX_LINES,
-        may_grow=found.state not in FINAL,
+        may_grow=state not in FINAL,
     )
 
 
@@ -64,7 +63,6 @@ async def log(
 
 def _file_name(viewer: Viewer, session: str, kernel: str, app: str | None) -> str:
     """Return the download's name, made of names that were found, not of the request's text. Raises NotFoundError."""
-    found = viewer.backend.find(session)
-    app_names = {one.name for one in apps_of(found.spec)}
-    part = app if app in app_names else kernel_named(found, kernel).name
-    return f"{found.name}-{part}.log"
+    chosen = viewer.backend.kernel(session, kernel)
+    part = app if app in chosen.logged_apps else chosen.kernel.name
+    return f"{chosen.session.name}-{part}.log"

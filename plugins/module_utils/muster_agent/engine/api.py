@@ -76,7 +76,7 @@ class EngineApi:
         return self._json("GET", "/images/json")
 
     def networks(self, *labels: str) -> list[dict[str, Any]]:
-        """All networks with these labels."""
+        """Return all networks with these labels."""
         return self._json("GET", "/networks", {"filters": json.dumps({"label": labels})})
 
     def network(self, name: str) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class EngineApi:
         self._act("DELETE", f"/networks/{name}", fine=(404,))
 
     def containers(self, *labels: str) -> list[dict[str, Any]]:
-        """All containers with these labels, also those that do not run."""
+        """Return all containers with these labels, also those that do not run."""
         return self._json("GET", "/containers/json", {"all": "1", "filters": json.dumps({"label": labels})})
 
     def container(self, container_id: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class EngineApi:
         self._act("POST", f"/containers/{container_id}/start", fine=(304,))
 
     def stop_container(self, container_id: str, grace_s: int) -> None:
-        """The stop signal, then SIGKILL after the grace; a container that does not run (304) is fine."""
+        """Send the stop signal, and SIGKILL after the grace; a container that does not run (304) is fine."""
         path = f"/containers/{container_id}/stop"
         self._act("POST", path, {"t": str(grace_s)}, fine=(304,), timeout_s=grace_s + REQUEST_TIMEOUT_S)
 
@@ -127,7 +127,7 @@ class EngineApi:
             yield from unframed(response)
 
     def path_stat(self, container_id: str, path: str) -> dict[str, Any] | None:
-        """What the engine says of a path in a container (name, size, mode, linkTarget), or None."""
+        """Return what the engine says of a path in a container (name, size, mode, linkTarget), or None."""
         try:
             with self._request("HEAD", f"/containers/{container_id}/archive", {"path": path}) as response:
                 try:

@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
     @property
     def slice(self) -> str:
-        """What systemd calls the same; a dash would make it a slice within another."""
+        """Return systemd's name of the cgroup, in which a dash would mean a slice within another."""
         words = (self.cluster, self.session_id, self.generation, self.kernel_name)
         return f"muster-{'_'.join(_flat(word) for word in words)}.slice"
 

@@ -32,7 +32,7 @@ def are_mounted(wanted: Iterable[Identity], pid: int) -> bool:
 
 
 def _mounted(pid: int, mount_point: str) -> Identity | None:
-    """What is mounted there: a mount's point, in the process's own tree, leads over no link."""
+    """Return what is mounted there: a mount point, seen from the process's own tree, contains no link."""
     try:
         state = Path(f"/proc/{pid}/root{unescaped(mount_point)}").lstat()
     except OSError:

@@ -174,7 +174,7 @@ def _moved(name: str, above: int, into: int) -> bool:
 
 
 def _own(folder: int, entry: Entry) -> None:
-    """Idempotent, since a run may have been killed right after it made the directory."""
+    """Give the directory its owner. A killed run may have left one without, so this is done each time."""
     state = os.fstat(folder)
     if (state.st_uid, state.st_gid) != (entry.uid, entry.number):
         os.fchown(folder, entry.uid, entry.number)
@@ -189,7 +189,7 @@ def _own(folder: int, entry: Entry) -> None:
 
 
 def _acl() -> bytes:
-    """Owner and group may do everything, others nothing: version 2, then tag, permissions and id of each entry."""
+    """Return an ACL (version 2; tag, permissions and id of each entry): owner and group may do all, others nothing."""
     nobody = 0xFFFFFFFF
     entries = ((0x01, 7, nobody), (0x04, 7, nobody), (0x20, 0, nobody))
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)

@@ -91,7 +91,7 @@ def obstacle(system: FileSystem, state: int) -> str:
 
 
 def _listed(mounts: str, device: str) -> FileSystem:
-    """The newest mount of a device: proc(5), /proc/pid/mountinfo."""
+    """Return the newest mount of a device: proc(5), /proc/pid/mountinfo."""
     found = FileSystem("", "")
     for line in mounts.splitlines():
         fields = line.split()
@@ -102,7 +102,7 @@ def _listed(mounts: str, device: str) -> FileSystem:
 
 
 def _state(system: FileSystem) -> int:
-    """What of quotas is on, as flags; 0 for a file system without."""
+    """Return which quotas are on, as flags; 0 for a file system without."""
     if system.kind not in _WITH_PROJECTS:
         return 0
     try:
@@ -117,7 +117,7 @@ def _project(descriptor: int) -> int:
 
 
 def _join(descriptor: int, number: int) -> None:
-    """What is made in the folder counts for its project."""
+    """Put the folder into its project, for which all that is made in it then counts."""
     flags, extent, extents, project, copy = _FSXATTR.unpack(fcntl.ioctl(descriptor, _FSGETXATTR, bytes(_FSXATTR.size)))
     if project != number or not flags & _INHERITED:
         fcntl.ioctl(descriptor, _FSSETXATTR, _FSXATTR.pack(flags | _INHERITED, extent, extents, number, copy))

@@ -57,7 +57,7 @@ def _walked(place: str, give_up_at: float) -> quota.Counted | None:
 
 
 def _du(place: str, option: str, give_up_at: float) -> int | None:
-    """By coreutils' own walk, which follows no links and is not confused by what changes meanwhile."""
+    """Return du's answer: it follows no links, and changes meanwhile do not confuse it."""
     left_s = give_up_at - time.monotonic()
     if left_s <= 0:
         return None
