@@ -23,9 +23,12 @@ def _program(path: str) -> str:
     file = Path(path)
     try:
         script = file.read_text(encoding="utf-8")
+        nodes = list(ast.walk(ast.parse(script)))
+        if any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes):
+            raise AnsibleFilterError(f"muster_program: {path} names __file__, but a program has no file on the host")
         names = [
             node.module
-            for node in ast.walk(ast.parse(script))
+            for node in nodes
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == _PACKAGE
         ]
         modules = [(name, _PLACE.joinpath(*name.split(".")).with_suffix(".py").read_text("utf-8")) for name in names]

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Make the session runtime: openssh and busybox with their own C library, to be mounted into any image.
 
-`versions PATH ENTRYPOINT` prints JSON: the text of VERSION of the runtime that is `present`, and of the one that would
-be built from the packages that apt offers now (`offered`); each may be null. Without an offer it fails after that.
-`build PATH ENTRYPOINT` builds that version beside PATH and prints where: the module versioned_tree switches over to it.
+`versions PATH ENTRYPOINT BUILDER` prints JSON: the text of VERSION of the runtime that is `present`, and of the one
+that would be built from the packages that apt offers now (`offered`); each may be null. Without an offer it fails after
+that. `build PATH ENTRYPOINT BUILDER` builds that version beside PATH and prints where: the module versioned_tree
+switches over to it.
 
-ENTRYPOINT is the text of bin/entrypoint, in base64. Nothing is installed on the host. Written for Python 3.9.
+ENTRYPOINT is the text of bin/entrypoint, in base64. BUILDER is a hash of this program, so that a new one builds anew.
+Nothing is installed on the host. Written for Python 3.9.
 """
 
 from __future__ import annotations
@@ -110,15 +112,14 @@ def dependency_names(fields: dict[str, str]) -> list[str]:
     return re.findall(r"(?:^|, |\| )([a-z0-9][a-z0-9+.-]+)", depends)
 
 
-def version_of(packages: dict[str, str], path: Path, entrypoint: bytes) -> str:
+def version_of(packages: dict[str, str], path: Path, entrypoint: bytes, builder: str) -> str:
     """Return the text of VERSION; its first line is sshd's version, and a hash of all that goes into the tree."""
     listing = "".join(f"{name}={packages[name]}\n" for name in sorted(packages))
     architecture = output_of("dpkg", "--print-architecture")
     inputs = hashlib.sha256()
     for part in (
-        Path(__file__).read_bytes(),
         entrypoint,
-        *(text.encode() for text in (str(path), architecture, listing)),
+        *(text.encode() for text in (builder, str(path), architecture, listing)),
     ):
         inputs.update(hashlib.sha256(part).digest())
     upstream = re.sub(r"^\d+:|-[^-]*$", "", packages["openssh-server"])
@@ -229,9 +230,9 @@ def script(file: Path, text: str) -> None:
     file.chmod(0o755)
 
 
-def build(path: Path, entrypoint: bytes) -> Path:
+def build(path: Path, entrypoint: bytes, builder: str) -> Path:
     packages = packages_with_libraries()
-    version = version_of(packages, path, entrypoint)
+    version = version_of(packages, path, entrypoint, builder)
 
     def fill(work: Path) -> Path:
         tree = work / "tree"
@@ -245,22 +246,22 @@ def build(path: Path, entrypoint: bytes) -> Path:
     return new_tree(path, fill)
 
 
-def versions(path: Path, entrypoint: bytes) -> None:
+def versions(path: Path, entrypoint: bytes, builder: str) -> None:
     """Raises RuntimeBuildError, after it has said what is present, when apt offers nothing to build from."""
     answer: dict[str, str | None] = {"present": version_in(path), "offered": None}
     try:
-        answer["offered"] = version_of(packages_with_libraries(), path, entrypoint)
+        answer["offered"] = version_of(packages_with_libraries(), path, entrypoint, builder)
     finally:
         sys.stdout.write(json.dumps(answer))
 
 
 def main() -> None:
-    command, path, argument = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    command, path, entrypoint, builder = sys.argv[1], Path(sys.argv[2]), base64.b64decode(sys.argv[3]), sys.argv[4]
     try:
         if command == "versions":
-            versions(path, base64.b64decode(argument))
+            versions(path, entrypoint, builder)
         else:
-            sys.stdout.write(str(build(path, base64.b64decode(argument))))
+            sys.stdout.write(str(build(path, entrypoint, builder)))
     except RuntimeBuildError as error:
         sys.exit(f"session runtime: {error}")
 

@@ -26,9 +26,17 @@ def test_the_detection_runs_where_nothing_of_musters_is(tmp_path):
 def test_the_runtimes_builder_says_what_is_there_where_nothing_of_musters_is(tmp_path):
     (tmp_path / "VERSION").write_text("made elsewhere")
     program = as_shipped("roles/session_runtime/files/build_runtime.py")
-    # Where apt offers nothing, it fails after that.
-    done = start(program, "versions", str(tmp_path), "")
+    done = start(program, "versions", str(tmp_path), "", "builder")
     assert json.loads(done.stdout)["present"] == "made elsewhere"
+    # Where apt offers nothing, it fails after that, in one line.
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_that_would_read_its_own_file_is_refused(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print(open(__file__).read())\n")
+    with pytest.raises(AnsibleFilterError, match="names __file__"):
+        as_shipped(str(script))
 
 
 def test_a_module_that_is_not_there_is_one_clear_error(tmp_path):
