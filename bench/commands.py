@@ -1,11 +1,11 @@
 """What the command line costs: each command as a whole process, on stores of two sizes.
 
-    .venv/bin/python -m bench.commands [--runs 7] [--waiting 5000] [--only NAME] [--engine] [--json]
+    .venv/bin/python -m bench.commands [--runs 7] [--waiting 5000] [--only NAME] [--alone] [--engine] [--json]
 
 The commands take turns in each run, so that the machine's noise falls on all of them. Printed are the medians of the
 wall clock and of the processor's time, the process' own children included, and the largest peak of memory. Where a
-command server answers, as it does beside a daemon, its work is in the wall clock alone; `no daemon` is the same
-command without one.
+command server answers, as it does beside a daemon, its work is in the wall clock alone. With `--alone` the same
+commands run without one too.
 
 - small: 3 agents, 20 sessions that wait, 5 that run and one that ended with a log.
 - large: `--waiting` sessions that wait for 100 full agents.
@@ -142,7 +142,7 @@ def _waiting(number: int, now: float, cpu: float = 2.0):  # noqa: ANN202 - a ses
     return replace(made, submitted_at=now - 10_000 + number)
 
 
-def cases(small: Mapping[str, str], large: Mapping[str, str], waiting: int) -> list[Case]:
+def cases(small: Mapping[str, str], large: Mapping[str, str], waiting: int, *, alone: bool) -> list[Case]:
     short = [
         Case(" ".join(arguments), [MUSTER, *arguments], without_server(small), 0.12, 40)
         for arguments in (("version",), ("--help",), ("completion", "bash"))
@@ -160,7 +160,8 @@ def cases(small: Mapping[str, str], large: Mapping[str, str], waiting: int) -> l
     for target_s, on, arguments in about_sessions:
         name = " ".join(arguments)
         short.append(Case(name, [MUSTER, *arguments], on, target_s))
-        short.append(Case(f"{name}, no daemon", [MUSTER, *arguments], without_server(on), None))
+        if alone:
+            short.append(Case(f"{name}, no daemon", [MUSTER, *arguments], without_server(on), None))
     return short
 
 
@@ -223,6 +224,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--waiting", type=int, default=5000)
     parser.add_argument("--only", metavar="NAME", help="commands whose line begins so")
+    parser.add_argument("--alone", action="store_true", help="also without a daemon")
     parser.add_argument("--engine", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -236,7 +238,11 @@ def main() -> None:
             ]
     else:
         with control_node(20, 5) as small, control_node(given.waiting, 100) as large:
-            chosen = [case for case in cases(small, large, given.waiting) if case.name.startswith(given.only or "")]
+            chosen = [
+                case
+                for case in cases(small, large, given.waiting, alone=given.alone)
+                if case.name.startswith(given.only or "")
+            ]
             rows = [
                 row(case, samples) for case, samples in zip(chosen, measured(chosen, given.runs).values(), strict=True)
             ]

@@ -4,8 +4,8 @@
 
 Wrong is a traceback, an answer that is no short line, a spec that changes by being stored, anything that an archive
 does outside of its copy, and an API call that is answered with 5xx or otherwise than the API's document says. The exit
-code is 1 where there was any. `--first 50000` skips that many of each kind, so that a long run may be made in parts; of
-API calls, each part takes a seed of its own. `tests/security/test_fuzzing.py` is a smaller run.
+code is 1 where there was any. `--first 50000` skips that many of each kind, so that a long run may be made in parts.
+`tests/security/test_fuzzing.py` is a smaller run.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main() -> int:
         wrong += len(found)
     if given["api"]:
         began = time.monotonic()
-        tried = fuzzed_api(seed, given["api"])
+        tried = fuzzed_api(seed, given["api"], given["first"])
         _report("api", tried.calls.total(), seed, began, tried.wrong)
         print(f"  calls: {_pairs(tried.calls)}")
         print(f"  answers: {_pairs(tried.statuses)}")

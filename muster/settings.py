@@ -4,10 +4,10 @@ import os
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.apps import KINDS, AppDefinition
@@ -27,6 +27,7 @@ _LAUNCH = LaunchPolicy()
 # Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
 _UNWORKED_LIMIT_S = 180.0
 _USUAL_PRIORITY = 50
+_MOST_UID = (1 << 32) - 2
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
@@ -160,6 +161,12 @@ class Settings(BaseModel):
         gt=0,
         description="seconds a visit may last before its agent gets no new sessions until it answers",
     )
+    suspect_after: int = Field(
+        default=3, ge=2, description="sessions whose launches fail in a row on an agent until it is SUSPECT"
+    )
+    suspect_for_s: float = Field(
+        default=600.0, gt=0, description="seconds that a SUSPECT agent gets no new sessions; then one launch tries it"
+    )
     log_format: LogFormat = Field(
         default=LogFormat.TEXT, description="what the daemon and the server log: lines of text, or of JSON"
     )
@@ -176,7 +183,14 @@ class Settings(BaseModel):
     )
     master_port: int = Field(default=_LAUNCH.master_port, ge=1, le=65535, description="MASTER_PORT of every session")
     work_uid: int = Field(default=_LAUNCH.work_uid, ge=1, description="uid of the kernels' processes")
-    owner_uids: dict[str, int] = Field(default_factory=dict, description="uid by owner, where it differs from work_uid")
+    owner_uids: dict[str, Annotated[int, Field(ge=1, le=_MOST_UID)]] = Field(
+        default_factory=dict, description="uid by owner, where it differs from work_uid"
+    )
+    owner_uid_range: str | None = Field(
+        default=None,
+        pattern=r"^[0-9]{1,10}-[0-9]{1,10}$",
+        description="uids of which every owner gets one of their own that owner_uids does not name; none: work_uid",
+    )
     start_timeout_s: int = Field(
         default=_LAUNCH.start_timeout_s, ge=1, description="seconds in which a kernel's sshd must answer"
     )
@@ -230,6 +244,26 @@ class Settings(BaseModel):
         except ValueError as error:
             raise invalid(str(error), "write hosts such as *.example.org, or networks such as 10.1.0.0/16") from None
         return entries
+
+    @model_validator(mode="after")
+    def _uids_are_one_owners(self) -> Self:
+        uids = self.uids_for_owners()
+        if uids is None:
+            return self
+        if not uids or uids[0] < 1 or uids[-1] > _MOST_UID:
+            raise invalid(
+                f"owner_uid_range {self.owner_uid_range} is no range of uids", "write 100000-165535, for example"
+            )
+        if self.work_uid in uids:
+            raise invalid(f"owner_uid_range holds work_uid, {self.work_uid}", "choose a range without it")
+        return self
+
+    def uids_for_owners(self) -> range | None:
+        """Return the uids of which each owner gets one, or None where they share work_uid."""
+        if self.owner_uid_range is None:
+            return None
+        first, last = map(int, self.owner_uid_range.split("-"))
+        return range(first, last + 1)
 
     @field_validator("apps")
     @classmethod
@@ -287,6 +321,7 @@ class Settings(BaseModel):
             pids=self.pids,
             work_uid=self.work_uid,
             owner_uids=self.owner_uids,
+            owner_uid_range=self.uids_for_owners(),
         )
 
 

@@ -119,7 +119,8 @@ bool lease_wait(struct lease *gate)
     while (ready && !lease->stopping) {
         uint32_t turn = atomic_load(&lease->turns);
         if (!take(lease)) {
-            fprintf(stderr, "muster fgpu: %s: %s: no launch without the compute lease\n", lease->file.path, strerror(errno));
+            fprintf(stderr, "muster fgpu: %s: %s: no launch without the compute lease\n", lease->file.path,
+                    strerror(errno));
             ready = false;
             lease->blocked--;
             break;

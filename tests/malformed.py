@@ -26,13 +26,15 @@ ODD = st.one_of(
 )
 
 
-def paths(value: object, path: Path = ()) -> Iterator[Path]:
-    """Where values are, the inner ones too."""
-    if path:
-        yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from paths(item, (*path, key))
+def paths(value: object) -> Iterator[Path]:
+    """Where values are, the inner ones too; also of values that are nested more deeply than calls may be."""
+    left: list[tuple[Path, object]] = [((), value)]
+    while left:
+        path, here = left.pop()
+        if path:
+            yield path
+        items = list(here.items() if isinstance(here, dict) else enumerate(here) if isinstance(here, list) else ())
+        left += [((*path, key), item) for key, item in reversed(items)]
 
 
 def problem_of(read: Callable[[], object]) -> str:
@@ -45,10 +47,11 @@ def problem_of(read: Callable[[], object]) -> str:
 
 
 def changed(report: dict[str, Any], path: Path, change: str, odd: object) -> dict[str, Any]:
-    made = copy.deepcopy(report)
+    made = copy.copy(report)
     *way, last = path
     place: Any = made
     for step in way:
+        place[step] = copy.copy(place[step])
         place = place[step]
     if change == "removed":
         del place[last]

@@ -4,16 +4,18 @@ What the inventory says of an agent is rendered here, never there: a host that i
 it nor see it. Nor does anything of its result reach Ansible that Ansible would act on, such as facts.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+from muster.ansible_gateway.bounded_pipes import bounded_pipes
 from muster.ansible_gateway.layout import INVENTORY
 
-_MOST_BYTES = 256 << 20
+# A visit may bring the logs of many kernels that ended.
+_MOST_OF_A_VISIT = 256 << 20
+_MOST_BYTES = 32 << 20
 _KEPT = (
     *("changed", "diff", "failed", "msg", "warnings", "exception"),
     *("report", "generation", "sessions", "last_words", "nothing_begun", "stale_generation", "agent_generation"),
@@ -27,12 +29,13 @@ class AgentAction(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         attributes = self._templar.template((task_vars or {}).get("agent_attributes", {}))
-        result = self._execute_module(task_vars=task_vars)
+        most_bytes = _MOST_OF_A_VISIT if self._task.action == "agent_converge" else _MOST_BYTES
+        with bounded_pipes(most_bytes) as allowance:
+            result = self._execute_module(task_vars=task_vars)
+        if allowance.is_exceeded:
+            raise AnsibleActionFail(f"the agent's answer is longer than {most_bytes >> 20} MiB")
         return {**_kept(result), INVENTORY: attributes}
 
 
 def _kept(result: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: result[name] for name in _KEPT if name in result}
-    if len(json.dumps(kept, default=str)) > _MOST_BYTES:
-        raise AnsibleActionFail(f"the agent's answer is longer than {_MOST_BYTES >> 20} MiB")
-    return kept
+    return {name: result[name] for name in _KEPT if name in result}

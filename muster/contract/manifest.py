@@ -159,7 +159,10 @@ class NetworkEntry(ContractModel):
 
 
 class LaunchedSession(ContractModel):
-    """A session to be launched; with `release` its commands begin as soon as all of its kernels here answer."""
+    """A session to be launched; with `release` its commands begin as soon as all of its kernels here answer.
+
+    `files` are in the key directories of all kernels here, beside each one's own.
+    """
 
     id: Id
     name: str
@@ -168,6 +171,7 @@ class LaunchedSession(ContractModel):
     release: bool
     network: NetworkEntry
     folders: All[FolderEntry]
+    files: dict[KeyFileName, FileEntry]
     kernels: All[LaunchedKernel]
 
 

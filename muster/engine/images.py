@@ -18,9 +18,13 @@ from muster.engine.image_archive import RefusedArchiveError, checked_archive
 # An engine may write a large image to its own disk before it sends the first byte.
 SILENCE_S = 3600
 # The engine tells registries' answers apart by their words only.
-_PERMANENT = re.compile(
-    r"not found|does not exist|manifest unknown|no matching manifest|denied|unauthorized|invalid reference"
+_PERMANENT = re.compile(r"no matching manifest|invalid reference")
+_ABSENT = re.compile(
+    r"not found|does not exist|manifest unknown|denied|unauthorized|authentication required|no basic auth credentials"
+    r"|403 forbidden|http 40[134]"
 )
+# Of an image that the site did not choose, one line for both: who asks learns nothing of what others keep there.
+_ABSENT_OR_PRIVATE = "its registry has no such image, or not for everybody"
 
 _IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -39,7 +43,8 @@ def pull(agent: Agent, reference: str, progressed: Progressed, *, with_credentia
     """Pull an image; `progressed` gets the bytes done, and those of the layers that have begun.
 
     `with_credentials`, those of the control node's user (`docker login`) are shown to the registry, and to the agent.
-    Raises ImageError, which is permanent when the registry has no such image or does not give it to us.
+    Raises ImageError, which is permanent when the registry has no such image or does not give it to us. Without
+    credentials its line is the same for both.
     """
     # The SDK looks for credentials only where it is given none, not even empty ones.
     auth_config: dict[str, str] | None = None if with_credentials else {}
@@ -48,17 +53,17 @@ def pull(agent: Agent, reference: str, progressed: Progressed, *, with_credentia
         with engine_of(agent) as client:
             for message in client.api.pull(reference, stream=True, decode=True, auth_config=auth_config):
                 if "error" in message:
-                    raise _pull_error(agent, reference, str(message["error"]), None)
+                    raise _pull_error(agent, reference, str(message["error"]), None, with_credentials)
                 if layers.note(message):
                     progressed(layers.done, layers.total)
     except APIError as error:
-        raise _pull_error(agent, reference, cause(error), error.status_code) from None
+        raise _pull_error(agent, reference, cause(error), error.status_code, with_credentials) from None
     except docker.errors.InvalidRepository as error:
-        raise _pull_error(agent, reference, cause(error), 400) from None
+        raise _pull_error(agent, reference, cause(error), 400, with_credentials) from None
     except AgentUnreachableError as error:
         raise ImageError(f"image {reference} cannot be pulled: {error}", permanent=False) from None
     except ANSWER_ERRORS as error:
-        raise _pull_error(agent, reference, cause(error), None) from None
+        raise _pull_error(agent, reference, cause(error), None, with_credentials) from None
 
 
 def image_id(agent: Agent, reference: str) -> str | None:
@@ -138,9 +143,12 @@ def _copy_error(agent: Agent, reference: str, problem: str) -> ImageError:
     return ImageError(f"image {reference} cannot be copied; agent {agent.id}: {problem}", permanent=False)
 
 
-def _pull_error(agent: Agent, reference: str, problem: str, status: int | None) -> ImageError:
-    problem = one_line(problem)
-    permanent = status in {400, 401, 403, 404} or _PERMANENT.search(problem.lower()) is not None
+def _pull_error(agent: Agent, reference: str, said: str, status: int | None, of_the_site: bool) -> ImageError:
+    problem = one_line(said)
+    is_absent = status in {401, 403, 404} or _ABSENT.search(problem.lower()) is not None
+    permanent = is_absent or status == 400 or _PERMANENT.search(problem.lower()) is not None
+    if is_absent and not of_the_site:
+        problem = _ABSENT_OR_PRIVATE
     return ImageError(f"image {reference} cannot be pulled on agent {agent.id}: {problem}", permanent=permanent)
 
 

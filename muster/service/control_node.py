@@ -10,6 +10,7 @@ from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
+from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.scheduling.schedule import schedule
@@ -45,7 +46,12 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
             start=_start_thread,
             with_policy=SiteScheduling(settings, store).complete,
             secrets=Secrets(store.secrets, settings.seal_key),
-            rules=TurnRules(settings.lost_after_s, settings.slow_after_s, _idle_rules(settings)),
+            rules=TurnRules(
+                settings.lost_after_s,
+                settings.slow_after_s,
+                _idle_rules(settings),
+                SuspectRules(settings.suspect_after, settings.suspect_for_s),
+            ),
         )
     finally:
         store.close()

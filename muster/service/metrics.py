@@ -2,13 +2,15 @@
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.core.agents.agent import AgentState
+from muster.core.model.agent_sample import Amount, sample
 from muster.core.model.session import FINAL, SessionState
 from muster.core.values.slots import Slots, total
-from muster.service.agents.agents import agents_in_use, shown_agents
+from muster.service.agents.agents import AgentOccupancy, agents_in_use, shown_agents
+from muster.service.queue.heartbeat import unworked_queue
 from muster.service.queue.pass_durations import PassDurations, pass_durations
 from muster.settings import Settings
 from muster.store.store import Store
@@ -24,11 +26,45 @@ class Group:
     free: Slots
 
 
+# From a container of an image that is there to a gang whose images are pulled first.
+LAUNCH_BOUNDS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 180.0, 600.0, 1800.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Of one agent, as it last reported: `gpu` in thousandths of GPUs, `gpu_mem` and its disk in bytes.
+
+    `image_bytes` counts what images have in common for each of them.
+    """
+
+    agent_id: str
+    gpu: Amount
+    gpu_mem: Amount
+    disk_bytes: int
+    disk_free_bytes: int
+    image_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """By upper bound in seconds, the launches that took no longer; of all, their number and sum."""
+
+    buckets: Mapping[float, int]
+    count: int
+    sum_s: float
+
+    def with_further(self, durations: Sequence[float]) -> "Launches":
+        buckets = {
+            bound: count + sum(seconds <= bound for seconds in durations) for bound, count in self.buckets.items()
+        }
+        return Launches(buckets, self.count + len(durations), self.sum_s + sum(durations))
+
+
 @dataclass(frozen=True, slots=True)
 class Measures:
     """`agents` by group and state, `entered` how often sessions have come into each state since the first.
 
-    `last_pass_at` is 0 for a queue that was never worked.
+    `last_pass_at` is 0 for a queue that was never worked. `launches` are those since the first measurement.
     """
 
     groups: Mapping[str, Group]
@@ -38,6 +74,9 @@ class Measures:
     entered: Mapping[str, int]
     passes: PassDurations
     last_pass_at: float
+    is_unworked: bool
+    hosts: tuple[Host, ...]
+    launches: Launches
 
 
 class Meter:
@@ -47,7 +86,8 @@ class Meter:
         self._store = store
         self._settings = settings
         self._lock = threading.Lock()
-        self._counted_until = 0
+        self._counted_until: int | None = None
+        self._launches = Launches(dict.fromkeys(LAUNCH_BOUNDS_S, 0), 0, 0.0)
         self._entered: Counter[str] = Counter({state.value: 0 for state in SessionState})
 
     def measure(self) -> Measures:
@@ -67,6 +107,7 @@ class Meter:
             )
             for name in sorted({*queued, *(use.agent.resource_group for use in uses)})
         }
+        entered, launches = self._count()
         states = Counter(session.state.value for session in snapshot.sessions)
         agents = Counter((use.agent.resource_group, use.agent.state.value) for use in uses)
         return Measures(
@@ -74,13 +115,34 @@ class Meter:
             sessions={state.value: states[state.value] for state in SessionState if state not in FINAL},
             agents={(name, state.value): agents[name, state.value] for name in groups for state in AgentState},
             drained={name: sum(bool(use.drain) for use in uses if use.agent.resource_group == name) for name in groups},
-            entered=self._count(),
+            entered=entered,
             passes=pass_durations(self._store),
             last_pass_at=0.0 if heartbeat is None else heartbeat.at,
+            is_unworked=unworked_queue(self._store, self._settings) is not None,
+            hosts=tuple(_host(use) for use in uses),
+            launches=launches,
         )
 
-    def _count(self) -> dict[str, int]:
+    def _count(self) -> tuple[dict[str, int], Launches]:
         with self._lock:
-            self._counted_until, new = self._store.changes.counted(self._counted_until)
+            after = self._counted_until
+            number, new = self._store.changes.counted(after or 0)
+            # A counter may begin anew with its process, and to read all launches ever would take long.
+            if after is not None:
+                self._launches = self._launches.with_further(self._store.changes.launch_durations(after, number))
+            self._counted_until = number
             self._entered.update(new)
-            return dict(self._entered)
+            return dict(self._entered), self._launches
+
+
+def _host(use: AgentOccupancy) -> Host:
+    report = use.agent.report
+    amounts = sample(use.agent, [kernel for _, kernel in use.kernels], None).amounts
+    return Host(
+        use.agent.id,
+        amounts["gpu"],
+        amounts["gpu_mem"],
+        report.disk.total_bytes,
+        report.disk.free_bytes,
+        sum(image.size_bytes for image in report.images),
+    )

@@ -25,6 +25,7 @@ from muster.store.heartbeats import Heartbeats
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
+from muster.store.owner_uids import OwnerUids
 from muster.store.reservations import Reservations, reservations_after
 from muster.store.rows import agent_row, kernel_rows, launch_record_row, progress_row, session_row
 from muster.store.secrets import SecretRows
@@ -56,6 +57,7 @@ class Store:
         self.samples = AgentSamples(self._engine)
         self.folders = Folders(self._engine)
         self.secrets = SecretRows(self._engine)
+        self.owner_uids = OwnerUids(self._engine)
         self.deliveries = Deliveries(self._engine)
         self.tokens = Tokens(self._engine)
         self.sign_ins = SignIns(self._engine)

@@ -19,7 +19,7 @@ from muster.web.opened_apps.gateway import AppGateway
 from muster.web.opened_apps.server import AppAddresses
 from muster.web.pages.errors import error_page, to_sign_in
 from muster.web.problems import Problem, install
-from muster.web.protection import Audit, RequestSize, SecurityHeaders
+from muster.web.protection import Audit, CountedRequests, RequestCounts, RequestSize, SecurityHeaders
 from muster.web.rendering import STATIC, CachedFiles
 from muster.web.routes import PREFIX, all_routes
 from muster.web.viewer import NotSignedInError, is_known
@@ -61,6 +61,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.state.terminals = set()
     app.state.app_gateway = None if apps is None else AppGateway(service, apps)
     app.state.meter = service.meter()
+    app.state.request_counts = RequestCounts()
     app.router.routes.extend(all_routes())
     app.add_api_route("/openapi.json", _to_document, include_in_schema=False)
     app.mount("/static", CachedFiles(directory=STATIC))
@@ -70,6 +71,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.add_middleware(RequestSize, is_known=is_known)
     app.add_middleware(Audit, log=AuditLog(service.settings))
     app.add_middleware(SecurityHeaders, secure=secure)
+    app.add_middleware(CountedRequests, counts=app.state.request_counts)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     logging.getLogger("httpx").setLevel(logging.WARNING)
     return app

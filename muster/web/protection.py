@@ -1,6 +1,9 @@
-"""Middleware before the application: security headers, a limit on request sizes, and the audit log."""
+"""Middleware before the application: security headers, a limit on request sizes, counts, and the audit log."""
 
 import asyncio
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +28,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _SAFE = {"GET", "HEAD", "OPTIONS"}
+_METHODS = {*_SAFE, "DELETE", "PATCH", "POST", "PUT"}
 _REFUSED = {401, 403, 429}
 
 
@@ -48,6 +52,53 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, with_headers)
+
+
+class RequestCounts:
+    """How many requests were answered, by method and status, and how long their answers took to begin."""
+
+    BOUNDS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # The usual one is there from the beginning, so that a rate has its first value.
+        self._answers = Counter({("GET", 200): 0})
+        self._within = dict.fromkeys(self.BOUNDS_S, 0)
+        self._sum_s = 0.0
+
+    def add(self, method: str, status: int, took_s: float) -> None:
+        with self._lock:
+            # Methods are words that a client makes up.
+            self._answers[method if method in _METHODS else "other", status] += 1
+            self._sum_s += took_s
+            for bound in self.BOUNDS_S:
+                self._within[bound] += took_s <= bound
+
+    def read(self) -> tuple[Mapping[tuple[str, int], int], Mapping[float, int], float]:
+        """Return the answers by method and status, those within each bound of seconds, and the sum of seconds."""
+        with self._lock:
+            return dict(self._answers), dict(self._within), self._sum_s
+
+
+class CountedRequests:
+    """Counts each answer as it begins."""
+
+    def __init__(self, app: ASGIApp, counts: RequestCounts) -> None:
+        self._app = app
+        self._counts = counts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.monotonic()
+
+        async def send_and_count(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._counts.add(scope["method"], message["status"], time.monotonic() - began)
+            await send(message)
+
+        await self._app(scope, receive, send_and_count)
 
 
 class RequestSize:

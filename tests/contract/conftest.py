@@ -85,6 +85,7 @@ def emptied(server: PostgresqlServer, database: str) -> str:
                 "images",
                 "agent_samples",
                 "heartbeats",
+                "owner_uids",
             )
         ),
     )

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from muster.core.lifecycle.transitions import transition
+from muster.core.model.session import SessionState as S
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError
 from muster.service.identity.tokens import PREFIX, NoTokenError, Tokens
@@ -133,6 +135,20 @@ def test_changes_are_numbered_and_counted(store):
     assert number == changes[-1].id
     assert counts["PENDING"] == len(changes)
     assert store.changes.counted(number) == (number, {})
+
+
+def test_a_launch_lasts_from_the_placing_that_led_to_it(store):
+    session = make_session(1)
+    store.add([session, make_session(2)])
+    start = store.last_event()
+    states = (S.SCHEDULED, S.PREPARING, S.PENDING, S.SCHEDULED, S.PREPARING, S.RUNNING)
+    for at, state in enumerate(states):
+        store.apply([transition(session, state, "on", NOW + 10 * at)])
+        session = replace(session, state=state)
+    end = store.last_event()
+    assert store.changes.launch_durations(start, end) == [20.0]
+    assert store.changes.launch_durations(start, end - 1) == []
+    assert store.changes.launch_durations(end, end) == []
 
 
 def test_amounts_are_added_to_counters(store):

@@ -208,18 +208,19 @@ class Victim:
         return header + frame + head[:10] + struct.pack("!H", checksum) + head[12:] + data
 
 
-def victim_of(lab: Lab, kernel: dict) -> Victim:
-    manager = next(
-        host.name
-        for host in lab.hosts
-        if "true" in lab.run(host.name, "docker", "info", "--format", "{{.Swarm.ControlAvailable}}").out
+def options_of(lab: Lab, overlay: str) -> dict[str, str]:
+    """As the swarm's first manager has them, which is the lab's first host."""
+    return json.loads(
+        lab.run(lab.hosts[0].name, "docker", "network", "inspect", "--format", "{{json .Options}}", overlay).out
     )
+
+
+def victim_of(lab: Lab, kernel: dict) -> Victim:
     networks = "{{json .NetworkSettings.Networks}}"
     seen = lab.run(kernel["agent"], "docker", "inspect", "--format", networks, kernel["container_id"])
     ((network, own),) = json.loads(seen.out).items()
-    option = '{{index .Options "com.docker.network.driver.overlay.vxlanid_list"}}'
-    found = lab.run(manager, "docker", "network", "inspect", "--format", option, network)
-    return Victim(int(found.out), own["MacAddress"], own["IPAddress"])
+    (number,) = options_of(lab, network)["com.docker.network.driver.overlay.vxlanid_list"].split(",")
+    return Victim(int(number), own["MacAddress"], own["IPAddress"])
 
 
 def arrived(lab: Lab, gangs: tuple[dict, dict]) -> list[str]:
@@ -246,6 +247,16 @@ def test_no_forged_datagram_arrives_in_another_sessions_overlay(lab: Lab, gangs:
     assert arrived(lab, gangs) == [], rules
     with without_rules(lab):
         assert arrived(lab, gangs) == ["from a bystander", "from another host", "from its own host"]
+
+
+def test_the_doctor_says_of_each_agent_whether_its_overlays_are_encrypted(
+    lab: Lab, node: LabControlNode, gangs: tuple[dict, dict]
+) -> None:
+    findings = {finding["check"]: finding for finding in node.run("doctor", "--json", check=False).json()}
+    said = {host.name: findings[f"agent {host.name}: overlay encryption"]["ok"] for host in lab.hosts}
+    for gang in gangs:
+        options = options_of(lab, f"muster-{gang['id'].replace('-', '')[:12]}")
+        assert ("encrypted" in options) == all(said[agent] for agent in gang["agents"])
 
 
 @pytest.mark.usefixtures("elsewhere")

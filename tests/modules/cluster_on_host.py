@@ -198,6 +198,7 @@ def session(kernels=("main1",), desired="launch", **changes):
         "release": True,
         "network": {"name": agent_names.network_name(session_id), "driver": "bridge"},
         "folders": [],
+        "files": {},
         "kernels": entries,
     }
 

@@ -1,5 +1,6 @@
 """A small request that makes the control node or the agents do, store or send very much."""
 
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from muster.contract.folders import FolderState
+from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.folders import Folder
 from muster.core.model.policy import EACH
+from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.spec.errors import validated
@@ -19,7 +22,8 @@ from muster.service.sessions.new_sessions import MAX_BYTES_AT_ONCE, new_sessions
 from muster.settings import LimitsSettings
 from muster.web.problems import TooManyError
 from muster.web.streams.caps import check_cap
-from tests.strategies import make_session
+from tests.modules.agent_code import agent_manifest
+from tests.strategies import fake_key_pair, make_agent, make_session, placed_on
 
 TEXT = "x" * 1000
 MIB = "x" * (1 << 20)
@@ -50,6 +54,39 @@ def test_a_spec_times_its_kernels_times_its_sessions_is_bounded(spec, count, fie
     assert line.startswith(f"{field}: ")
     assert "put scripts, input and long variables into a data folder" in line
     assert len(line) < 300
+
+
+def test_a_file_that_all_kernels_have_is_sent_to_an_agent_once():
+    """Eight kernels with a script of 1 MiB: 1.0 MiB to their agent, and 8 MiB were it sent for each."""
+    session = make_session(1, script=MIB, cluster_size=8, run_on="all")
+    launched = placed_on(session, "a1", state=SessionState.PREPARING)
+    keys = {session.id: fake_key_pair("s1")}
+    written = manifest(make_agent("a1"), [launched], keys, 7, LaunchPolicy(), lambda name, _: name)
+    sent = written.model_dump_json()
+    assert len(MIB) < len(sent) < 1.05 * len(MIB)
+    (read,) = agent_manifest.parse_manifest(json.loads(sent)).sessions
+    files = [kernel.spec["files"] for kernel in read.kernels]
+    assert [(each["job"]["content"] == MIB, each["job"]["mode"]) for each in files] == [(True, "0755")] * 8
+    assert len(json.dumps(files)) > 8 * len(MIB)
+
+
+def test_a_file_that_kernels_have_each_of_their_own_is_not_anothers():
+    session = make_session(1, cluster_size=3, apps=[{"name": "mine", "port": 8888, "command": "serve"}])
+    launched = placed_on(session, "a1", state=SessionState.PREPARING)
+    keys = {session.id: fake_key_pair("s1")}
+    written = manifest(
+        make_agent("a1"),
+        [launched],
+        keys,
+        7,
+        LaunchPolicy(),
+        lambda name, variables: f"{name} {variables.get('kernel')}",
+    )
+    (read,) = agent_manifest.parse_manifest(json.loads(written.model_dump_json())).sessions
+    configs = {kernel.spec["files"]["sshd_config"]["content"] for kernel in read.kernels}
+    assert len(configs) == len(read.kernels) == 3
+    assert len({kernel.spec["files"]["id_ed25519"]["content"] for kernel in read.kernels}) == 1
+    assert ["apps" in kernel.spec["files"] for kernel in read.kernels] == [True, False, False]
 
 
 def test_what_people_submit_is_far_below_the_bound():

@@ -14,6 +14,7 @@ from muster.core.agents.agent import agent_from_report
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.engine.agent_ssh import ssh_command
 from tests.simulated_agents import report_of
+from tests.unit.gateway.waiting import wait_for
 
 OWN = {
     "connection": "local",
@@ -43,10 +44,10 @@ MARKS = ("\x1b", "\x00", "\x9b", "\u202e", "\u2028", "\u2066", "\ud800")
 def observed(tmp_path):
     """Observes an agent whose Python is the attacker's: whatever it is sent, it says this."""
 
-    def observe(said: dict[str, Any] | str) -> AgentAnswer:
+    def observe(said: dict[str, Any] | str, then: str = "") -> AgentAnswer:
         (tmp_path / "said.json").write_text(said if isinstance(said, str) else json.dumps(said), encoding="utf-8")
         python = tmp_path / "python"
-        python.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {tmp_path / 'said.json'}\n", encoding="utf-8")
+        python.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {tmp_path / 'said.json'}\n{then}\n", encoding="utf-8")
         python.chmod(0o755)
         hosts = {"far": {**LISTED, "ansible_python_interpreter": str(python)}}
         inventory = tmp_path / "hosts.yml"
@@ -100,9 +101,19 @@ def test_an_answer_that_is_nested_without_end_is_its_agents_problem(observed):
 
 
 def test_an_answer_that_is_too_long_is_its_agents_problem(observed):
-    answer = observed(json.dumps({"changed": False, "report": {**report_of("far"), "hostname": "x" * (257 << 20)}}))
+    answer = observed(json.dumps({"changed": False, "report": {**report_of("far"), "hostname": "x" * (33 << 20)}}))
     assert answer.report is None
-    assert "the agent's answer is longer than 256 MiB" in answer.problem
+    assert "the agent's answer is longer than 32 MiB" in answer.problem
+
+
+@pytest.mark.parametrize("stream", ["", " >&2"])
+def test_an_answer_without_end_is_broken_off_before_it_fills_the_memory(observed, tmp_path, stream):
+    """Its program is ended with the bytes that it may say, and not with the time that it may take."""
+    answer = observed("", f"echo $$ > {tmp_path}/pid; exec cat /dev/zero{stream}")
+    assert answer.report is None
+    assert "the agent's answer is longer than 32 MiB" in answer.problem
+    program = Path("/proc") / (tmp_path / "pid").read_text().strip()
+    wait_for(lambda: not program.exists())
 
 
 @pytest.mark.parametrize("mark", MARKS)

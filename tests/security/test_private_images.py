@@ -14,7 +14,7 @@ from muster.core.images.committed import CommittedImage
 from muster.core.images.names import familiar, parse_image_name
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.values.errors import SpecError
+from muster.core.values.errors import ImageError, SpecError
 from muster.engine import agent_engine
 from muster.engine.tunnel import EngineTunnel
 from muster.service.images.source import ImageSource
@@ -175,3 +175,27 @@ class TestCredentials:
         auth = json.loads(base64.urlsafe_b64decode(sent["X-Registry-Auth"] or b"e30="))
         assert (auth.get("password") == "password") is shown
         assert bool(auth) is shown
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            (404, "manifest for registry.lab.example/team/other:1 not found: manifest unknown: manifest unknown"),
+            (404, "pull access denied for lab/other, repository does not exist or may require 'docker login'"),
+            (500, 'Head "https://registry.lab.example/v2/team/other/manifests/1": no basic auth credentials'),
+            (500, "unauthorized: access to the requested resource is not authorized"),
+            (500, "unexpected status from HEAD request to https://registry.lab.example/v2/: 403 Forbidden"),
+            (200, "errors: denied: requested access to the resource is denied"),
+        ],
+    )
+    def test_one_that_others_keep_in_a_registry_is_refused_as_one_that_is_not_there(self, engine, source, said):
+        status, words = said
+        engine.answers = {
+            "GET": (404, b'{"message": "no such image"}'),
+            "POST": (status, json.dumps({"error" if status == 200 else "message": words}).encode()),
+        }
+        agent = make_agent("a1", inventory={"connection": "local"})
+        name = "registry.lab.example/team/other:1"
+        with pytest.raises(ImageError) as refused:
+            source(agent, name, lambda _done, _total: None)
+        line = f"image {name} cannot be pulled on agent a1: its registry has no such image, or not for everybody"
+        assert (str(refused.value), refused.value.permanent) == (line, True)

@@ -14,6 +14,7 @@ from muster.core.spec.errors import validated
 from muster.core.values.errors import SpecError
 from muster.web.caller import RequestLimit
 from muster.web.problems import TooManyError
+from muster.web.server import ServerOptions, serve
 from muster.web.slow_clients import ImpatientHttp
 from muster.web_settings import WebSettings
 
@@ -100,6 +101,13 @@ def test_networks_are_checked_when_the_settings_are_read():
 class Hasty(ImpatientHttp):
     HEAD_TIMEOUT_S = 0.2
     READ_TIMEOUT_S = 0.2
+
+
+def test_the_server_serves_by_it(service, monkeypatch):
+    served = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self: served.append(self.config.http))
+    serve(service.service, ServerOptions("127.0.0.1", 0))
+    assert served == [ImpatientHttp]
 
 
 Application = Callable[..., object]

@@ -33,3 +33,12 @@ def test_a_launch_that_failed_is_tried_again_soon_although_the_clock_is_set_back
     assert verdict.broken is None
     assert any("cannot be started" in line for line in story(verdict))
     assert "RUNNING → TERMINATING: the command ended with exit code 0" in story(verdict)
+
+
+def test_a_session_does_not_preempt_what_it_depends_on():
+    """It ended the other one again and again, and began never."""
+    first = submission(cluster_size=2, command=None, requeue=True, preemptible=True, priority=50)
+    second = submission(2, at=20.0, cluster_size=4, command=None, priority=90, after=1)
+    verdict = carried_out(first, second)
+    assert verdict.broken is None
+    assert not any("preempted" in line for line in verdict.trace)

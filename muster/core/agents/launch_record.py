@@ -4,8 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-SUSPECT_AFTER = 3
-SUSPECT_FOR_S = 600.0
+
+@dataclass(frozen=True, slots=True)
+class SuspectRules:
+    """The site's settings: an agent is suspect after launches of so many sessions failed there, for so long."""
+
+    after: int = 3
+    for_s: float = 600.0
 
 
 class FailedLaunch(NamedTuple):
@@ -26,32 +31,33 @@ class LaunchRecord:
     suspect_until: float | None = None
     reason: str = ""
 
-    def without(self, session_id: str) -> "LaunchRecord":
+    def without(self, session_id: str, rules: SuspectRules) -> "LaunchRecord":
         """Return the record without a session that has failed elsewhere too; too few are left to suspect the agent."""
         failures = tuple(failure for failure in self.failures if failure.session_id != session_id)
         if len(failures) == len(self.failures):
             return self
-        return replace(self, failures=failures) if len(failures) >= SUSPECT_AFTER else LaunchRecord(failures)
+        return replace(self, failures=failures) if len(failures) >= rules.after else LaunchRecord(failures)
 
-    def is_over(self, now: float) -> bool:
+    def is_over(self, now: float, rules: SuspectRules) -> bool:
         """Return whether its time as a suspect is over, or longer ahead than it lasts: the clock was set back."""
-        return self.suspect_until is not None and not 0 < self.suspect_until - now <= SUSPECT_FOR_S
+        # Compared as it was made: a difference would be off by what rounding does.
+        return self.suspect_until is not None and not now < self.suspect_until <= now + rules.for_s
 
     def on_trial(self) -> "LaunchRecord":
         """Return the record once its time as a suspect is over."""
         return LaunchRecord(self.failures)
 
-    def failed(self, failure: FailedLaunch, now: float, *, may_suspect: bool) -> "LaunchRecord":
+    def failed(self, failure: FailedLaunch, now: float, rules: SuspectRules, *, may_suspect: bool) -> "LaunchRecord":
         """Return the record with another session's failed launch.
 
         All users see the reason, so that it does not say what a session's launch failed with.
         """
-        others = self.without(failure.session_id).failures
-        failures = (*others, failure)[-SUSPECT_AFTER:]
-        if len(failures) < SUSPECT_AFTER or not may_suspect:
+        others = self.without(failure.session_id, rules).failures
+        failures = (*others, failure)[-rules.after :]
+        if len(failures) < rules.after or not may_suspect:
             return replace(self, failures=failures)
         reason = f"launches of {len(failures)} sessions failed there in a row"
-        return LaunchRecord(failures, now + SUSPECT_FOR_S, reason)
+        return LaunchRecord(failures, now + rules.for_s, reason)
 
 
 class LaunchOutcome(NamedTuple):
@@ -70,6 +76,7 @@ def records_after(
     owners: int,
     takers: frozenset[str],
     now: float,
+    rules: SuspectRules = SuspectRules(),
 ) -> dict[str, LaunchRecord]:
     """Return, by agent id, the records that these outcomes change.
 
@@ -86,13 +93,15 @@ def records_after(
         elsewhere = [key for key, other in after.items() if key != outcome.agent_id and _names(other, outcome)]
         if elsewhere or outcome.failed_elsewhere:
             after |= {
-                key: after[key].without(outcome.session_id) for key in (*elsewhere, outcome.agent_id) if key in after
+                key: after[key].without(outcome.session_id, rules)
+                for key in (*elsewhere, outcome.agent_id)
+                if key in after
             }
             continue
         failure = FailedLaunch(outcome.session_id, outcome.owner)
-        blamed = {failure.owner, *(known.owner for known in record.without(outcome.session_id).failures)}
+        blamed = {failure.owner, *(known.owner for known in record.without(outcome.session_id, rules).failures)}
         may_suspect = bool(takers - {outcome.agent_id}) and len(blamed) >= min(2, owners)
-        after[outcome.agent_id] = record.failed(failure, now, may_suspect=may_suspect)
+        after[outcome.agent_id] = record.failed(failure, now, rules, may_suspect=may_suspect)
     return {key: record for key, record in after.items() if record != records.get(key, LaunchRecord())}
 
 

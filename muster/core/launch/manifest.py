@@ -23,7 +23,7 @@ from muster.core.gpus.access import gpu_access
 from muster.core.launch.app_files import app_files, manifest_apps
 from muster.core.launch.environment import environment
 from muster.core.launch.folders import folders_to_make, groups, mounts
-from muster.core.launch.startup_files import startup_files
+from muster.core.launch.startup_files import Files, startup_files
 from muster.core.model.session import Kernel, LaunchStep, Session, SessionState
 from muster.core.spec.session_spec import HOME
 
@@ -65,9 +65,11 @@ class LaunchPolicy:
     pids: int = 4096
     work_uid: int = 1000
     owner_uids: Mapping[str, int] = field(default_factory=dict)
+    owner_uid_range: range | None = None
 
     def uid_of(self, owner: str) -> int:
-        return self.owner_uids.get(owner, self.work_uid)
+        """Return the uid of an owner's kernels. Raises KeyError where each owner has one of their own, but not this."""
+        return self.owner_uids[owner] if self.owner_uid_range else self.owner_uids.get(owner, self.work_uid)
 
 
 def manifest(
@@ -169,6 +171,9 @@ def _session(
             kernels=tuple(NamedKernel(id=kernel.id, name=kernel.name) for kernel in kernels),
         )
     pair = keys[session.id]
+    files = {k.id: _files(session, k, agent, pair, policy, render) for k in kernels}
+    shared = _shared(list(files.values()))
+    own = {id_: {name: file for name, file in each.items() if name not in shared} for id_, each in files.items()}
     return LaunchedSession(
         id=session.id,
         name=session.name,
@@ -177,18 +182,24 @@ def _session(
         release=not session.spans_agents,
         network=network,
         folders=folders_to_make(session, policy.uid_of),
-        kernels=tuple(_kernel(session, k, agent, pair, policy, render, cpusets[k.id]) for k in kernels),
+        files=shared,
+        kernels=tuple(_kernel(session, k, agent, policy, cpusets[k.id], own[k.id]) for k in kernels),
     )
+
+
+def _shared(files: Sequence[Files]) -> Files:
+    """Return the files that each of several kernels has alike: they are sent once."""
+    first, *others = files
+    return {name: file for name, file in first.items() if others and all(each.get(name) == file for each in others)}
 
 
 def _kernel(
     session: Session,
     kernel: Kernel,
     agent: Agent,
-    keys: KeyPair,
     policy: LaunchPolicy,
-    render: Render,
     cpus: str | None,
+    files: Files,
 ) -> LaunchedKernel:
     uid = policy.uid_of(session.owner)
     gpus = gpu_access(agent, kernel)
@@ -214,18 +225,22 @@ def _kernel(
         mounts=mounts(session),
         groups=groups(session, policy.uid_of),
         publish=(sshd,) if kernel.rank == 0 else (),
-        files={
-            **_files(session, kernel, keys, policy, render),
-            **app_files(session, kernel, keys.private, policy.runtime_path, render),
-            **startup_files(session, kernel, keys.secrets),
-            **{name: FileEntry(content=content, mode="0444") for name, content in gpus.files.items()},
-        },
+        files=files,
     )
 
 
 def _files(
-    session: Session, kernel: Kernel, keys: KeyPair, policy: LaunchPolicy, render: Render
-) -> dict[str, FileEntry]:
+    session: Session, kernel: Kernel, agent: Agent, keys: KeyPair, policy: LaunchPolicy, render: Render
+) -> Files:
+    return {
+        **_login_files(session, kernel, keys, policy, render),
+        **app_files(session, kernel, keys.private, policy.runtime_path, render),
+        **startup_files(session, kernel, keys.secrets),
+        **{name: FileEntry(content=text, mode="0444") for name, text in gpu_access(agent, kernel).files.items()},
+    }
+
+
+def _login_files(session: Session, kernel: Kernel, keys: KeyPair, policy: LaunchPolicy, render: Render) -> Files:
     variables = {
         "session": session,
         "kernel": kernel,

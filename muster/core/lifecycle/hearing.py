@@ -64,7 +64,7 @@ def hear(
             case VisitOver():
                 heard = _hear_end(snapshot, heard, fact)
             case PullProgress() | PullOver():
-                heard = _hear_pull(snapshot, heard, fact)
+                heard = _hear_pull(snapshot, heard, fact, rules)
             case AgentAnswer():
                 continue
     return heard
@@ -113,7 +113,7 @@ def _hear_answers(
         usage=tuple(usage.values()),
         reporting=reporting,
         events=tuple(observe(_as_reported(snapshot, reporting), reports)) if reports else (),
-        records=_records(snapshot, outcomes),
+        records=_records(snapshot, outcomes, rules),
     )
     began = {visit.number: visit.since for visit in ledger.visits.visits}
     silent = {
@@ -191,7 +191,9 @@ def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[
             yield session
 
 
-def _records(snapshot: Snapshot, outcomes: Iterable[tuple[tuple[str, str], str, Outcome]]) -> dict[str, LaunchRecord]:
+def _records(
+    snapshot: Snapshot, outcomes: Iterable[tuple[tuple[str, str], str, Outcome]], rules: TurnRules
+) -> dict[str, LaunchRecord]:
     """Return the launch records that these outcomes change, by agent id."""
     launches = []
     for (session_id, step), agent_id, outcome in outcomes:
@@ -202,7 +204,7 @@ def _records(snapshot: Snapshot, outcomes: Iterable[tuple[tuple[str, str], str, 
         # What no retry can help is the session's own fault, and an agent that was not reached has tried nothing.
         if went_well or (outcome.reached and not outcome.permanent):
             launches.append(_launch_outcome(session, agent_id, went_well=went_well))
-    return _changed_records(snapshot, launches)
+    return _changed_records(snapshot, launches, rules)
 
 
 def _launch_outcome(session: Session, agent_id: str, *, went_well: bool) -> LaunchOutcome:
@@ -210,7 +212,9 @@ def _launch_outcome(session: Session, agent_id: str, *, went_well: bool) -> Laun
     return LaunchOutcome(agent_id, session.id, session.owner, went_well, failed_elsewhere)
 
 
-def _changed_records(snapshot: Snapshot, launches: Sequence[LaunchOutcome]) -> dict[str, LaunchRecord]:
+def _changed_records(
+    snapshot: Snapshot, launches: Sequence[LaunchOutcome], rules: TurnRules
+) -> dict[str, LaunchRecord]:
     if not launches:
         return {}
     groups = {agent.id: agent.resource_group for agent in snapshot.agents}
@@ -221,7 +225,7 @@ def _changed_records(snapshot: Snapshot, launches: Sequence[LaunchOutcome]) -> d
         owners = {session.owner for session in snapshot.sessions if session.spec.resource_group == group}
         here = [launch for launch in launches if groups.get(launch.agent_id) == group]
         records = {agent.id: agent.launch_record for agent in agents}
-        changed |= records_after(records, here, len(owners), takers, snapshot.now)
+        changed |= records_after(records, here, len(owners), takers, snapshot.now, rules.suspects)
     return changed
 
 
@@ -283,7 +287,7 @@ def _with_silent(snapshot: Snapshot, heard: Heard, silences: Mapping[str, _Silen
     )
 
 
-def _hear_pull(snapshot: Snapshot, heard: Heard, fact: PullProgress | PullOver) -> Heard:
+def _hear_pull(snapshot: Snapshot, heard: Heard, fact: PullProgress | PullOver, rules: TurnRules) -> Heard:
     before = heard.ledger.pulls
     pulls = before.heard(fact)
     if pulls is before:
@@ -306,7 +310,7 @@ def _hear_pull(snapshot: Snapshot, heard: Heard, fact: PullProgress | PullOver) 
         for session in snapshot.placed
         if session.step is LaunchStep.PULLING and fact.image in _images_on(session, fact.agent_id)
     ]
-    return replace(heard, records={**heard.records, **_changed_records(snapshot, failed)})
+    return replace(heard, records={**heard.records, **_changed_records(snapshot, failed, rules)})
 
 
 def _images_on(session: Session, agent_id: str) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.contract.outcome import Outcome
+from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf, LaunchUsage
@@ -21,11 +22,12 @@ PAUSE_AFTER_FAILURE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TurnRules:
-    """The site's settings for turns: when an agent is slow, when it is lost, and when a session is idle."""
+    """The site's settings for turns: when an agent is slow, lost or suspect, and when a session is idle."""
 
     lost_after_s: float
     slow_after_s: float
     idle_rules: IdleRulesOf = lambda _resource_group: IdleRules()
+    suspects: SuspectRules = field(default_factory=SuspectRules)
 
 
 @dataclass(frozen=True, slots=True)

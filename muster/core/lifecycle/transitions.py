@@ -240,7 +240,7 @@ def retry_at_once(snapshot: Snapshot) -> list[Event]:
         transition(session, _S.PENDING, "", snapshot.now, retry_at=None)
         for session in snapshot.pending
         if session.retry_at is not None
-        and session.retry_at - snapshot.now > _retry_delay_s(max(session.attempts, session.requeues))
+        and session.retry_at > snapshot.now + _retry_delay_s(max(session.attempts, session.requeues))
     ]
 
 

@@ -78,7 +78,7 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
     no further. What the scheduler keeps between turns is a cache: it belongs to the caller and does not change
     decisions.
     """
-    agents, records = agents_by_the_clock(snapshot, ledger, rules), records_by_the_clock(snapshot)
+    agents, records = agents_by_the_clock(snapshot, ledger, rules), records_by_the_clock(snapshot, rules)
     if agents or records:
         snapshot = with_agents(snapshot, agents, records)
         return Turn((), ledger, snapshot, agents=agents, records=records, again=True)

@@ -39,10 +39,14 @@ def _is_confirmed(agent: Agent, last: Silence | None, now: float, rules: TurnRul
     return last.began_at > first and now - rules.lost_after_s / 2 <= last.known_at <= now
 
 
-def records_by_the_clock(snapshot: Snapshot) -> dict[str, LaunchRecord]:
+def records_by_the_clock(snapshot: Snapshot, rules: TurnRules) -> dict[str, LaunchRecord]:
     """Return, by agent id, the launch records of agents that are suspect no longer."""
     records = {agent.id: agent.launch_record for agent in snapshot.agents}
-    return {agent_id: record.on_trial() for agent_id, record in records.items() if record.is_over(snapshot.now)}
+    return {
+        agent_id: record.on_trial()
+        for agent_id, record in records.items()
+        if record.is_over(snapshot.now, rules.suspects)
+    }
 
 
 def verdict_times(snapshot: Snapshot, rules: TurnRules) -> Iterator[float]:

@@ -29,7 +29,7 @@ def victims(
     """Return the sessions to preempt; none where no preemptible ones of lower priority would make room.
 
     They are taken by priority and then by loss until the gang fits. Those that turn out not to be in its way are
-    spared, the dearest first.
+    spared, the dearest first. A session that preempted one that it depends on would wait for it again, and so for ever.
     """
     candidates = sorted(
         (
@@ -38,6 +38,7 @@ def victims(
             if other.state is SessionState.RUNNING
             and other.spec.preemptible
             and other.spec.priority < session.spec.priority
+            and other.id not in session.spec.dependencies
         ),
         key=lambda other: (other.spec.priority, loss(other, capacity, now), other.id),
     )

@@ -20,6 +20,7 @@ from muster.core.model.folders import (
 )
 from muster.core.values.errors import AnsibleFailedError
 from muster.service.folders.measurements import Measurements, Visited
+from muster.service.identity.owner_uids import check_uid, with_uids
 from muster.settings import Settings
 from muster.store.store import Store
 
@@ -47,6 +48,7 @@ class FolderService:
         """
         check_name(name)
         check_owner(owner)
+        check_uid(self._policy, self._store, owner)
         if quota_bytes is not None:
             check_quota(quota_bytes)
         folder = Folder(str(uuid.uuid4()), owner, name, self._clock(), quota_bytes)
@@ -121,7 +123,8 @@ class FolderService:
             if on_answer:
                 on_answer(answer.agent_id)
 
-        entries = [folder_to_make(folder, self._policy.uid_of(folder.owner)) for folder in folders]
+        policy = with_uids(self._policy, self._store, {folder.owner for folder in folders})
+        entries = [folder_to_make(folder, policy.uid_of(folder.owner)) for folder in folders]
         gateway = AnsibleGateway(self._settings.inventory, self._settings.cluster)
         try:
             gateway.folders(reachable, self._settings.folders_root, state, entries, record)

@@ -27,6 +27,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import MusterError, SettingsError
+from muster.service.identity.owner_uids import with_uids
 from muster.service.queue.agent_sampling import AgentSampling
 from muster.service.queue.pulls import PullImage, PullRunner
 from muster.service.queue.visits import Gateway, Start, VisitRunner
@@ -203,13 +204,17 @@ class QueueWorker:
         generation: int,
         unfetched: Mapping[str, Sequence[Session]],
     ) -> dict[str, Manifest]:
+        launched = [session for session in snapshot.placed if session.id in keys]
+        owners = {session.owner for session in launched}
+        owners |= {folder.owner for session in launched for folder in session.folders}
+        policy = with_uids(self._shell.launch_policy, self._shell.store, owners)
         return {
             agent.id: manifest(
                 agent,
                 (*snapshot.placed, *unfetched.get(agent.id, ())),
                 keys,
                 generation,
-                self._shell.launch_policy,
+                policy,
                 self._shell.render,
                 keeps_overlays=visit.overlay_keeper == agent.id,
                 encrypting=[agent.id for agent in snapshot.agents if agent.report.swarm.encrypts],

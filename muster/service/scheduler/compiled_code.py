@@ -17,6 +17,7 @@ from muster.core.values.slots import Slots
 
 log = logging.getLogger("muster.queue")
 _LONG_S = 5.0
+_COMPILING = "the scheduler is being compiled, which may take minutes; sessions start when that is done"
 _KERNEL = Slots(cpu=1000, mem=1 << 30, gpu=1)
 
 
@@ -42,12 +43,20 @@ def compiling_beside(on_done: Callable[[], None]) -> Iterator[None]:
 
     def work() -> None:
         began = time.monotonic()
+        slow = threading.Timer(
+            _LONG_S,
+            log.info,
+            ["the scheduler is compiled for the first time, which takes minutes; nothing starts before"],
+        )
+        slow.daemon = True
+        slow.start()
         try:
             if process is None:
                 compile_placement()
             elif process.wait() > 0:
                 log.warning("the scheduler could not be compiled beside the queue: exit code %d", process.returncode)
         finally:
+            slow.cancel()
             on_done()
         if time.monotonic() - began > _LONG_S:
             log.info("the scheduler was compiled in %.0f s; sessions start now", time.monotonic() - began)

@@ -10,6 +10,7 @@ from muster.core.model.session import FINAL, LaunchStep, Session, SessionState
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
+from muster.service.identity.owner_uids import check_uid
 from muster.service.sessions.preparation import SessionPreparation
 from muster.service.sessions.scope import SessionScope
 from muster.service.wake import wake
@@ -41,6 +42,7 @@ class SessionCommands:
         refusal = pending_refusal(self._settings.limits.limits(), pending, new)
         if refusal is not None:
             raise BadInputError(refusal)
+        check_uid(self._settings.launch_policy(), self._store, owner)
         self._store.add(new, submission)
         wake(self._settings, self._store)
         return new

@@ -304,6 +304,14 @@ heartbeats = Table(
     Column("pid", Integer, nullable=False),
 )
 
+owner_uids = Table(
+    "owner_uids",
+    metadata,
+    Column("owner", String(255), primary_key=True),
+    Column("uid", BigInteger, nullable=False),
+    Index("one_owner_of_a_uid", "uid", unique=True),
+)
+
 counters = Table(
     "counters",
     metadata,

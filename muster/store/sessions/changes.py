@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from muster.core.model.session import SessionState
 from muster.store.database.connection import reading
 from muster.store.database.tables import events, sessions
 
@@ -20,6 +21,7 @@ class Change:
     reason: str
 
 
+_placed = events.alias()
 _FIELDS = [events.c[name] for name in Change.__dataclass_fields__]
 _AFTER = (
     sa.select(*_FIELDS).where(events.c.id > sa.bindparam("number")).order_by(events.c.id).limit(sa.bindparam("most"))
@@ -54,3 +56,24 @@ class Changes:
             return number, {
                 row.to_state: row.sessions for row in connection.execute(counts.group_by(events.c.to_state))
             }
+
+    def launch_durations(self, after: int, until: int) -> list[float]:
+        """Return the seconds from the placing of each session that came to run after one line and up to another."""
+        began = (
+            sa.select(sa.func.max(_placed.c.at))
+            .where(
+                _placed.c.session_id == events.c.session_id,
+                _placed.c.id < events.c.id,
+                _placed.c.to_state == SessionState.SCHEDULED.value,
+                _placed.c.from_state.is_distinct_from(_placed.c.to_state),
+            )
+            .scalar_subquery()
+        )
+        runs = sa.select(events.c.at - began).where(
+            events.c.id > after,
+            events.c.id <= until,
+            events.c.to_state == SessionState.RUNNING.value,
+            events.c.from_state.is_distinct_from(events.c.to_state),
+        )
+        with reading(self._engine) as connection:
+            return [max(0.0, seconds) for seconds in connection.execute(runs).scalars() if seconds is not None]

@@ -1,30 +1,32 @@
 """`/metrics` for Prometheus."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from muster.core.values.slots import SLOT_NAMES, Slots
-from muster.service.metrics import Measures, Meter
+from muster.service.metrics import Host, Measures, Meter
+from muster.web.protection import RequestCounts
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 # What a slot is divided by: Prometheus counts in base units.
 _UNITS = {"cpu": 1000, "mem": 1, "fgpu": 1000, "gpu": 1}
 
 
-def exposition(meter: Meter) -> bytes:
+def exposition(meter: Meter, requests: RequestCounts) -> bytes:
     """Return the metrics in Prometheus' text format. Raises StoreUnavailableError."""
     measures = meter.measure()
     registry = CollectorRegistry()
-    registry.register(_Collector(measures))
+    registry.register(_Collector(measures, requests))
     return generate_latest(registry)
 
 
 class _Collector(Collector):
-    def __init__(self, measures: Measures) -> None:
+    def __init__(self, measures: Measures, requests: RequestCounts) -> None:
         self._measures = measures
+        self._requests = requests
 
     def collect(self) -> Iterator[Metric]:
         measures = self._measures
@@ -54,6 +56,8 @@ class _Collector(Collector):
             drained.add_metric([name], count)
         yield drained
         yield from self._counts()
+        yield from self._hosts()
+        yield from self._answers()
 
     def _counts(self) -> Iterator[Metric]:
         entered = self._measures.entered
@@ -66,14 +70,71 @@ class _Collector(Collector):
             "When the queue was last worked; 0: never",
             self._measures.last_pass_at,
         )
+        yield GaugeMetricFamily(
+            "muster_queue_unworked",
+            "1 if a session waits or runs and nobody has worked the queue for too long",
+            float(self._measures.is_unworked),
+        )
         passes = self._measures.passes
-        buckets = [*((str(bound), count) for bound, count in passes.buckets.items()), ("+Inf", passes.count)]
         yield HistogramMetricFamily(
             "muster_pass_duration_seconds",
             "What a decision about the queue took",
-            buckets=buckets,
+            buckets=_buckets(passes.buckets, passes.count),
             sum_value=passes.sum_s,
         )
+        launches = self._measures.launches
+        yield HistogramMetricFamily(
+            "muster_launch_duration_seconds",
+            "From the placing of a session until all of its kernels run, since this server's first measurement",
+            buckets=_buckets(launches.buckets, launches.count),
+            sum_value=launches.sum_s,
+        )
+
+    def _hosts(self) -> Iterator[Metric]:
+        for name, text, value in _OF_HOSTS:
+            family = GaugeMetricFamily(name, text, labels=["agent"])
+            for host in self._measures.hosts:
+                amount = value(host)
+                if amount is not None:
+                    family.add_metric([host.agent_id], amount)
+            yield family
+
+    def _answers(self) -> Iterator[Metric]:
+        counted, durations, sum_s = self._requests.read()
+        answers = CounterMetricFamily("muster_http_requests", "Answers of this server", labels=["method", "status"])
+        for (method, status), count in sorted(counted.items()):
+            answers.add_metric([method, str(status)], count)
+        yield answers
+        yield HistogramMetricFamily(
+            "muster_http_request_duration_seconds",
+            "From a request until its answer began",
+            buckets=_buckets(durations, sum(counted.values())),
+            sum_value=sum_s,
+        )
+
+
+def _buckets(counts: Mapping[float, int], count: int) -> list[tuple[str, float]]:
+    return [*((str(bound), float(under)) for bound, under in counts.items()), ("+Inf", float(count))]
+
+
+def _gpus(thousandths: float | None) -> float | None:
+    return None if thousandths is None else thousandths / 1000
+
+
+_OF_HOSTS: tuple[tuple[str, str, Callable[[Host], float | None]], ...] = (
+    ("muster_agent_gpus", "GPUs of an agent", lambda host: _gpus(host.gpu.capacity)),
+    ("muster_agent_gpus_allocated", "GPUs that sessions hold there", lambda host: _gpus(host.gpu.allocated)),
+    ("muster_agent_gpus_used", "GPUs that their kernels keep busy", lambda host: _gpus(host.gpu.used)),
+    ("muster_agent_gpu_memory_bytes", "Memory of an agent's GPUs", lambda host: host.gpu_mem.capacity),
+    ("muster_agent_gpu_memory_used_bytes", "Memory in use on an agent's GPUs", lambda host: host.gpu_mem.used),
+    ("muster_agent_disk_bytes", "The disk of an agent's images and containers", lambda host: host.disk_bytes),
+    ("muster_agent_disk_free_bytes", "What is free on that disk", lambda host: host.disk_free_bytes),
+    (
+        "muster_agent_image_bytes",
+        "Sizes of an agent's images, shared layers counted for each",
+        lambda host: host.image_bytes,
+    ),
+)
 
 
 def _amount(slot: str, slots: Slots) -> float:

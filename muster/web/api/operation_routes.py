@@ -24,7 +24,9 @@ def show_metrics(request: Request, credentials: Credentials) -> Response:
     """
     if not _is_from_scraper(request) and caller(request, credentials).scope is Scope.USER:
         raise ScopeError("scope user reads no metrics; make a token with muster token create --scope read")
-    return Response(metrics.exposition(request.app.state.meter), media_type=metrics.CONTENT_TYPE)
+    return Response(
+        metrics.exposition(request.app.state.meter, request.app.state.request_counts), media_type=metrics.CONTENT_TYPE
+    )
 
 
 def _is_from_scraper(request: Request) -> bool:

@@ -100,7 +100,12 @@ def _session(entry: dict[str, Any]) -> Session:
         desired=entry["desired"],
         release=entry.get("release", False),
         network=entry["network"],
-        kernels=[Kernel(kernel["id"], kernel["name"], kernel) for kernel in entry["kernels"]],
+        kernels=[_kernel(kernel, entry.get("files", {})) for kernel in entry["kernels"]],
         notice=entry.get("notice") or "",
         folders=tuple(parse_entry(folder) for folder in entry.get("folders", ())),
     )
+
+
+def _kernel(entry: dict[str, Any], shared_files: dict[str, Any]) -> Kernel:
+    spec = {**entry, "files": {**shared_files, **entry["files"]}} if "files" in entry else entry
+    return Kernel(entry["id"], entry["name"], spec)

@@ -191,9 +191,15 @@ MANIFEST: dict[str, Any] = {
                 "release": {"type": "boolean"},
                 "network": {"$ref": "#/$defs/NetworkEntry"},
                 "folders": {"items": {"$ref": "#/$defs/FolderEntry"}, "type": "array"},
+                "files": {
+                    "patternProperties": {
+                        "^(secrets/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$": {"$ref": "#/$defs/FileEntry"}
+                    },
+                    "type": "object",
+                },
                 "kernels": {"items": {"$ref": "#/$defs/LaunchedKernel"}, "type": "array"},
             },
-            "required": ["id", "name", "generation", "desired", "release", "network", "folders", "kernels"],
+            "required": ["id", "name", "generation", "desired", "release", "network", "folders", "files", "kernels"],
             "type": "object",
         },
         "MountEntry": {

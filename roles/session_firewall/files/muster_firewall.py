@@ -273,8 +273,11 @@ class Iptables(Backend):
     """The rules as chains of iptables and, where the Linux kernel has IPv6, of ip6tables."""
 
     program = "iptables"
-    # Who calls our chains. No engine calls DOCKER-USER for IPv6 unless it has networks with it.
-    HOOKS = ((4, "INPUT", INPUT), (4, "DOCKER-USER", FORWARD), (6, "INPUT", INPUT), (6, "FORWARD", FORWARD))
+    # Who calls our chains. An engine that leaves IPv6 alone calls no DOCKER-USER there.
+    HOOKS = (
+        *((version, chain, ours) for version in (4, 6) for chain, ours in (("INPUT", INPUT), ("DOCKER-USER", FORWARD))),
+        (6, "FORWARD", FORWARD),
+    )
 
     def __init__(self) -> None:
         self._versions = [4, 6] if Path("/proc/net/if_inet6").exists() and _found("ip6tables") else [4]
@@ -296,14 +299,18 @@ class Iptables(Backend):
             # An engine that starts takes the chain that is there for its own.
             if chain == "DOCKER-USER":
                 _succeeds(self._command(version, "", "--new-chain", chain))
-            if not self._calls_ours(version, chain, ours):
+            if not self._comes_first(version, chain, ours):
                 _run(self._command(version, "", "--insert", chain, "--jump", ours))
+                for number in reversed(self._places(version, chain, ours)[1:]):
+                    _run(self._command(version, "", "--delete", chain, str(number)))
 
     def remove(self) -> None:
         for version, chain, ours in self._hooks():
-            while self._calls_ours(version, chain, ours):
-                _run(self._command(version, "", "--delete", chain, "--jump", ours))
+            for number in reversed(self._places(version, chain, ours)):
+                _run(self._command(version, "", "--delete", chain, str(number)))
         for version in self._versions:
+            # One that is empty and that nobody calls is from here.
+            _succeeds(self._command(version, "", "--delete-chain", "DOCKER-USER"))
             for action in ("--flush", "--delete-chain"):
                 for chain in CHAINS:
                     _succeeds(self._command(version, "", action, chain))
@@ -312,11 +319,28 @@ class Iptables(Backend):
         return [hook for hook in self.HOOKS if hook[0] in self._versions]
 
     def _calls(self, version: int) -> str:
-        ours = [hook for hook in self._hooks() if hook[0] == version and self._calls_ours(*hook)]
+        ours = [hook for hook in self._hooks() if hook[0] == version and self._comes_first(*hook)]
         return "".join(_call(*hook) for hook in ours)
 
-    def _calls_ours(self, version: int, chain: str, ours: str) -> bool:
-        return _succeeds(self._command(version, "", "--check", chain, "--jump", ours))
+    def _comes_first(self, version: int, chain: str, ours: str) -> bool:
+        """Return whether a chain calls ours before it lets any packet pass.
+
+        In FORWARD an engine puts its own rules first when it starts; where they matter, it calls DOCKER-USER before.
+        """
+        places = self._places(version, chain, ours)
+        if chain == "FORWARD":
+            return bool(places)
+        passing = [number for number, rule in self._rules(version, chain) if rule.endswith(("-j ACCEPT", "-j RETURN"))]
+        return bool(places) and places[0] < min(passing, default=places[0] + 1)
+
+    def _places(self, version: int, chain: str, ours: str) -> list[int]:
+        return [number for number, rule in self._rules(version, chain) if rule == f"-A {chain} -j {ours}"]
+
+    def _rules(self, version: int, chain: str) -> list[tuple[int, str]]:
+        """Return a chain's rules by their numbers; none of a chain that is not there."""
+        listing = self._command(version, "", "--list-rules", chain)
+        lines = _run(listing).splitlines() if _succeeds(listing) else []
+        return list(enumerate((line for line in lines if line.startswith("-A ")), 1))
 
     def _listing(self, version: int, elsewhere: str = "") -> str:
         """Return our chains as the host lists them, or as it would list these rules."""

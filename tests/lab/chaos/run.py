@@ -1,8 +1,12 @@
 """A schedule played on the lab, and the promises that it broke."""
 
+import fcntl
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.control_node import NOTHING, SMALL
 from tests.lab.bring_up import SHARED
@@ -158,7 +162,8 @@ class _Player:
     def _left(self) -> dict[str, list[str]]:
         seen = {host.name: self._lab.left_on(host.name, self._node.cluster) for host in self._lab.hosts}
         left = {host: what for host, what in seen.items() if what != NOTHING}
-        return {host: [thing for things in what.values() for thing in things] for host, what in left.items()}
+        on_hosts = {host: [thing for things in what.values() for thing in things] for host, what in left.items()}
+        return {**on_hosts, "the control node": list(_private_files_of_nobody())}
 
     @staticmethod
     def _wait(is_so: Callable[[], bool]) -> None:
@@ -166,3 +171,15 @@ class _Player:
         deadline = time.monotonic() + _HEALED_WITHIN_S
         while not is_so() and time.monotonic() < deadline:
             time.sleep(0.5)
+
+
+def _private_files_of_nobody() -> Iterator[str]:
+    """Yield directories with keys and secrets that no living process holds: what `kill -9` left."""
+    for directory in Path("/dev/shm").glob("muster-????????"):
+        with suppress(OSError):  # held, or gone meanwhile
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield str(directory)
+            finally:
+                os.close(descriptor)

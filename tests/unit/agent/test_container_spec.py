@@ -54,6 +54,7 @@ def _manifest(**kernel):
                     "release": True,
                     "network": {"name": "muster-6f1c00000000", "driver": "bridge"},
                     "folders": [],
+                    "files": {},
                     "kernels": [{**KERNEL, **kernel}],
                 }
             ],

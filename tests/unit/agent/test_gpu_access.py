@@ -141,6 +141,7 @@ def test_a_manifest_with_what_cannot_be_is_refused(change, message):
         "release": True,
         "network": {"name": "n", "driver": "bridge"},
         "folders": [],
+        "files": {},
         "kernels": [kernel],
     }
     settings = dict.fromkeys(("sshd_port", "start_timeout_s", "stop_grace_s", "log_max_bytes", "generation"), 1)

@@ -3,16 +3,16 @@
 import pytest
 
 from muster.core.agents.launch_record import (
-    SUSPECT_AFTER,
-    SUSPECT_FOR_S,
     FailedLaunch,
     LaunchOutcome,
     LaunchRecord,
+    SuspectRules,
     records_after,
 )
 from tests.strategies import NOW
 
 ALL = frozenset({"a1", "a2"})
+RULES = SuspectRules()
 
 
 def failed(agent_id: str, number: int, owner: str = "", *, failed_elsewhere: bool = False) -> LaunchOutcome:
@@ -35,14 +35,23 @@ def suspects(records: dict[str, LaunchRecord]) -> set[str]:
     return {agent_id for agent_id, record in records.items() if record.suspect_until is not None}
 
 
-SEVERAL = [failed("a1", number) for number in range(SUSPECT_AFTER)]
+SEVERAL = [failed("a1", number) for number in range(RULES.after)]
 
 
 def test_an_agent_on_which_launches_of_several_sessions_fail_in_a_row_is_suspect_for_a_while():
     assert suspects(after(*SEVERAL[:-1])) == set()
     record = after(*SEVERAL)["a1"]
-    assert record.suspect_until == NOW + SUSPECT_FOR_S
+    assert record.suspect_until == NOW + RULES.for_s
     assert record.reason == "launches of 3 sessions failed there in a row"
+
+
+def test_the_site_says_after_how_many_sessions_and_for_how_long():
+    records: dict[str, LaunchRecord] = {}
+    for number in range(2):
+        assert suspects(records) == set()
+        records |= records_after(records, [failed("a1", number)], 2, ALL, NOW, SuspectRules(after=2, for_s=60.0))
+    assert records["a1"].suspect_until == NOW + 60
+    assert records["a1"].reason == "launches of 2 sessions failed there in a row"
 
 
 def test_one_session_that_fails_again_and_again_makes_no_agent_suspect():
@@ -73,7 +82,7 @@ def test_the_last_agent_that_takes_sessions_is_never_suspect():
 
 def test_an_agent_on_trial_is_suspect_again_after_one_failure_and_cleared_by_one_success():
     trial = after(*SEVERAL)["a1"].on_trial()
-    assert (trial.suspect_until, len(trial.failures)) == (None, SUSPECT_AFTER)
+    assert (trial.suspect_until, len(trial.failures)) == (None, RULES.after)
     assert suspects(records_after({"a1": trial}, [failed("a1", 7)], 2, ALL, NOW)) == {"a1"}
     assert records_after({"a1": trial}, [went_well("a1")], 2, ALL, NOW) == {"a1": LaunchRecord()}
 

@@ -20,7 +20,7 @@ def files_of(session: Session, templates: Templates) -> dict[str, str]:
     written = manifest(make_agent(), [session], keys, 8, LaunchPolicy(), templates.render)
     (launched,) = written.sessions
     assert isinstance(launched, LaunchedSession)
-    return {name: file.content for name, file in launched.kernels[0].files.items()}
+    return {name: file.content for name, file in {**launched.files, **launched.kernels[0].files}.items()}
 
 
 @pytest.fixture

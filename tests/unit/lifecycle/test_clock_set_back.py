@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from muster.core.agents.agent import AgentState
-from muster.core.agents.launch_record import SUSPECT_FOR_S, FailedLaunch, LaunchRecord
+from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.applied import applied_to
 from muster.core.lifecycle.conclusions import conclude
@@ -17,6 +19,7 @@ from tests.strategies import NOW, make_agent, make_session
 
 HOUR_S = 3600.0
 RULES = TurnRules(lost_after_s=90.0, slow_after_s=15.0)
+RUNNING = make_session(state=SessionState.RUNNING, requeue=True, requeues=9)
 
 
 def failed_once(**values):
@@ -47,11 +50,21 @@ def test_no_delay_is_taken_for_a_clock_that_was_set_back(requeues):
     assert concluded(failed_once(), NOW) == []
 
 
-def test_an_agent_is_on_trial_at_once():
-    record = LaunchRecord((FailedLaunch("s1", "ada"),), NOW + SUSPECT_FOR_S, "launches fail there")
+@given(st.floats(min_value=NOW, max_value=NOW + 1e6))
+def test_an_agent_is_suspect_for_its_time_whatever_the_fractions_of_a_second(now):
+    failures = tuple(FailedLaunch(f"s{number}", "ada") for number in range(2))
+    record = LaunchRecord(failures).failed(FailedLaunch("s3", "bob"), now, RULES.suspects, may_suspect=True)
     suspect = replace(make_agent(), launch_record=record)
-    assert records_by_the_clock(Snapshot((suspect,), (), NOW)) == {}
-    back = records_by_the_clock(Snapshot((suspect,), (), NOW - HOUR_S))
+    assert records_by_the_clock(Snapshot((suspect,), (), now), RULES) == {}
+    session = applied_to(RUNNING, transitions.fail_begun(RUNNING, "its engine died", now))
+    assert concluded(applied_to(session, transitions.ended(session, {}, now)), now) == []
+
+
+def test_an_agent_is_on_trial_at_once():
+    record = LaunchRecord((FailedLaunch("s1", "ada"),), NOW + RULES.suspects.for_s, "launches fail there")
+    suspect = replace(make_agent(), launch_record=record)
+    assert records_by_the_clock(Snapshot((suspect,), (), NOW), RULES) == {}
+    back = records_by_the_clock(Snapshot((suspect,), (), NOW - HOUR_S), RULES)
     assert back == {"a1": LaunchRecord((FailedLaunch("s1", "ada"),))}
 
 

@@ -160,8 +160,9 @@ def test_a_manifest_says_all_that_a_kernel_needs(node):
     assert (main["gpus"], main["gpu_access"]) == ([], None)
     assert main["mounts"] == [{"folder": "data", "target": "/data", "read_only": True, "owned": False}]
     assert entry["network"]["name"] == f"muster-{session.id.replace('-', '')[:12]}"
-    assert main["files"]["id_ed25519"] == {"content": "private", "mode": "0600"}
-    assert "sub1 slots=1" in main["files"]["hostfile"]["content"]
+    files = {**entry["files"], **main["files"]}
+    assert files["id_ed25519"] == {"content": "private", "mode": "0600"}
+    assert "sub1 slots=1" in files["hostfile"]["content"]
 
 
 def test_a_kernel_gets_the_gpus_that_it_was_given(control_node):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.core.agents.launch_record import SUSPECT_FOR_S
+from muster.core.agents.launch_record import SuspectRules
 from muster.core.model.session import SessionState
 from muster.core.model.wait import WaitCode
 from muster.core.values.errors import ImageError
@@ -97,7 +97,7 @@ def broken(node, agents):
 
 def test_a_suspect_agent_comes_back_after_a_while_and_a_success_clears_it(node, agents):
     broken(node, agents)
-    some_time_passes(node, SUSPECT_FOR_S)
+    some_time_passes(node, SuspectRules().for_s)
     assert not known(node).is_suspect
     assert known(node).launch_record.failures
     session = node.submit(cpu=1, agents=["a1"])

@@ -21,7 +21,7 @@ def node(control_node, agents) -> ControlNode:
 
 def kernels_of(manifests) -> list[dict[str, Any]]:
     return [
-        kernel
+        {**kernel, "files": {**session["files"], **kernel["files"]}}
         for manifest in manifests
         for of_agent in manifest.values()
         for session in of_agent["sessions"]

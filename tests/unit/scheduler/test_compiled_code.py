@@ -25,6 +25,19 @@ def test_it_is_compiled_beside_the_caller_who_hears_of_it(monkeypatch, kept):
         assert done.wait(300)
 
 
+def test_a_daemon_without_compiled_code_says_why_nothing_starts(monkeypatch):
+    said, done = threading.Event(), threading.Event()
+    lines: list[str] = []
+    monkeypatch.setattr(compiled_code.log, "info", lambda line, *_: (lines.append(line), said.set()))
+    monkeypatch.setattr(compiled_code, "_LONG_S", 0.0)
+    monkeypatch.setattr(compiled_code, "_is_kept", lambda: False)
+    # It goes on until the line is there.
+    monkeypatch.setattr(compiled_code, "compile_placement", said.wait)
+    with compiling_beside(done.set):
+        assert done.wait(300)
+    assert lines[0].startswith("the scheduler is being compiled")
+
+
 def test_a_caller_that_leaves_does_not_wait_for_it(monkeypatch):
     sleeping = ["sleep", "600"]
     start = compiled_code.subprocess.Popen

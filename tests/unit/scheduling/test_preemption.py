@@ -87,6 +87,14 @@ def test_one_that_is_not_preemptible_stays():
     assert plan.waits[waits.id].code is WaitCode.BUSY
 
 
+def test_one_that_the_session_depends_on_stays():
+    needed = running(1, cpu="4")
+    comes = make_session(2, cpu="4", priority=90, after=[needed.id])
+    assert decided(needed, comes).preemptions == ()
+    beside = running(3, "a2", cpu="4", since=100.0)
+    assert [p.session_id for p in decided(needed, beside, comes, agents=2).preemptions] == [beside.id]
+
+
 def test_the_youngest_gives_way_because_it_loses_least():
     old, young = running(1, cpu=2, since=9000), running(2, cpu=2, since=60)
     plan = decided(old, young, comes := make_session(3, cpu=2, name="train"))

@@ -2,19 +2,32 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from muster.contract.report import report_from_agent
+from muster.core.lifecycle.transitions import transition
+from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.live import LiveChanges
 from muster.web.server import ServerOptions
-from tests.strategies import make_agent
+from tests.simulated_agents import report_of
+from tests.strategies import NOW, make_agent, make_session, placed_on
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 
 ROOT = Path(__file__).parents[4]
+WITH_IMAGES = {
+    **report_of("a2", gpus=2),
+    "disk": {"path": "/var/lib/docker", "total_bytes": 10_000_000_000, "free_bytes": 3_000_000_000},
+    "images": [
+        {"id": "sha256:1", "tags": ["a:1"], "size_bytes": 2_000_000_000},
+        {"id": "sha256:2", "tags": [], "size_bytes": 3_000_000_000},
+    ],
+}
 
 
 def events_of(lines):
@@ -94,6 +107,34 @@ def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service, pro
     ada.delete(f"{SESSIONS}/train")
     ada.post(SESSIONS, json={**SMALL, "name": "again"})
     assert measured(prometheus)["muster_submitted_total"] == "2.0"
+
+
+def test_metrics_tell_of_launches_hosts_and_requests(caller, service, prometheus):
+    busy = replace(make_agent("a2", gpus=2), report=report_from_agent(WITH_IMAGES))
+    service.store.save_agents([make_agent("a1"), busy])
+    measured(prometheus)  # launches are counted from here on
+    session = placed_on(make_session(1), "a1", state=SessionState.PENDING)
+    service.store.add([session])
+    for number, state in enumerate((SessionState.SCHEDULED, SessionState.PREPARING, SessionState.RUNNING)):
+        service.store.apply([transition(session, state, "on", NOW + 4 * number)])
+        session = replace(session, state=state)
+    caller("ada").get("/api/v1/sessions/nosuch")
+    told = measured(prometheus)
+    assert told["muster_launch_duration_seconds_count"] == "1.0"
+    assert told["muster_launch_duration_seconds_sum"] == "8.0"
+    assert told['muster_launch_duration_seconds_bucket{le="5.0"}'] == "0.0"
+    assert told['muster_launch_duration_seconds_bucket{le="10.0"}'] == "1.0"
+    assert measured(prometheus)["muster_launch_duration_seconds_count"] == "1.0"
+    assert told['muster_agent_gpus{agent="a2"}'] == "2.0"
+    assert told['muster_agent_gpus_used{agent="a2"}'] == "0.0"
+    assert told['muster_agent_disk_free_bytes{agent="a2"}'] == "3e+09"
+    assert told['muster_agent_image_bytes{agent="a2"}'] == "5e+09"
+    assert told['muster_http_requests_total{method="GET",status="404"}'] == "1.0"
+    assert told['muster_http_requests_total{method="GET",status="200"}'] == "1.0"
+    assert told["muster_http_request_duration_seconds_count"] == "2.0"
+    assert told["muster_queue_unworked"] == "0.0"
+    prometheus.request("MADEUP", "/metrics")
+    assert measured(prometheus)['muster_http_requests_total{method="other",status="405"}'] == "1.0"
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are(service, prometheus):

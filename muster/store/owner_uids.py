@@ -1,0 +1,45 @@
+"""The uid of each owner, from the site's range: given once, and nobody else's ever after."""
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+
+from muster.store.database.connection import reading, writing
+from muster.store.database.counters import raised
+from muster.store.database.tables import owner_uids
+
+# Two that gave uids at once would give the same: raising a counter makes one wait for the other.
+_GIVEN = "owner_uids"
+
+
+class OwnerUids:
+    """Uids by owner."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def given(self, owners: Collection[str], uids: range, kept: Collection[int] = ()) -> dict[str, int]:
+        """Return the owners' uids; those without get the lowest free ones, but none of `kept`.
+
+        Who is not in the answer got none, since the range is used up.
+        """
+        with reading(self._engine) as connection:
+            known = _of(connection, owners)
+        missing = sorted(set(owners) - known.keys())
+        if not missing:
+            return known
+        with writing(self._engine) as connection:
+            raised(connection, _GIVEN)
+            known = _of(connection, owners)
+            taken = {*kept, *connection.execute(sa.select(owner_uids.c.uid)).scalars()}
+            free = (uid for uid in uids if uid not in taken)
+            new = dict(zip((owner for owner in missing if owner not in known), free, strict=False))
+            if new:
+                rows = [{"owner": owner, "uid": uid} for owner, uid in new.items()]
+                connection.execute(sa.insert(owner_uids), rows)
+        return {**known, **new}
+
+
+def _of(connection: sa.Connection, owners: Collection[str]) -> dict[str, int]:
+    query = sa.select(owner_uids.c.owner, owner_uids.c.uid).where(owner_uids.c.owner.in_(sorted(owners)))
+    return {row.owner: row.uid for row in connection.execute(query)}
