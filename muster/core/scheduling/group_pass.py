@@ -214,12 +214,8 @@ class GroupPass:
             return None
         first = max(0, len(self._started) - MOST_SESSIONS)
         before = [placed for _, placed in self._started[first:]]
-        waiting = [other for other in self._alike.values() if other.full and other.waiting]
-
-        def accepts(state: PlacementState) -> bool:
-            return not any(state.fits(other.gang, other.closed) for other in waiting)
-
-        found = self._repacker.repacked(self._state, before, alike.gang, alike.closed, accepts)
+        waiting = [(other.gang, other.closed) for other in self._alike.values() if other.full and other.waiting]
+        found = self._repacker.repacked(self._state, before, alike.gang, alike.closed, waiting)
         if found is None:
             return None
         *moved, allocations = found

@@ -5,7 +5,7 @@ beside them. Nothing has been started yet: they may lie elsewhere just as well. 
 first in which all of them fit is taken.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from muster.core.model.session import AllocatedSlots, Allocation
@@ -48,14 +48,15 @@ class Repacker:
         placed: Sequence[Placed],
         gang: Gang,
         closed: frozenset[str],
-        accepts: Callable[[PlacementState], bool],
+        waiting: Sequence[tuple[Gang, frozenset[str]]],
     ) -> list[Allocations] | None:
         """Return other allocations of what was placed, and then the gang's; None where no trial succeeds.
 
-        What lay on one agent stays on one, and what lay on several comes to lie on no more. `accepts` has the last word
-        about what would be free then. Changes nothing.
+        What lay on one agent stays on one, and what lay on several comes to lie on no more. None of the `waiting` may
+        fit then: they were first. Changes nothing.
         """
-        work = len(placed) + 1 + len({gang, *(each.gang for each in placed)}) * state.size
+        different = {gang, *(each.gang for each in placed), *(other for other, _ in waiting)}
+        work = len(placed) + 1 + len(different) * state.size
         if not placed or self._left < work or not state.has_in_total(gang, closed):
             return None
         start = state.lean()
@@ -69,7 +70,7 @@ class Repacker:
             self._left -= work
             trial = start.lean()
             found = _placed(trial, parts, most_agents, order)
-            if found is not None and accepts(trial):
+            if found is not None and not any(trial.fits(*other) for other in waiting):
                 return found
         return None
 
