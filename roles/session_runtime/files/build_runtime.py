@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Make the session runtime: openssh and busybox with their own C library, to be mounted into any image.
 
-`versions PATH ENTRYPOINT BUILDER` prints JSON: the text of VERSION of the runtime that is `present`, and of the one that would
-be built from the packages that apt offers now (`offered`); each may be null. Without an offer it fails after that.
-`build PATH ENTRYPOINT BUILDER` builds that version beside PATH and prints where: the module versioned_tree switches over
-to it.
+`versions PATH ENTRYPOINT BUILDER` prints JSON: the text of VERSION of the runtime that is `present`, and of the one
+that would be built from the packages that apt offers now (`offered`); each may be null. Without an offer it fails after
+that. `build PATH ENTRYPOINT BUILDER` builds that version beside PATH and prints where: the module versioned_tree
+switches over to it.
 
-ENTRYPOINT is the text of bin/entrypoint, in base64, and BUILDER a hash of this program: another one builds anew. Nothing is installed on the host. Written for Python 3.9.
+ENTRYPOINT is the text of bin/entrypoint, in base64, and BUILDER a hash of this program: another one builds anew.
+Nothing is installed on the host. Written for Python 3.9.
 """
 
 from __future__ import annotations
