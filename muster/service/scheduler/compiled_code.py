@@ -43,11 +43,7 @@ def compiling_beside(on_done: Callable[[], None]) -> Iterator[None]:
 
     def work() -> None:
         began = time.monotonic()
-        slow = threading.Timer(
-            _LONG_S,
-            log.info,
-            ["the scheduler is compiled for the first time, which takes minutes; nothing starts before"],
-        )
+        slow = threading.Timer(_LONG_S, log.info, [_COMPILING])
         slow.daemon = True
         slow.start()
         try:

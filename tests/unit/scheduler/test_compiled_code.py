@@ -28,7 +28,12 @@ def test_it_is_compiled_beside_the_caller_who_hears_of_it(monkeypatch, kept):
 def test_a_daemon_without_compiled_code_says_why_nothing_starts(monkeypatch):
     said, done = threading.Event(), threading.Event()
     lines: list[str] = []
-    monkeypatch.setattr(compiled_code.log, "info", lambda line, *_: (lines.append(line), said.set()))
+
+    def note(line: str, *_: object) -> None:
+        lines.append(line)
+        said.set()
+
+    monkeypatch.setattr(compiled_code.log, "info", note)
     monkeypatch.setattr(compiled_code, "_LONG_S", 0.0)
     monkeypatch.setattr(compiled_code, "_is_kept", lambda: False)
     # It goes on until the line is there.
