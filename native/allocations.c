@@ -48,7 +48,7 @@ bool allocations_put(struct allocations *allocations, struct allocation allocati
     return room;
 }
 
-/* Entries behind the hole move up, so that no search ends at it. */
+/* Removes the entry at `hole`. Entries behind it move up, since a search ends at the first empty place. */
 static void remove_at(struct allocations *allocations, size_t hole)
 {
     size_t mask = allocations->room - 1;
@@ -98,7 +98,7 @@ bool allocations_take_of(struct allocations *allocations, const void *owner, siz
         found = allocations->table[*from].key != 0 && allocations->table[*from].owner == owner;
         if (found) {
             *allocation = allocations->table[*from];
-            remove_at(allocations, *from); /* another may have moved here: the next search begins here again */
+            remove_at(allocations, *from); /* another entry may have moved here, so the next search begins here again */
         } else {
             ++*from;
         }

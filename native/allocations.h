@@ -1,4 +1,5 @@
-/* What this process has allocated, by address or handle: the driver's free says neither how much nor where. */
+/* The allocations of this process, by address or handle. The driver's functions that free memory take only the address,
+   so its size and its GPU are noted here. */
 #pragma once
 #include <pthread.h>
 #include <stdbool.h>
@@ -7,27 +8,28 @@
 
 struct allocation {
     uint64_t key;
-    void *owner; /* whoever takes it along at its own end: a context; of virtual memory what is mapped */
+    void *owner; /* its context, at whose end it is freed too; for virtual memory the mapped memory */
     uint64_t bytes;
     int gpu;
 };
 
 struct allocations {
     pthread_mutex_t mutex;
-    struct allocation *table; /* open addressing; owner, bytes and gpu of an entry whose key is 0 mean nothing */
+    struct allocation *table; /* open addressing; a key of 0 marks an empty entry */
     size_t room, count;
 };
 #define ALLOCATIONS_EMPTY {.mutex = PTHREAD_MUTEX_INITIALIZER}
 
-/* False where there is no host memory for the entry: the bytes stay charged until this process ends. */
+/* Adds an entry. False: the host has no memory for it, and its bytes stay charged until this process ends. */
 bool allocations_put(struct allocations *allocations, struct allocation allocation);
-/* The entry, removed: whoever got it may free what it stands for. */
+/* Removes the entry of `key` and returns it in *allocation. One caller alone gets it, and may free its memory. */
 bool allocations_take(struct allocations *allocations, uint64_t key, struct allocation *allocation);
-/* The next entry of the owner, removed; `from` begins at 0 and is kept between the calls. */
+/* Removes the owner's next entry and returns it. *from is 0 at the first call and is kept between the calls. */
 bool allocations_take_of(struct allocations *allocations, const void *owner, size_t *from,
                          struct allocation *allocation);
+/* Returns the entry of `key` in *allocation and keeps it. */
 bool allocations_get(struct allocations *allocations, uint64_t key, struct allocation *allocation);
-/* The entry whose bytes, from its key on, hold the address. Looks at all of them. */
+/* Returns the entry whose range, which starts at its key, contains the address. Takes time linear in the entries. */
 bool allocations_holding(struct allocations *allocations, uint64_t address, struct allocation *allocation);
-/* In a forked child: it has none of them. */
+/* Empties the table in a forked child, which has none of its parent's allocations. */
 void allocations_forget(struct allocations *allocations);

@@ -1,6 +1,7 @@
-/* canary: run in a container before its user's program, by the image's own loader. It finds the driver's libraries as
-   that program would, and ends with 1 and one line on stderr where that would see, or could take, more of a GPU than the
-   container's share. A library that the loader does not find is nobody's way past it, nor is a GPU that is not seen. */
+/* canary: a program that runs in a container before its user's program, started by the image's own loader. It finds the
+   driver's libraries as the user's program would. If these show, or could give, more of a GPU than the container's
+   share, it prints one line to stderr and ends with 1. A library that the loader does not find, and a GPU that the
+   libraries do not show, are safe: the user's program cannot use them either. */
 #define _GNU_SOURCE /* dladdr */
 #include "abi/cuda.h"
 #include "abi/nvml.h"
@@ -15,7 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A C library from 2.34 on gives programs a start that older ones lack: this is the start, and the older entry to it. */
+/* Programs linked with glibc 2.34 or newer refer to a version of __libc_start_main that older ones lack. So this file
+   has a _start of its own, which calls the oldest version. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #elif defined(__x86_64__)
 __asm__(".symver dladdr,dladdr@GLIBC_2.2.5");
@@ -61,7 +63,7 @@ static bool same_file(const char *one, const char *other)
     const char *paths[] = {one, other};
     for (int i = 0; i < 2; i++) {
         int file = open(paths[i], O_RDONLY | O_CLOEXEC);
-        /* By its number: stat and its kin have had other names in older C libraries. */
+        /* By its system call's number, since older C libraries export fstat under another name. */
         bool known = file >= 0 && syscall(SYS_fstat, file, &facts[i]) == 0;
         if (file >= 0)
             close(file);
@@ -71,7 +73,7 @@ static bool same_file(const char *one, const char *other)
     return facts[0].st_dev == facts[1].st_dev && facts[0].st_ino == facts[1].st_ino;
 }
 
-/* The library of that name that was built together with this program: in ../lib. */
+/* Writes the path of our own library of that name, which lies in ../lib beside this program. False: no room. */
 static bool path_of_ours(const char *name, char *path, size_t room)
 {
     ssize_t length = readlink("/proc/self/exe", path, room);
@@ -81,7 +83,7 @@ static bool path_of_ours(const char *name, char *path, size_t room)
     return length > 0 && snprintf(path + length, room - (size_t)length, "/lib/%s", name) < (int)(room - (size_t)length);
 }
 
-/* False: another library than ours would be loaded. *library is NULL where none would. */
+/* Loads the library as the user's program would. False: it is not ours. *library is NULL if the loader finds none. */
 static bool find(const char *name, const char *function, void **library)
 {
     char ours[4096];
@@ -134,7 +136,7 @@ static bool check_nvml(const struct limits *limits)
             continue;
         if (CALL(library, nvmlDeviceGetMemoryInfo)(device, &memory) != NVML_SUCCESS)
             return refused(name);
-        /* Older drivers have only the first. */
+        /* Older drivers lack the second version. */
         if (CALL(library, nvmlDeviceGetMemoryInfo_v2)(device, &memory_v2) != NVML_SUCCESS)
             memory_v2.total = 0;
         if (!within(name, memory.total, &limits->gpus[i]) || !within(name, memory_v2.total, &limits->gpus[i]))

@@ -23,7 +23,7 @@ uint64_t charge_size(uint64_t bytes)
 static CUresult reserve(int gpu, uint64_t bytes)
 {
     enum usage usage = usage_reserve(gpu, bytes);
-    /* Pools shrink without a call of ours, and keep what they could give back, as long as nothing asks for it. */
+    /* Pools may have shrunk unnoticed, and they keep unused memory until they are trimmed: measure and trim them. */
     if (usage == USAGE_FULL && pools_shrink(gpu))
         usage = usage_reserve(gpu, bytes);
     switch (usage) {

@@ -1,11 +1,11 @@
-/* One allocation on a limited GPU: reserve, call the driver, roll back where it refuses. */
+/* One allocation on a limited GPU: reserve its bytes, call the driver, and roll back if the driver refuses. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "hooks.h"
 
-/* Bytes as the driver takes them from a GPU. */
+/* Rounds `bytes` up to the grain in which the driver takes memory from a GPU. */
 uint64_t charge_size(uint64_t bytes);
 
 struct charge {
@@ -14,12 +14,13 @@ struct charge {
     uint64_t retry_since_ns, pause_ns;
 };
 
-/* Reserves. An error is what the hook answers, without a call of the driver. */
+/* Reserves `bytes`. On an error the hook returns it and does not call the driver. */
 CUresult charge_begin(struct charge *charge, int gpu, uint64_t bytes);
-/* After the driver's answer, until false: whether to ask it again. It may free late what a killed process had. */
+/* Returns whether to call the driver again after its `result`. It may free the memory of a killed process late, so
+   running out of memory is retried for a second. */
 bool charge_again(struct charge *charge, CUresult result);
-/* The reservation goes where the driver refused. Gives `result` back. */
+/* Releases the reservation if the driver refused. Returns `result`. */
 CUresult charge_end(struct charge *charge, CUresult result);
 
-/* Bytes become what the driver turned out to take: false where those above the reservation do not fit. */
+/* Sets the charge to the bytes that the driver has taken. False: those above the reservation do not fit. */
 bool charge_settle(struct charge *charge, uint64_t bytes);

@@ -9,7 +9,7 @@
 #define BLOCK_BYTES 64u
 #define BLOCK_ROWS 8u
 
-/* The descriptors of 32-bit days. */
+/* The descriptors of 32-bit drivers. */
 struct descriptor_v1 {
     unsigned width, height;
     CUarray_format format;
@@ -31,7 +31,7 @@ static unsigned bytes_of_format(CUarray_format format)
     case CU_AD_FORMAT_SIGNED_INT16:
     case CU_AD_FORMAT_HALF:
         return 2;
-    default: /* no other format takes more for each channel */
+    default: /* no other format takes more bytes for each channel */
         return 4;
     }
 }
@@ -49,14 +49,14 @@ static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned level
     uint64_t bytes;
     if (__builtin_mul_overflow(width, height != 0 ? height : 1, &bytes) ||
         __builtin_mul_overflow(bytes, depth != 0 ? depth : 1, &bytes))
-        return UINT64_MAX / 64; /* more than any card, and still not too much for a sum over the levels */
+        return UINT64_MAX / 64; /* more than any GPU has, yet a sum over the levels does not overflow */
     return bytes;
 }
 
 static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned levels)
 {
     uint64_t bytes = 0;
-    /* Without memory of its own: it is mapped later, from handles that are counted. */
+    /* Such an array has no memory of its own: its memory is mapped later, from handles that are charged. */
     if (array == NULL || (array->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0)
         return 0;
     for (unsigned level = 0; level < levels && level < 32; level++)

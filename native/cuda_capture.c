@@ -1,4 +1,4 @@
-/* Which streams are being captured: a capture is spoiled by any synchronisation of its context. */
+/* The streams that are being captured. A synchronisation of a context invalidates each capture in it. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -14,10 +14,10 @@ static _Atomic unsigned count;
 static struct {
     CUstream stream;
     bool per_thread;
-    bool begun; /* until then the driver does not know of it */
+    bool begun; /* the driver has begun it */
 } captures[MOST];
-static _Atomic bool lost_count; /* of more than MOST captures at a time: no drain is safe any more */
-static _Atomic uint32_t drains; /* futex */
+static _Atomic bool lost_count; /* there were more than MOST captures at a time, so no drain is safe any more */
+static _Atomic uint32_t drains; /* futex: drains that go on */
 
 static bool is_per_thread(CUstream stream, bool per_thread)
 {
@@ -34,7 +34,7 @@ bool capture_records(CUstream stream, bool per_thread)
     CUstreamCaptureStatus status;
     if (atomic_load_explicit(&count, memory_order_relaxed) == 0 && !lost_count)
         return false;
-    /* An error is the legacy stream's, to which a captured one would have to wait: the launch itself says so. */
+    /* An error means the legacy stream while another stream is captured. The launch itself then fails with it. */
     return status_of(stream, per_thread, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -50,8 +50,8 @@ static void forget_stream(CUstream stream, bool per_thread)
             remove_at(i);
 }
 
-/* One that was invalidated, or ended behind our back, is nothing that could be spoiled. What the stream of another
-   thread is in cannot be asked. */
+/* Captures that were invalidated, or ended without a hook, are dropped: a drain does them no harm. The state of another
+   thread's per-thread stream cannot be queried, so its capture stays. */
 bool capture_allows_drain(void)
 {
     pthread_mutex_lock(&mutex);
@@ -84,8 +84,8 @@ void capture_forget(void)
     drains = 0;
 }
 
-/* From here on no drain begins. One that goes on is waited for, but not for ever: its kernels may wait for this
-   graph. */
+/* Notes the capture, so that no drain begins any more, and waits for drains that go on. That wait has a limit, since
+   the kernels of a drain may wait for this graph. */
 static void before_capture(CUstream stream, bool per_thread)
 {
     process_check();
@@ -165,7 +165,7 @@ HOOK CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
     return after_capture(REAL(cuStreamEndCapture_ptsz)(stream, graph), stream, true);
 }
 
-/* Before it is destroyed: a drain must not ask about a stream that is gone. */
+/* Forgets the stream, then destroys it: no drain may query a stream that is gone. */
 static CUresult destroy(CUstream stream, CUresult (*real)(CUstream))
 {
     process_check();

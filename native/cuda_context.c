@@ -1,4 +1,4 @@
-/* Contexts cost memory: charged once for each process and GPU, from its first context there to its last. */
+/* The memory that contexts cost. It is charged once for each process and GPU, from its first context to its last. */
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -9,7 +9,7 @@
 #include "usage.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct allocations contexts = ALLOCATIONS_EMPTY; /* those that were created, not the primary ones */
+static struct allocations contexts = ALLOCATIONS_EMPTY; /* created contexts; primary ones are not among them */
 static struct {
     int created;
     CUcontext primary;
@@ -54,7 +54,7 @@ static CUresult end(struct charge *charge, CUresult result)
     return result;
 }
 
-/* With the mutex, when the driver has destroyed the context. */
+/* Frees the charges of a context that the driver has destroyed. The caller holds the mutex. */
 static void ended(int gpu, CUcontext context)
 {
     fgpu_contexts_changed();
@@ -150,7 +150,8 @@ HOOK CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     return end(&charge, result);
 }
 
-/* The driver says whether the primary context is still there: others in this process may have retained it. */
+/* Releases the primary context. Other code of this process may have retained it too, so the driver is queried whether
+   it still exists. */
 static CUresult release_primary(CUdevice device, CUresult (*real)(CUdevice))
 {
     unsigned flags;
@@ -159,7 +160,7 @@ static CUresult release_primary(CUdevice device, CUresult (*real)(CUdevice))
     pthread_mutex_lock(&mutex);
     CUcontext primary = gpu >= 0 ? of_gpu[gpu].primary : NULL;
     pthread_mutex_unlock(&mutex);
-    if (primary != NULL) /* without the mutex: it may wait for a drain */
+    if (primary != NULL) /* without the mutex, since this may wait for a drain */
         launch_context_ends(primary);
     pthread_mutex_lock(&mutex);
     CUresult result = real(device);

@@ -1,4 +1,4 @@
-/* Which GPU a call is about, and what its memory looks like. */
+/* The GPU of a device or context, and its memory as a program sees it. */
 #include <stdatomic.h>
 #include <stdbool.h>
 

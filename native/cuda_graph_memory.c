@@ -1,4 +1,4 @@
-/* Memory nodes of graphs: they take memory when the graph is launched, and the device's graph memory keeps it. */
+/* Memory nodes of graphs. They take memory when their graph is launched, and the device's graph memory keeps it. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,13 +14,13 @@ struct graph_memory {
         uint64_t bytes;
         CUdevice device;
     } of_gpu[MAX_LIMITED_GPUS];
-    uint64_t backed_since; /* how often graph memory had been given back when this graph last took its own */
+    uint64_t backed_since; /* the count of trims of graph memory when this graph last took memory */
 };
 
 static struct allocations executables = ALLOCATIONS_EMPTY;
 static _Atomic bool any;
 
-/* From before a launch to after it. */
+/* The memory of the graph that this thread is launching; NULL outside of a launch. */
 static __thread struct graph_memory *launching;
 
 static void forget(void)
@@ -135,7 +135,7 @@ HOOK CUresult cuGraphExecDestroy(CUgraphExec executable)
     return result;
 }
 
-/* Adds the reservation to the pool's charge: the measurement after the launch makes the truth of it. */
+/* Reserves memory for the pool and adds it to its charge. The measurement after the launch corrects the charge. */
 static CUresult reserve(struct pool *pool, uint64_t bytes)
 {
     pools_measure_one(pool);
@@ -167,7 +167,7 @@ CUresult fgpu_before_graph_launch(CUgraphExec executable)
         !allocations_get(&executables, (uintptr_t)executable, &allocation))
         return CUDA_SUCCESS;
     struct graph_memory *memory = allocation.owner;
-    pools_lock(); /* until after the launch: in between the charge is above what the driver says */
+    pools_lock(); /* until after the launch: meanwhile the charge is above what the pool has */
     for (int gpu = 0; gpu < limits_get()->gpu_count; gpu++) {
         if (memory->of_gpu[gpu].bytes == 0)
             continue;

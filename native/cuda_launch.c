@@ -1,4 +1,4 @@
-/* Launches take turns by the compute lease of the device's GPU. */
+/* Launches, which take turns by the compute lease of their GPU. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct lease *) leases[MAX_LIMITED_GPUS];
 
-/* What has to be drained: the contexts in which something was launched. */
+/* The contexts in which something was launched, so that a drain synchronises them. */
 static struct {
     CUcontext context; /* NULL: free */
     int gpu;
@@ -56,7 +56,7 @@ static void note_context(CUcontext context, int gpu)
         if (contexts[i].context == NULL)
             free = i;
     }
-    if (free < MOST_CONTEXTS) { /* what a program launches in more of them is not waited for */
+    if (free < MOST_CONTEXTS) { /* launches in more contexts than that are not drained */
         contexts[free].context = context;
         contexts[free].gpu = gpu;
     }
@@ -77,12 +77,12 @@ void launch_context_ends(CUcontext context)
             futex_wait(&drained, seen, LEASE_DRAIN_LIMIT, false);
 }
 
-/* False: a capture forbids it, also one that was spoiled and never ended. */
+/* Waits for the context's work. False: a capture forbids that, perhaps one that was invalidated and never ended. */
 static bool synchronize(CUcontext context)
 {
     CUcontext popped;
     CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    /* Current for this thread of ours alone: the program's threads see nothing of it. */
+    /* The context becomes current in this thread alone, which is ours: the program's threads do not notice. */
     if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
         return true;
     if (capture_allows_drain()) {
@@ -164,7 +164,7 @@ HOOK CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_he
     IN_TURN(stream, false, REAL(cuLaunchGridAsync)(function, grid_width, grid_height, stream));
 }
 
-/* Each on its stream and on the per-thread one. */
+/* Defines the hooks of a launch function: on the given stream, and on the per-thread default stream. */
 #define ON_BOTH(name, parameters, stream, arguments)                                                                   \
     HOOK CUresult name parameters                                                                                      \
     {                                                                                                                  \

@@ -4,7 +4,7 @@
 
 #include "hooks.h"
 
-/* The driver is asked first, so that a symbol is only hooked where the driver has it. */
+/* Returns the hook of the function that the driver has found, so that only symbols that the driver has are hooked. */
 static real_function hook_at(real_function found)
 {
     for (size_t i = 0; i < fgpu_hook_count; i++)
@@ -13,8 +13,8 @@ static real_function hook_at(real_function found)
     return NULL;
 }
 
-/* Drivers may answer with another address than the exported one: then the name, the version and the kind of stream
-   that were asked for tell which of our functions it is. */
+/* Returns the hook by the name, the CUDA version and the kind of stream of the request. A driver may return another
+   address than the exported one, so that the address alone does not identify the function. */
 static real_function hook_named(const char *name, int version, uint64_t flags)
 {
     const struct hook *best = NULL;

@@ -5,9 +5,9 @@
 #include "real.h"
 
 struct hook {
-    const char *symbol; /* as the driver exports it */
-    const char *name;   /* as given to cuGetProcAddress */
-    int version;        /* of CUDA, that introduced it */
+    const char *symbol; /* the exported name */
+    const char *name;   /* the name for cuGetProcAddress */
+    int version;        /* the CUDA version that introduced it */
     int flag;
     real_function hook;
     real_function *real;

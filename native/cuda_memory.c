@@ -71,7 +71,8 @@ HOOK CUresult cuMemAlloc(unsigned *address, unsigned bytes)
     return result;
 }
 
-/* Only the driver knows the pitch, and only afterwards: what is above the common one must fit as well. */
+/* Settles a pitched allocation. Its pitch is known only once the driver has made it, and if that is above the estimate,
+   the rest must fit as well. */
 static CUresult pitched(struct charge *charge, CUcontext context, CUdeviceptr address, size_t pitch, size_t height)
 {
     if (!charge_settle(charge, charge_size((uint64_t)pitch * height))) {
@@ -131,7 +132,8 @@ HOOK CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned fla
     return result;
 }
 
-/* The entry goes before the memory does: from then on the address may be another thread's. */
+/* Removes the entry of an address that is about to be freed. Once the driver has freed it, another thread may get the
+   same address. */
 static bool forget_address(CUdeviceptr address, struct allocation *allocation)
 {
     process_check();

@@ -1,4 +1,4 @@
-/* What ends together with a context. */
+/* The allocations that end together with their context. */
 #pragma once
 #include "allocations.h"
 #include "charge.h"
@@ -8,5 +8,5 @@ extern struct allocations linear_memory, arrays;
 
 /* Notes a successful allocation of `charge` as the context's. */
 void memory_note(struct allocations *allocations, const struct charge *charge, CUcontext context, uint64_t key);
-/* The driver has freed, with a context, all that was the context's. */
+/* Releases the charges of all memory of a context that the driver has destroyed. */
 void memory_ends_with(CUcontext context);

@@ -22,8 +22,8 @@ static CUresult device_of_stream(CUstream stream, CUresult (*context_of)(CUstrea
     return result;
 }
 
-/* A pool that no hook has seen made is a device's default one, or one of another process, from which nothing can be
-   allocated. */
+/* Returns the pool of a handle. One that no hook has created is a device's default pool, or another process's, from
+   which this process cannot allocate. */
 static struct pool *known_pool(CUmemoryPool handle)
 {
     struct pool *pool = pools_find(handle);
@@ -54,8 +54,8 @@ static CUresult call(const struct request *request)
     return request->from_pool(request->address, request->bytes, request->handle, request->stream);
 }
 
-/* How much the pool may grow is known only afterwards. In this order: a block, the bytes alone, nothing where the pool
-   has as much unused, and the bytes again once all pools have given back what they can. */
+/* Reserves memory for an allocation from a pool, whose growth is known only afterwards. It tries to reserve a block,
+   then the bytes alone, then nothing if the pool has enough unused, then the bytes again once all pools are trimmed. */
 static CUresult reserve(struct charge *charge, const struct request *request)
 {
     int gpu = request->pool->gpu;
@@ -72,7 +72,7 @@ static CUresult reserve(struct charge *charge, const struct request *request)
     return charge_begin(charge, gpu, bytes);
 }
 
-/* The reservation becomes the pool's charge; what the pool took beyond it must fit. */
+/* Turns the reservation into the pool's charge. False: the pool grew beyond it, and that does not fit. */
 static bool settle(struct charge *charge, struct pool *pool)
 {
     uint64_t before = pool->charged + charge->bytes, cap = limits_get()->gpus[pool->gpu].mem_bytes, total = 0;
@@ -110,7 +110,7 @@ static CUresult allocate(struct request *request, CUresult (*context_of)(CUstrea
     CUdevice device;
     if (limits_get() == NULL)
         return CUDA_ERROR_NOT_PERMITTED;
-    /* While a stream captures, this adds a node to its graph: charged when the graph runs. */
+    /* While the stream is captured, this call adds a node to its graph, which is charged when the graph runs. */
     if (is_capturing(request->stream, &capturing) != CUDA_SUCCESS || capturing != CU_STREAM_CAPTURE_STATUS_NONE)
         return call(request);
     if (request->plain != NULL && (device_of_stream(request->stream, context_of, &device) != CUDA_SUCCESS ||

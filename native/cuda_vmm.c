@@ -1,5 +1,5 @@
-/* Virtual memory management: physical memory lives until its handle is released as often as it was retained, and
-   nothing maps it any more. */
+/* Virtual memory management. Physical memory lives until its handle is released as often as it was retained, and no
+   mapping of it is left. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct memory {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct allocations by_handle = ALLOCATIONS_EMPTY;
-static struct allocations by_address = ALLOCATIONS_EMPTY; /* owner NULL: memory that is not ours to count */
+static struct allocations by_address = ALLOCATIONS_EMPTY; /* owner NULL: memory that is not charged here */
 
 static void forget(void)
 {
@@ -60,7 +60,7 @@ HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
                           uint64_t flags)
 {
     struct charge charge;
-    /* The device is the properties', whatever context is current. */
+    /* The properties name the device; the current context does not matter. */
     bool on_device = properties != NULL && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     int gpu = on_device ? fgpu_gpu_of_device(properties->location.id) : -1;
     struct memory *memory = gpu >= 0 ? malloc(sizeof *memory) : NULL;
@@ -87,7 +87,7 @@ HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
 HOOK CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     struct allocation entry;
-    lock(); /* over the driver's call: afterwards the handle may be another's */
+    lock(); /* during the driver's call: once it returns, another thread may get the same handle */
     CUresult result = REAL(cuMemRelease)(handle);
     struct memory *memory = result == CUDA_SUCCESS ? of_handle(handle) : NULL;
     if (memory != NULL) {
@@ -99,7 +99,7 @@ HOOK CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return result;
 }
 
-/* One more handle for memory that is known: of the same value as another, or of one of its own. */
+/* Counts one more handle for known memory. Its value may equal a former one's, or be new. */
 static void note_handle(CUmemGenericAllocationHandle handle, struct memory *memory)
 {
     struct memory *known = of_handle(handle);
@@ -153,7 +153,7 @@ HOOK CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
     struct allocation mapping;
     lock();
     CUresult result = REAL(cuMemUnmap)(address, bytes);
-    /* A range may hold several mappings, but only whole ones. */
+    /* A range may hold several mappings, each of them whole. */
     for (uint64_t at = address; result == CUDA_SUCCESS && at - address < bytes; at += mapping.bytes) {
         if (!allocations_take(&by_address, at, &mapping))
             break;

@@ -23,7 +23,8 @@ const struct hook fgpu_hooks[] = {
 };
 const size_t fgpu_hook_count = sizeof fgpu_hooks / sizeof *fgpu_hooks;
 
-/* Before the constructors of whatever is linked with us: those of our dependency have run by then. */
+/* Finds the driver's functions. As a constructor it runs after those of the driver, on which this library depends, and
+   before those of the program. */
 __attribute__((constructor)) static void find_real_functions(void)
 {
     void *driver = real_library(DRIVER_DIR "/libcuda.so.1", "cuInit", (real_function)cuInit);

@@ -3,9 +3,9 @@
    A hook is a function with the driver's own name, marked HOOK, that reaches the real one by REAL(name)(...). It is
    listed once, in memory.def or launch.def:
        HOOKED(symbol, "name for cuGetProcAddress", CUDA version that introduced the symbol, 0 or PER_THREAD_STREAM)
-   HOOKED_AS_WELL is a further name of one that is listed.
+   HOOKED_AS_WELL is a further name of a function that is already listed.
    Functions of the driver that we only call are listed in driver.def: CALLED(symbol).
-   A real function that the driver lacks answers CUDA_ERROR_NOT_FOUND. */
+   If the driver lacks a function, its REAL(name) returns CUDA_ERROR_NOT_FOUND. */
 #pragma once
 #include "abi/cuda.h"
 #include "limits.h"
@@ -27,15 +27,15 @@ struct real_driver {
 extern struct real_driver real_driver;
 #define REAL(symbol) real_driver.symbol
 
-/* The device's index in the limits' gpus, or -1: not limited. */
+/* Returns the device's index in the limits' gpus; -1: not limited. */
 int fgpu_gpu_of_device(CUdevice device);
-/* Of the device of the calling thread's current context; -1 also where there is none. */
+/* Likewise for the device of the calling thread's current context; -1 also without a context. */
 int fgpu_gpu_of_current_context(void);
-/* Likewise, and the context itself: NULL where there is none. */
+/* Likewise, with the context itself in *context; NULL if there is none. */
 int fgpu_gpu_of_current(CUcontext *context);
-/* Called by the hooks after which a context's address may come back as another context. */
+/* Forgets cached contexts. For hooks after which a new context may have the address of an old one. */
 void fgpu_contexts_changed(void);
 
-/* Around every launch of an executable graph: memory nodes take memory when they run. An error: do not launch. */
+/* Reserve and settle the memory of a graph's memory nodes, around each launch of it. An error: do not launch. */
 CUresult fgpu_before_graph_launch(CUgraphExec executable);
 void fgpu_after_graph_launch(void);

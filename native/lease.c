@@ -9,7 +9,8 @@
 
 static struct process_lease *leases;
 
-/* Also again: another container may have wiped the table, or taken the place of one that was silent. */
+/* Gives this container an account in the table. It may have lost one: another container may have wiped the table, or
+   taken over the account while this one was silent. */
 static void join(struct process_lease *lease)
 {
     struct lease_account *accounts = lease->table->accounts;
@@ -19,8 +20,8 @@ static void join(struct process_lease *lease)
     accounts[lease->account].hard = lease->hard;
 }
 
-/* What this process knows of the table changes between these two alone. False: the file cannot be read, and its last
-   copy has to do. */
+/* Reads and locks the file. This process changes its copy of the table only between take() and give(). False: the file
+   cannot be read, and the last copy is used. */
 static bool take(struct process_lease *lease)
 {
     bool taken = lease_file_take(&lease->file, lease->table);
@@ -138,7 +139,8 @@ bool lease_wait(struct lease *gate)
         atomic_fetch_add(&lease->kicks, 1);
         futex_wake(&lease->kicks, false);
         pthread_mutex_unlock(&lease->mutex);
-        /* Not woken by the keeper when the turn comes: that would leave the GPU idle for another switch of threads. */
+        /* Wait for the turn on the file itself. If the keeper woke this thread instead, the GPU would be idle for one
+           more switch of threads. */
         if (grant_account(grant) != lease->account || grant_closing(grant))
             lease_file_wait(&lease->file, change, WAITER_WATCH);
         else
@@ -188,7 +190,7 @@ static void close_all(void)
         close_lease(lease);
 }
 
-/* A forked child has none of its parent's threads and turns. */
+/* Resets a lease in a forked child, which has none of its parent's threads and turns. */
 static void forget(struct process_lease *lease)
 {
     struct process_lease fresh = {
@@ -245,7 +247,7 @@ struct lease *lease_open(const char *path, const char *kernel, unsigned share_mi
     forget(lease);
     if (leases == NULL) {
         process_on_fork(forget_all);
-        atexit(close_all); /* later than the driver's own, hence run before it */
+        atexit(close_all); /* registered later than the driver's own handler, hence run before it */
     }
     leases = lease;
     return &lease->gate;

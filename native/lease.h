@@ -1,4 +1,4 @@
-/* One GPU's compute, shared by turns between the containers that launch on it (lease_table.h). */
+/* The compute lease: containers that launch on one GPU take turns on it (lease_table.h). */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -6,27 +6,27 @@
 
 #include "process.h"
 
-/* The part of a lease that every launch looks at. */
+/* The part of a lease that every launch reads. */
 struct lease {
-    _Atomic uint64_t grant;  /* the table's, as this process saw it last */
+    _Atomic uint64_t grant;  /* the table's grant, as this process read it last */
     _Atomic uint64_t open;   /* the grant under which this process launches */
-    _Atomic int64_t credits; /* launches until the next look at how much the GPU has before it */
+    _Atomic int64_t credits; /* launches that are allowed before the next drain */
 };
 
-/* Waits until the GPU has done what this process gave it. Called on a thread of the lease. False: it must not be waited
-   for now. */
+/* Waits until the GPU has finished this process's work. Called on a thread of the lease. False: a wait is not allowed
+   now. */
 typedef bool (*lease_drain)(void *argument);
 
-/* A lease that takes part in the file at `path` as `kernel`, with `share_milli` thousandths of the GPU; `hard`: never
-   more than that. NULL, and one line on stderr, where the file cannot be used. */
+/* Returns a lease that takes part in the file at `path` as `kernel`, with `share_milli` thousandths of the GPU; `hard`:
+   never more than that. NULL, with one line on stderr: the file cannot be used. */
 struct lease *lease_open(const char *path, const char *kernel, unsigned share_milli, bool hard, lease_drain drain,
                          void *argument);
 
 bool lease_wait(struct lease *lease);
 
-/* Before a launch: returns when this container has its turn. False: it cannot wait, since the process can have no more
-   threads or open files. Between the look and the launch the turn may end, so that a launch is late: rarer, and cheaper for all, than
-   counting every launch in and out. */
+/* Returns once this container has its turn; called before each launch. False: it cannot wait, since the process has no
+   threads or open files left. The turn may end between this check and the launch, so that a launch is late. That is
+   rare, and cheaper for all than counting every launch in and out. */
 static inline bool lease_before_launch(struct lease *lease)
 {
     process_check();

@@ -26,7 +26,7 @@ static void pause_for(long ns)
     nanosleep(&time, NULL);
 }
 
-/* Not by fstat(): newer C libraries bind that to a version of their own. */
+/* A system call instead of fstat(), which newer C libraries bind to a version that older ones lack. */
 static bool look(int descriptor, struct stat *state)
 {
     return syscall(SYS_fstat, descriptor, state) == 0;
@@ -90,7 +90,7 @@ void lease_file_forget(struct lease_file *file)
 {
     struct stat state, again;
     struct lease_file inherited = *file;
-    /* Where the path leads nowhere, in another root say, the parent's has to do. */
+    /* If the path cannot be opened, for example after a chroot, the child keeps its parent's descriptor. */
     if (is_ours(&inherited, &state) && open_again(file, &again))
         close(inherited.descriptor);
 }
@@ -108,7 +108,7 @@ bool lease_file_take(struct lease_file *file, struct lease_table *table)
     if (!is_ours(file, &state) && !open_again(file, &state))
         return false;
     lock(file->descriptor);
-    /* Also one that was grown: its pages beyond the table may be all that the file system has. */
+    /* A file that was grown is cut too: its pages beyond the table may take all of its file system. */
     if (look(file->descriptor, &state) && state.st_size != (off_t)sizeof *table)
         (void)!ftruncate(file->descriptor, sizeof *table);
     ssize_t length = pread(file->descriptor, table, sizeof *table, 0);
@@ -142,7 +142,7 @@ void lease_file_give(struct lease_file *file, const struct lease_table *table)
             ;
         for (to = from; to < sizeof *table && !same_word(before, after, to); to += WORD)
             ;
-        /* Without room for it, others do not see it: they correct it when they look. */
+        /* If the file system is full, the others miss this change, and correct the table when they read it. */
         if (to != from)
             (void)!pwrite(file->descriptor, after + from, to - from, (off_t)from);
     }

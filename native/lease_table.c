@@ -6,7 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A container that was kept from launching by a busy processor is not robbed of its share for it. */
+/* The turns of credit that a container keeps while it does not wait. With them a container that a busy processor kept
+   from launching does not lose its share. */
 #define CREDIT_TURNS 2
 
 uint64_t monotonic_ns(void)
@@ -33,7 +34,7 @@ void lease_table_ring(struct lease_table *table)
     table->changes++;
 }
 
-/* How long one has said nothing; what it will have said in the future counts for nothing. */
+/* Returns the nanoseconds since a heartbeat. One from the future, which a tenant may have written, counts as none. */
 static uint64_t silence(uint64_t heartbeat, uint64_t now)
 {
     return heartbeat <= now + LEASE_SILENCE ? elapsed(heartbeat, now) : UINT64_MAX;
@@ -74,7 +75,7 @@ static uint64_t weighted(const struct lease_account *account, uint64_t ns)
     return ns * 1000 / (share == 0 ? 1 : share);
 }
 
-/* Calls for the part of the table that has been used. */
+/* Loops over the used part of the table. */
 #define EACH_ACCOUNT(table, i)                                                                                         \
     for (unsigned i = 1; i < LEASE_ACCOUNTS && (table)->accounts[i].id != 0; i++)
 
@@ -106,7 +107,8 @@ bool lease_table_contended(const struct lease_table *table, unsigned account, ui
     return contended;
 }
 
-/* The part of a turn for which somebody waited. The rest is free: nobody lost anything by it. */
+/* Returns the part of a turn during which another account waited. The rest is free of charge, since it cost no other
+   account anything. */
 static uint64_t contended_ns(const struct lease_table *table, uint64_t grant, uint64_t now)
 {
     uint64_t first = now;
@@ -159,7 +161,7 @@ struct lease_member *lease_table_enter(struct lease_table *table, struct lease_m
             member = place;
         }
     }
-    if (member == NULL) /* more processes than places: this one is not waited for */
+    if (member == NULL) /* more processes than places: this one takes another's, and may not be waited for */
         member = &table->members[first];
     member->heartbeat = now;
     return table->grant == grant ? member : NULL;
@@ -194,7 +196,8 @@ static void raise_to(uint64_t *value, uint64_t least)
         *value = least;
 }
 
-/* Hard: since it became active the account may use its share of the time and one turn. */
+/* Returns when an account with a hard share may have its next turn. Since it became active, it may use its share of the
+   time and one turn more. 0: at any time. */
 static uint64_t eligible_after(const struct lease_account *account, uint64_t grant, uint64_t now)
 {
     if (!account->hard)

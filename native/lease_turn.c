@@ -1,13 +1,13 @@
 #include "lease_turn.h"
 
 #define LEAST_PATIENCE (PATIENCE / 16)
-#define WATCH (1 * MILLISECOND)       /* how often the holder looks for that, while others wait */
+#define WATCH (1 * MILLISECOND)       /* how often the holder reads the table, while others wait */
 #define SHORT_TURN (LEASE_TURN / 4)
-#define NEARLY (LEASE_TURN / 8)       /* rather than drain twice, a turn ends so much early */
-#define SOLITUDE (1000 * MILLISECOND) /* for so long after others waited, more of them may come any time */
-#define STUCK (1000 * MILLISECOND)    /* a kernel that runs for so long may wait for one that is not launched yet */
+#define NEARLY (LEASE_TURN / 8)       /* a turn may end so much early, if that saves a drain */
+#define SOLITUDE (1000 * MILLISECOND) /* so long after others waited, more of them are expected */
+#define STUCK (1000 * MILLISECOND)    /* a CUDA kernel that runs for so long may wait for another one's launch */
 #define FIRST_CREDITS 1
-#define DRIVER_DEPTH 1024             /* launches that the driver takes before it makes the caller wait */
+#define DRIVER_DEPTH 1024             /* launches that the driver queues before it blocks the caller */
 #define UNLIMITED (INT64_MAX / 2)
 
 /* --- how many launches before the next drain --- */
@@ -23,7 +23,7 @@ static bool limited(const struct process_lease *lease)
     return atomic_load(&lease->gate.credits) < UNLIMITED / 2;
 }
 
-/* lease_launches() goes on counting. */
+/* Sets the credits; the count of lease_launches() goes on. */
 static void give_credits(struct process_lease *lease, int64_t credits)
 {
     int64_t left = atomic_exchange(&lease->gate.credits, credits);
@@ -36,9 +36,9 @@ void lease_wake_launches(struct process_lease *lease)
     futex_wake(&lease->turns, false);
 }
 
-/* While others come and wait: as many as fill the rest of the turn. Alone: as many as a newcomer is made to wait for,
-   which for short kernels the driver itself sees to. Never more than twice as many as last time: the next kernels may be
-   longer. */
+/* Allows a batch of launches. While others wait, the batch fills the rest of the turn. Alone, it is as large as a
+   newcomer may be made to wait for; for short kernels the driver's own queue is limit enough. A batch is at most twice
+   the last one, since the next kernels may take longer. */
 static void give_batch(struct process_lease *lease, bool contended, uint64_t now)
 {
     uint64_t held = elapsed(grant_since(lease->entered), now), rest = LEASE_DRAIN_LIMIT;
@@ -72,7 +72,7 @@ static bool drain_goes_on(struct process_lease *lease)
     return atomic_load(&lease->drains_asked) != lease->drains_done;
 }
 
-/* Work that outlasts its turn is charged to this process until it ends. */
+/* Charges this process's account for work that outlasts its turn, until it ends. */
 static void charge_late_work(struct process_lease *lease, uint64_t now)
 {
     if (lease->late_since == 0)
@@ -81,8 +81,8 @@ static void charge_late_work(struct process_lease *lease, uint64_t now)
     lease->late_since = now;
 }
 
-/* The container whose turn it is meanwhile is not charged for that. If the work does not end it is, since the work may
-   wait for launches of this process, which needs another turn for them. */
+/* Charges this process, instead of the container whose turn it is, for the time of its late work. After STUCK the
+   holder is charged again: the work may wait for launches of this process, which needs another turn for them. */
 static void excuse_holder(struct process_lease *lease, uint64_t now)
 {
     if (elapsed(lease->drain_since, now) >= STUCK)
@@ -105,7 +105,7 @@ static void learn_patience(struct process_lease *lease)
 static void enter(struct process_lease *lease, uint64_t grant, uint64_t now)
 {
     struct lease_member *member = lease->member;
-    /* The GPU has more to do for this process than fits into a turn, and what that costs is known only when it is done. */
+    /* Its last work outlasted its turn and still runs. What that costs is known only when it is done. */
     bool late = lease->late_since != 0;
     uint64_t virtual_ns;
     if (lease->leaving == grant)
@@ -138,7 +138,7 @@ static void leave(struct process_lease *lease)
 {
     atomic_store(&lease->gate.open, SHUT);
     lease->leaving = lease->entered;
-    /* One that has begun may have missed the latest launches. */
+    /* A drain that has begun already may miss the latest launches, so wait for the one after it. */
     lease->leaving_drain = lease->drains_done + (drain_goes_on(lease) ? 2 : 1);
     lease_ask_for_drain(lease);
 }
@@ -156,7 +156,7 @@ static void left(struct process_lease *lease, uint64_t now)
     lease->late_since = 0;
 }
 
-/* --- what the table asks of this process; each answers until when nothing has to be done --- */
+/* --- what this process does about the table; each function returns until when nothing else is due --- */
 
 static uint64_t close_turn(struct process_lease *lease, uint64_t grant, uint64_t now)
 {
@@ -186,7 +186,7 @@ static bool turn_is_over(struct process_lease *lease, uint64_t grant, uint64_t n
 {
     uint64_t held = elapsed(grant_since(grant), now);
     bool drained = lease->blocked != 0 && atomic_load(&lease->gate.credits) <= 0 && !drain_goes_on(lease);
-    /* One that was not there when this turn began, and would have had it: bursts would get little otherwise. */
+    /* An account came later that would have had this turn. The turn is short then, or bursts would get little. */
     bool overtaken = lowest < lease->table->accounts[lease->account].virtual_ns;
     uint64_t turn = overtaken ? SHORT_TURN : LEASE_TURN;
     if (held + (drained ? NEARLY : 0) < turn) {
@@ -200,8 +200,8 @@ static bool turn_is_over(struct process_lease *lease, uint64_t grant, uint64_t n
     return false;
 }
 
-/* While others wait: whether this process has nothing for the GPU. A drain tells, with the gate open; if no launch
-   comes in the time after it either, this process leaves. */
+/* Ends this process's turn early if it has no work for the GPU, while others wait. A drain with the gate open shows
+   that the GPU is done; if no launch follows within `patience`, the process leaves. */
 static void look_for_idleness(struct process_lease *lease, uint64_t now)
 {
     int64_t count = lease_launches(lease);
@@ -230,7 +230,7 @@ static uint64_t hold(struct process_lease *lease, uint64_t grant, uint64_t now)
                 return lease->contended_at + SOLITUDE;
             give_batch(lease, false, now);
         }
-        /* A kernel may wait for another that this process has yet to launch. */
+        /* A CUDA kernel may wait for another that this process has yet to launch. */
         if (lease->blocked != 0 && drain_goes_on(lease) && elapsed(lease->drain_since, now) > LEASE_DRAIN_LIMIT) {
             give_credits(lease, UNLIMITED);
             lease_wake_launches(lease);
@@ -274,7 +274,7 @@ static uint64_t wait_for_turn(struct process_lease *lease, uint64_t grant, uint6
     } else if (grant_closing(grant)) {
         return close_turn(lease, grant, now);
     } else {
-        /* A holder that was alone had no need to say that it lives; it was told when this one began to wait. */
+        /* A holder that is alone writes no heartbeats. It begins to once this process waits, so count from then. */
         uint64_t since = grant_since(grant) > lease->blocked_since ? grant_since(grant) : lease->blocked_since;
         const struct lease_account *holder = &table->accounts[grant_account(grant)];
         if (elapsed(since, now) > LEASE_SILENCE && elapsed(holder->heartbeat, now) > LEASE_SILENCE &&
@@ -294,7 +294,7 @@ uint64_t lease_step(struct process_lease *lease, uint64_t now)
     if (late)
         excuse_holder(lease, now);
     if (lease->entered != 0 && lease->entered != (grant & ~GRANT_CLOSING) && lease->leaving != lease->entered)
-        leave(lease); /* it was silent for too long, and others went on */
+        leave(lease); /* this process was silent for too long, and others have the GPU now */
     if (mine && grant_closing(grant))
         return close_turn(lease, grant, now);
     if (mine)

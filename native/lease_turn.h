@@ -1,5 +1,5 @@
 /* One process's part in a lease: what it does when its container's turn comes, goes on and ends. Every function is
-   called with the mutex held, and between a taking of the file and its giving back. */
+   called with the mutex held, between lease_file_take() and lease_file_give(). */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,17 +13,17 @@
 #define NEVER UINT64_MAX
 #define SHUT UINT64_MAX /* no grant */
 #define WAITER_WATCH (25 * MILLISECOND)
-/* For so long without a launch and without work on the GPU a process is not idle yet. Less, down to the least, for one
-   whose pauses have been found to be long: the GPU rests while the others are made to wait. */
+/* How long a process may be without a launch and without work on the GPU before it counts as idle. The GPU rests
+   meanwhile, so a process whose pauses have been long gets less time, down to LEAST_PATIENCE. */
 #define PATIENCE (2 * MILLISECOND)
 
-/* A keeper thread watches the table for this process; a drainer waits for the GPU, for as long as that takes. All is
-   guarded by `mutex` but what is atomic. */
+/* The lease of a process on one GPU. Its keeper thread watches the table; its drainer thread waits for the GPU, for as
+   long as that takes. `mutex` guards all fields that are not atomic. */
 struct process_lease {
     struct lease gate;
     struct process_lease *next;
     struct lease_file file;
-    struct lease_table *table;        /* a copy of the file as this process saw it last */
+    struct lease_table *table;        /* a copy of the file as this process read it last */
     uint64_t id;
     unsigned account, share_milli;
     bool hard;
@@ -37,35 +37,35 @@ struct process_lease {
     _Atomic uint32_t in_driver;       /* futex: the drainer is in drain() */
     uint32_t drains_done;
     uint64_t drain_since;
-    unsigned nudges;                  /* launches that were let through for a drain that did not end */
+    unsigned nudges;                  /* launches that were allowed since a drain did not end */
     unsigned blocked;                 /* launches that wait */
     uint64_t blocked_since;
 
     struct lease_member *member;
-    uint64_t entered;                 /* the grant under which `member` is; 0: this process is out */
-    uint64_t leaving;                 /* the grant that it leaves when drain number `leaving_drain` is done */
+    uint64_t entered;                 /* the grant under which this process launches, as `member`; 0: none */
+    uint64_t leaving;                 /* the grant that it leaves once drain number `leaving_drain` is done */
     uint32_t leaving_drain;
-    uint64_t late_since;              /* the GPU went to the next before that was done */
-    uint64_t closing, closing_since;  /* the grant that was seen to close, and when */
+    uint64_t late_since;              /* when another grant came although that drain was not done; 0: it did not */
+    uint64_t closing, closing_since;  /* the grant that was found closing, and when */
 
-    bool contended;                   /* the credits were given for a turn among others */
+    bool contended;                   /* the credits are for a turn while others wait */
     uint64_t contended_at;            /* when others last waited; 0: never */
     int64_t credits_given;
-    int64_t launches_seen;            /* at the latest look */
+    int64_t launches_seen;            /* at the latest check for idleness */
     uint64_t idle_since;              /* 0: it is not known to be idle */
-    uint64_t patience, rested_since;  /* how long it may be before others go on; since when they did for that */
+    uint64_t patience, rested_since;  /* how long it may be idle; since when it was, if it left for that */
     int64_t batch_launches, batch_credits; /* a batch: the launches between two drains */
-    uint64_t batch_since, launch_ns;  /* what one costs, from the latest batch */
+    uint64_t batch_since, launch_ns;  /* when the batch began; what one launch of the latest took */
 };
 
-/* Does what the table asks of this process. Answers until when there is nothing to do unless the table changes. */
+/* Does what is due for this process. Returns until when nothing else is, unless the table changes. */
 uint64_t lease_step(struct process_lease *lease, uint64_t now);
 
-/* The GPU has done what this process had launched, `launches` in all, when drain `number` began; or is thought to have,
-   if it could not be waited for. */
+/* Notes the end of drain `number`: the GPU has done the `launches` that this process had made when the drain began. If
+   it could not be waited for, `waited` is false, and the work is assumed to be done. */
 void lease_drained(struct process_lease *lease, uint32_t number, int64_t launches, bool waited, uint64_t now);
 
-/* How long the GPU is thought to need for that yet, by what launches have cost before. */
+/* Returns the nanoseconds that the GPU is expected to need for these launches yet, by the cost of earlier ones. */
 uint64_t lease_estimated_rest(const struct process_lease *lease, int64_t launches, uint64_t now);
 
 void lease_ask_for_drain(struct process_lease *lease);

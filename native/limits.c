@@ -12,7 +12,7 @@ static struct limits limits;
 static bool usable;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Not by strtoull: newer C libraries bind that to a version of their own. */
+/* Not by strtoull(), which newer C libraries bind to a version that older ones lack. */
 static bool number_of(const char *word, uint64_t *number)
 {
     *number = 0;

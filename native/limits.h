@@ -1,4 +1,4 @@
-/* The limits file: what this container may have of which GPUs. */
+/* The limits file: the share of each GPU that this container may have. */
 #pragma once
 #include <stdint.h>
 
@@ -21,10 +21,11 @@ struct limits {
     struct gpu_limit gpus[MAX_LIMITED_GPUS];
 };
 
-/* Read once a process. NULL: there are no usable limits, one line on stderr has said why, and every hook refuses. */
+/* Returns the limits, which are read once in each process. NULL: they cannot be used. One line on stderr has given the
+   reason, and every hook refuses. */
 const struct limits *limits_get(void);
 
-/* The index of the GPU whose UUID has these 16 bytes, or -1. */
+/* Returns the index of the GPU whose UUID has these 16 bytes, or -1. */
 int limits_gpu_of_uuid_bytes(const struct limits *limits, const unsigned char bytes[16]);
-/* Of the UUID as text: GPU-8f3a... */
+/* Likewise for a UUID as text: GPU-8f3a... */
 int limits_gpu_of_uuid(const struct limits *limits, const char *uuid);

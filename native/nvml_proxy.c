@@ -1,4 +1,4 @@
-/* NVML shows a limited GPU as large as the container's cap, and as used what the container has of it. */
+/* NVML's memory queries: a limited GPU is shown as large as the container's cap, with the container's own use. */
 #include "abi/nvml.h"
 
 #include <stdbool.h>

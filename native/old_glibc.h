@@ -1,6 +1,6 @@
-/* The libraries are built on the host and loaded in containers of any image: every reference to the C library is bound
-   to its oldest version, where a newer C library would otherwise bind it to one that older images lack.
-   Given to every file by -include. */
+/* Oldest versions of the C library's functions. The libraries are built on the host and loaded in containers of any
+   image. A newer C library would bind a reference to a version that older images lack, so each reference is bound to
+   the oldest version. The Makefile includes this file in every other one (-include). */
 #pragma once
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* their interceptors have no versions */

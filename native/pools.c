@@ -165,7 +165,8 @@ bool pools_shrink(int gpu)
     if (atomic_load_explicit(&pools, memory_order_relaxed) == NULL)
         return false;
     bool shrunk = false;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* or this would spoil a capture of another stream */
+    /* In another mode this would invalidate another stream's capture. */
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     pools_lock();
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     for (struct pool *pool = atomic_load(&pools); pool != NULL; pool = pool->next) {

@@ -1,5 +1,5 @@
-/* Memory that the driver keeps in pools, of streams and of graphs, is charged by what the pool has reserved. Pools grow
-   with an allocation but shrink at a synchronisation, so what they have is measured, not summed. */
+/* The pools in which the driver keeps memory for streams and for graphs. A pool is charged by what it has reserved. It
+   grows with an allocation but shrinks at a synchronisation, so its memory is measured, not summed. */
 #pragma once
 #include <stdbool.h>
 
@@ -11,34 +11,34 @@ struct pool {
     int gpu; /* -1: not limited, or not memory of a GPU */
     bool of_graphs;
     uint64_t charged;
-    uint64_t outstanding; /* allocations; the memory of a destroyed pool goes with the last */
+    uint64_t outstanding; /* allocations that are not freed; a destroyed pool's memory is freed with the last */
     struct pool *next;
 };
 
-/* The functions with a pool take the lock first. It may be taken again by the thread that has it. */
+/* Locks the pools. Callers of functions that take a pool hold the lock; its thread may lock it again. */
 void pools_lock(void);
 void pools_unlock(void);
 
 struct pool *pools_add(CUmemoryPool handle, CUdevice device, int gpu);
 struct pool *pools_find(CUmemoryPool handle);
 struct pool *pools_of_graphs(CUdevice device, int gpu);
-/* Gives up what nothing uses. */
+/* Notes that a pool was destroyed, and releases it unless allocations of it are left. */
 void pools_destroyed(struct pool *pool);
-/* The charge becomes what the pool has reserved now, wherever the cap is. */
+/* Sets the charge to what the pool has reserved now, even above the cap. */
 void pools_measure_one(struct pool *pool);
-/* Notes an allocation, or that an address is free again. */
+/* Note an allocation from the pool, and that an address is free again. */
 void pools_note(struct pool *pool, CUdeviceptr address);
 void pools_freed(CUdeviceptr address);
 
-/* Bytes of the pool that nothing uses. */
+/* Returns the bytes that the pool has reserved and no allocation uses. */
 uint64_t pools_unused(const struct pool *pool);
 
-/* All of this process on the GPU. Shrinking is true where some memory was given back. */
+/* Measure or trim all pools of this process on the GPU. pools_shrink() returns whether memory was given back. */
 void pools_measure(int gpu);
 bool pools_shrink(int gpu);
-/* How often graph memory was given back: what a graph had may have to be taken again. */
+/* Returns how often graph memory was trimmed. After a trim, a graph may have to take its memory again. */
 uint64_t pools_graph_trims(void);
 void pools_graph_trimmed(void);
 
-/* After a synchronisation: pools from which something was freed since the last one have shrunk. */
+/* Measures all pools if memory was freed since the last call. Called after a synchronisation, which shrinks pools. */
 void pools_after_synchronising(void);

@@ -70,7 +70,7 @@ static bool read_stat(const char *path, struct stat_line *line)
     if (length <= 0)
         return false;
     text[length] = '\0';
-    const char *at = strrchr(text, ')'); /* a program's name may hold blanks and brackets */
+    const char *at = strrchr(text, ')'); /* the last one, since a program's name may hold blanks and brackets */
     if (at == NULL || at[1] != ' ')
         return false;
     at += 2;
@@ -122,11 +122,11 @@ bool process_alive(const struct process *process, const struct process *self)
     snprintf(path, sizeof path, "/proc/%d/stat", process->pid);
     if (!read_stat(path, &line))
         return true;
-    /* Of a zombie with threads only the first thread has ended. */
+    /* A zombie with more threads still lives: only its first thread has ended. */
     if ((line.state == 'Z' || line.state == 'X') && line.threads <= 1)
         return false;
     if (process->started != 0 && process->started != line.started)
         return false;
-    /* 0, or 1 on some kernels, where this process may not be looked at so closely. */
+    /* The Linux kernel shows 0, or 1 in some versions, if this process may not read the address. */
     return process->stack <= 1 || line.stack <= 1 || process->stack == line.stack;
 }

@@ -28,12 +28,12 @@ struct slot {
 };
 
 struct table {
-    _Atomic uint64_t magic; /* written last */
+    _Atomic uint64_t magic; /* written last, when the table is whole */
     uint32_t version, slots;
     pthread_mutex_t mutex;
     uint64_t total[MAX_LIMITED_GPUS]; /* the sum over the slots */
     uint64_t reaped_ns[MAX_LIMITED_GPUS];
-    uint32_t slots_used; /* none at or above this one */
+    uint32_t slots_used; /* all slots from this one on are free */
     struct slot slot[SLOTS];
 };
 
@@ -76,7 +76,7 @@ static struct table *refuse(const char *why)
 static const char *make(int file, struct table *mapped)
 {
     pthread_mutexattr_t shared;
-    int wrong = posix_fallocate(file, 0, sizeof *mapped); /* no room must not show as SIGBUS later on */
+    int wrong = posix_fallocate(file, 0, sizeof *mapped); /* without room, fail here instead of by SIGBUS later */
     if (wrong != 0)
         return strerror(wrong);
     pthread_mutexattr_init(&shared);
@@ -90,7 +90,8 @@ static const char *make(int file, struct table *mapped)
     return NULL;
 }
 
-/* Under the file's lock: one of the container's processes makes the table, again where its maker was killed. */
+/* Maps the file, and makes the table if the container's first process has not, or was killed while it did. The file is
+   locked meanwhile. Returns NULL, or the reason for a failure. */
 static const char *map_file(int file, struct table **mapped)
 {
     if (flock(file, LOCK_EX) != 0)
@@ -120,9 +121,9 @@ static struct table *open_table(void)
     int file = open(TABLE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0)
         return refuse(strerror(errno));
-    (void)fchmod(file, 0666); /* the container's processes may be of several users, and only its owner's call counts */
+    (void)fchmod(file, 0666); /* for all users of the container; only the file's owner may change its mode */
     const char *wrong = map_file(file, &mapped);
-    flock(file, LOCK_UN); /* closing alone would keep it as long as the mapping lives */
+    flock(file, LOCK_UN); /* close() alone would keep the lock as long as the mapping lives */
     close(file);
     if (wrong != NULL)
         return refuse(wrong);
@@ -159,7 +160,7 @@ static bool lock(struct table *table)
 {
     int wrong = pthread_mutex_lock(&table->mutex);
     if (wrong == EOWNERDEAD) {
-        /* Its owner was killed between two of the sums: the slots alone say what is true. */
+        /* The mutex's owner was killed while it updated the sums. The slots are right, so add them up again. */
         count_again(table);
         wrong = pthread_mutex_consistent(&table->mutex);
     }
@@ -176,7 +177,8 @@ static void unlock(struct table *table)
 static void reap(struct table *table)
 {
     int cancel;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* in reading /proc, the thread would end with the lock */
+    /* A thread that is cancelled while it reads /proc would keep the lock. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     uint32_t used = 0;
     for (uint32_t i = 0; i < table->slots_used; i++) {
         struct slot *slot = &table->slot[i];
@@ -213,7 +215,7 @@ static bool claim(struct table *table)
         if (i >= table->slots_used)
             table->slots_used = i + 1;
         atomic_signal_fence(memory_order_seq_cst);
-        slot->owner.pid = self.pid; /* last: a slot counts once it is whole */
+        slot->owner.pid = self.pid; /* last, since a slot counts once its pid is set */
         mine = slot;
         return true;
     }

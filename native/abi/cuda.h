@@ -82,7 +82,7 @@ typedef enum {
     CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,
 } CUpointer_attribute;
 
-/* Flags of cuGetProcAddress, and what its second version says of a symbol. */
+/* Flags of cuGetProcAddress, and the status that its second version returns for a symbol. */
 #define CU_GET_PROC_ADDRESS_DEFAULT 0
 #define CU_GET_PROC_ADDRESS_LEGACY_STREAM 1
 #define CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM 2
@@ -251,7 +251,7 @@ typedef struct {
     void **kernelParams, **extra;
     CUkernel kern;
     CUcontext ctx;
-} CUDA_KERNEL_NODE_PARAMS; /* version 2: what cuGraphAddKernelNode_v2 takes; cuGraphAddNode's has the same beginning */
+} CUDA_KERNEL_NODE_PARAMS; /* version 2, for cuGraphAddKernelNode_v2; the structure of cuGraphAddNode begins alike */
 
 typedef struct {
     CUmemPoolProps poolProps;

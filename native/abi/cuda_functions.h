@@ -56,7 +56,7 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version);
 CUresult cuCtxSynchronize(void);
 CUresult cuCtxSynchronize_v2(CUcontext context);
 
-/* Linear memory. The functions without _v2 are of 32-bit days; the driver still exports them. */
+/* Linear memory. The functions without _v2 date from 32-bit drivers; the driver still exports them. */
 CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total_bytes);
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
 CUresult cuMemAlloc(unsigned *address, unsigned bytes);

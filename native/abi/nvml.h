@@ -1,4 +1,5 @@
-/* The part of NVML's binary interface that the fGPU libraries, their tests and the fake driver speak. Names are NVML's. */
+/* The part of NVML's binary interface that the fGPU libraries, their tests and the fake driver speak. The names are
+   NVML's. */
 #pragma once
 
 typedef struct nvmlDevice_st *nvmlDevice_t;
@@ -24,7 +25,7 @@ typedef enum {
     NVML_ERROR_UNKNOWN = 999,
 } nvmlReturn_t;
 
-/* A version word of a structure: its number above its size. */
+/* The version word of a structure: the version number in the top byte, the size below it. */
 #define NVML_STRUCT_VERSION(type, number) ((unsigned)(sizeof(type) | ((number) << 24)))
 #define NVML_VALUE_NOT_AVAILABLE (-1ull)
 #define NVML_DEVICE_UUID_BUFFER_SIZE 80
