@@ -21,7 +21,7 @@ from muster.core.values.errors import (
 )
 from muster.engine.agent_engine import watch_deaths
 from muster.service.control_node import opened
-from muster.service.notify.couriers import couriers_at_work
+from muster.service.notify.delivery_worker import delivery_thread
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.worker import WorkerDependencies
 from muster.service.scheduler.compiled_code import compiling_beside
@@ -132,7 +132,7 @@ def _work(
         compiling_beside(place),
         _hearing(settings, heard),
         shell.store.listen(heard),
-        couriers_at_work(settings, shell.store),
+        delivery_thread(settings, shell.store),
     ):
         stop.loop = loop
         if not trouble.is_on:

@@ -17,7 +17,7 @@ from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import PassInProgressError
 from muster.keys import make_key_pair
 from muster.service.images.source import ImageSource
-from muster.service.notify.couriers import deliver_once
+from muster.service.notify.delivery_worker import deliver_once
 from muster.service.queue.loop import QueueLoop
 from muster.service.queue.worker import Work, WorkerDependencies
 from muster.service.scheduler.site_policy import SiteScheduling

@@ -1,4 +1,4 @@
-"""A user's callback reaches what only the control node reaches, or holds its couriers up for ever."""
+"""A user's callback reaches what only the control node reaches, or holds the delivery worker up for ever."""
 
 import socket
 import threading
@@ -9,9 +9,9 @@ import pytest
 
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.service.notify import callbacks
-from muster.service.notify.callbacks import NotToldError, post
+from muster.service.notify.callbacks import DeliveryError, post
 from tests.strategies import make_session
-from tests.unit.notify.test_couriers import Site, hook, work_until
+from tests.unit.notify.test_delivery_worker import Site, hook, work_until
 
 INSIDE = (
     *("127.0.0.1", "10.0.0.5", "172.16.3.4", "192.168.1.1", "100.64.0.1", "169.254.169.254", "0.0.0.0"),
@@ -50,7 +50,7 @@ def test_an_answer_that_comes_byte_by_byte_is_ended_in_time(monkeypatch):
 
     thread = threading.Thread(target=drip)
     thread.start()
-    with pytest.raises(NotToldError, match="did not answer in time"):
+    with pytest.raises(DeliveryError, match="did not answer in time"):
         post(f"http://127.0.0.1:{server.getsockname()[1]}/", "{}", CallbackHosts.of(["127.0.0.0/8"]))
     assert not over.is_set()
     over.set()
@@ -68,12 +68,12 @@ def sites() -> Iterator[list[Site]]:
         site.server.server_close()
 
 
-def test_an_owners_callbacks_that_never_end_hold_up_no_hook_and_no_other_owner(store, couriers, sites, tmp_path):
+def test_an_owners_callbacks_that_never_end_hold_up_no_hook_and_no_other_owner(store, worker, sites, tmp_path):
     hook(tmp_path, "note", f"cat >> {tmp_path}/noted; echo >> {tmp_path}/noted")
     eves = [make_session(n, owner="eve", callback=sites[n % 10].url("/slow")) for n in range(1, 41)]
     store.add([*eves, make_session(41, owner="bob", callback=sites[0].url("/ok"))])
-    work_until(couriers, lambda: (tmp_path / "noted").exists() and (tmp_path / "noted").read_text().count("\n") == 41)
-    work_until(couriers, lambda: "/ok" in sites[0].paths())
-    work_until(couriers, lambda: sum(site.paths().count("/slow") for site in sites) == 4)
-    couriers.send_out()
+    work_until(worker, lambda: (tmp_path / "noted").exists() and (tmp_path / "noted").read_text().count("\n") == 41)
+    work_until(worker, lambda: "/ok" in sites[0].paths())
+    work_until(worker, lambda: sum(site.paths().count("/slow") for site in sites) == 4)
+    worker.send_out()
     assert sum(site.paths().count("/slow") for site in sites) == 4

@@ -1,4 +1,4 @@
-"""How a change is posted to a session's callback."""
+"""Post a change to a session's callback."""
 
 import socket
 import threading
@@ -21,32 +21,33 @@ _TOTAL_TIMEOUT_S = 20.0
 _MOST_ADDRESSES = 3
 
 
-class NotToldError(MusterError):
-    """The target did not take it."""
+class DeliveryError(MusterError):
+    """A delivery that its target did not take."""
 
 
 def post(url: str, message: str, allowed: CallbackHosts) -> None:
-    """Post a change to a callback. Redirects are not followed, only the answer's status is read, no password is sent.
+    """Post a change to a callback. Raises DeliveryError.
 
-    It goes to an address that was checked: resolved again, the name may give another one. Raises NotToldError.
+    Redirects are not followed, only the answer's status is read, and no password is sent. The connection goes to an
+    address that was checked before: the host's name might resolve to another address the second time.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
     proxies = requests.utils.get_environ_proxies(url)
     try:
         if requests.utils.select_proxy(url, proxies):
-            # The proxy looks for the address, in its own network.
+            # The proxy resolves the name, in its own network.
             if allowed.refuse(host):
                 raise _not_allowed(host)
             status = _status(url, message, {}, proxies)
         else:
             status = _status_at_addresses(parts, host, message, allowed)
     except requests.Timeout:
-        raise NotToldError(f"{host} did not answer in time") from None
+        raise DeliveryError(f"{host} did not answer in time") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        raise NotToldError(f"{host} cannot be reached: {type(error).__name__}") from None
+        raise DeliveryError(f"{host} cannot be reached: {type(error).__name__}") from None
     if not 200 <= status < 300:
-        raise NotToldError(f"{host} answered with status {status}")
+        raise DeliveryError(f"{host} answered with status {status}")
 
 
 def _status_at_addresses(parts: SplitResult, host: str, message: str, allowed: CallbackHosts) -> int:
@@ -91,20 +92,20 @@ def _status(url: str, message: str, headers: dict[str, str], proxies: Any, adapt
 
 
 class _Adapter(HTTPAdapter):
-    """Knows its connections, to end them: a library's timeout begins anew with each byte that comes."""
+    """An adapter that can end its connections: the library's own timeout begins anew with each byte that arrives."""
 
     def __init__(self) -> None:
         self._connections: list[socket.socket] = []
         self._is_over = False
         super().__init__()
 
-    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as it is there
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as in the base class
         super().init_poolmanager(*arguments, **options)
         self.poolmanager.pool_classes_by_scheme = _pools_noting(self._connections)
 
     @contextmanager
     def deadline(self, timeout_s: float) -> Iterator[None]:
-        """End what is not done by then. Raises requests.Timeout: an answer that was cut off looks like a short one."""
+        """End connections after `timeout_s`, and raise requests.Timeout then: a cut answer looks like a short one."""
         self._is_over = False
         timer = threading.Timer(timeout_s, self._end)
         timer.daemon = True
@@ -129,7 +130,7 @@ class _Adapter(HTTPAdapter):
 
 def _pools_noting(connections: list[socket.socket]) -> dict[str, Any]:
     def noted(made: socket.socket) -> socket.socket:
-        # TLS takes the descriptor over; a second one leads to the same connection.
+        # TLS takes the descriptor over, so keep a second one of the same connection.
         connections.append(made.dup())
         return made
 
@@ -151,15 +152,15 @@ def _pools_noting(connections: list[socket.socket]) -> dict[str, Any]:
 
 
 class _ToAddress(_Adapter):
-    """Connects to an address as to a host of that name: its certificate must be the name's."""
+    """An adapter that connects to an address and expects the certificate of the host `name`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         super().__init__()
 
-    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as it is there
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as in the base class
         super().init_poolmanager(*arguments, **options, server_hostname=self._name, assert_hostname=self._name)
 
 
-def _not_allowed(host: str) -> NotToldError:
-    return NotToldError(f"this site posts no callbacks to {host}; see callback_hosts in muster.yml")
+def _not_allowed(host: str) -> DeliveryError:
+    return DeliveryError(f"this site posts no callbacks to {host}; see callback_hosts in muster.yml")

@@ -19,7 +19,7 @@ from muster.core.notify.callback_hosts import CallbackHosts, check_callback
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SettingsError, SpecError
-from muster.service.notify.callbacks import NotToldError, post
+from muster.service.notify.callbacks import DeliveryError, post
 from muster.settings import load_settings
 
 EVERYWHERE = CallbackHosts()
@@ -168,7 +168,9 @@ def named(monkeypatch):
 
 def test_a_name_that_leads_to_the_control_node_is_not_even_connected_to(site, named):
     named("127.0.0.1")
-    with pytest.raises(NotToldError, match=r"^this site posts no callbacks to hooks\.example\.org; see callback_hosts"):
+    with pytest.raises(
+        DeliveryError, match=r"^this site posts no callbacks to hooks\.example\.org; see callback_hosts"
+    ):
         post(f"http://hooks.example.org:{site.port}/x", "{}", EVERYWHERE)
     assert site.heard == []
 
@@ -196,7 +198,7 @@ def test_the_certificate_must_be_the_names(named, monkeypatch, tmp_path, name, t
     if trusted:
         post(url, "{}", HERE)
     else:
-        with pytest.raises(NotToldError, match=r"hooks\.example\.org cannot be reached: SSLError"):
+        with pytest.raises(DeliveryError, match=r"hooks\.example\.org cannot be reached: SSLError"):
             post(url, "{}", HERE)
     assert len(site.heard) == int(trusted)
     site.server.shutdown()
@@ -205,7 +207,7 @@ def test_the_certificate_must_be_the_names(named, monkeypatch, tmp_path, name, t
 
 def test_a_name_that_nobody_knows_cannot_be_reached(named):
     named()
-    with pytest.raises(NotToldError, match=r"^hooks\.invalid cannot be reached: gaierror$"):
+    with pytest.raises(DeliveryError, match=r"^hooks\.invalid cannot be reached: gaierror$"):
         post("http://hooks.invalid/x", "{}", EVERYWHERE)
 
 
@@ -215,5 +217,5 @@ def test_behind_a_proxy_the_name_is_looked_at(site, named, monkeypatch):
     monkeypatch.setenv("no_proxy", "")
     post("http://hooks.example.org/x", "{}", EVERYWHERE)
     assert site.heard[0][0] == "http://hooks.example.org/x"
-    with pytest.raises(NotToldError, match="posts no callbacks"):
+    with pytest.raises(DeliveryError, match="posts no callbacks"):
         post("http://169.254.169.254/x", "{}", EVERYWHERE)

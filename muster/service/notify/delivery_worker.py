@@ -1,7 +1,7 @@
-"""Telling the world of changes: callbacks by HTTP, hooks as programs; beside the passes, never in one.
+"""Send deliveries: changes to callbacks by HTTP and to hooks, which are programs. This never holds up a pass.
 
-Whoever works the queue does this too. A target is told of a session's changes in their order and at least once; one
-that is slow or fails delays no other.
+The process that works the queue sends them too. A target gets a session's changes in their order, each at least once.
+A target that is slow or fails delays no other.
 """
 
 import json
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.notify.deliveries import Delivery
 from muster.core.values.errors import PassInProgressError, StoreUnavailableError
-from muster.service.notify.callbacks import NotToldError, post
+from muster.service.notify.callbacks import DeliveryError, post
 from muster.service.trouble import Trouble
 from muster.settings import Settings
 from muster.store.database.lock import exclusive
@@ -29,7 +29,7 @@ from muster.store.store import Store
 log = logging.getLogger("muster.couriers")
 _POLL_S = 1.0
 _RETRY_S = 5.0
-# Hooks are the site's: users' callbacks take none of their places.
+# Hooks belong to the site, so users' callbacks take none of their places.
 _MOST_HOOKS = 8
 _MOST_CALLBACKS = 16
 _MOST_OF_ONE_OWNER = 4
@@ -39,24 +39,24 @@ _ONE_PASS_S = 15.0
 
 
 @contextmanager
-def couriers_at_work(settings: Settings, store: Store) -> Iterator[None]:
+def delivery_thread(settings: Settings, store: Store) -> Iterator[None]:
     """Deliver changes in a thread of its own until the block ends."""
     stop = threading.Event()
-    couriers = Couriers(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
+    worker = DeliveryWorker(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
 
     def work() -> None:
         trouble = Trouble(log)
         with exclusive(_lock(settings), wait=True):
             while not stop.is_set():
                 try:
-                    couriers.send_out()
+                    worker.send_out()
                     trouble.over("deliveries go on")
                 except StoreUnavailableError as error:
                     trouble.note(f"deliveries wait: {error}")
                     stop.wait(_RETRY_S)
-                couriers.wait_for_news(_POLL_S)
+                worker.wait_for_news(_POLL_S)
 
-    threading.Thread(target=work, name="couriers", daemon=True).start()
+    threading.Thread(target=work, name="deliveries", daemon=True).start()
     try:
         yield
     finally:
@@ -64,19 +64,19 @@ def couriers_at_work(settings: Settings, store: Store) -> Iterator[None]:
 
 
 def deliver_once(settings: Settings, store: Store) -> None:
-    """Deliver what is due and what follows from that, for a bounded time; the next pass delivers the rest."""
-    couriers = Couriers(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
+    """Send due deliveries, and those that become due meanwhile, for some 15 s; the next pass sends the rest."""
+    worker = DeliveryWorker(store.deliveries, settings.hooks_dir, settings.allowed_callbacks)
     give_up_at = time.monotonic() + _ONE_PASS_S
     try:
         with exclusive(_lock(settings), wait=False):
-            while couriers.send_out() and time.monotonic() < give_up_at:
-                couriers.wait_for_news(_POLL_S)
+            while worker.send_out() and time.monotonic() < give_up_at:
+                worker.wait_for_news(_POLL_S)
     except PassInProgressError:
         return
 
 
 def hooks_in(directory: Path) -> list[str]:
-    """Return the names of the executable files there, sorted."""
+    """Return the names of the hooks in a directory: its executable files that are not hidden, sorted."""
     try:
         found = sorted(path for path in directory.iterdir() if path.is_file() and os.access(path, os.X_OK))
     except OSError:
@@ -84,8 +84,8 @@ def hooks_in(directory: Path) -> list[str]:
     return [path.name for path in found if not path.name.startswith(".")]
 
 
-class Couriers:
-    """`send_out` is called by one thread; each delivery has a thread of its own."""
+class DeliveryWorker:
+    """The sender of deliveries. One thread calls `send_out`; each delivery has a thread of its own."""
 
     def __init__(self, deliveries: Deliveries, hooks_dir: Path, callback_hosts: CallbackHosts) -> None:
         self._deliveries = deliveries
@@ -96,44 +96,44 @@ class Couriers:
         self._news = threading.Event()
 
     def send_out(self) -> bool:
-        """Begins what is due. Whether anything is under way. Raises StoreUnavailableError."""
+        """Begin the due deliveries; return whether any is under way. Raises StoreUnavailableError."""
         now = time.time()
         self._news.clear()
         self._deliveries.gather(hooks_in(self._hooks_dir), now)
         with self._lock:
             busy = dict(self._under_way)
-        # Read after that: what ended in between is not due any more.
+        # Read the due ones after `busy`: a delivery that ended in between is not due any more.
         for delivery in self._deliveries.due(now):
             if delivery.queue in busy or not _has_room(delivery, busy.values()):
                 continue
             busy[delivery.queue] = delivery
             with self._lock:
                 self._under_way[delivery.queue] = delivery
-            threading.Thread(target=self._carry, args=(delivery,), name="courier", daemon=True).start()
+            threading.Thread(target=self._deliver, args=(delivery,), name="delivery", daemon=True).start()
         return bool(busy)
 
     def wait_for_news(self, timeout_s: float) -> None:
         """Wait until a delivery has ended, `timeout_s` at the most."""
         self._news.wait(timeout_s)
 
-    def _carry(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: Delivery) -> None:
         try:
             try:
-                self._tell(delivery)
-            except NotToldError as error:
+                self._send(delivery)
+            except DeliveryError as error:
                 log.warning("session %s: %s failed: %s", delivery.session_name, delivery.target, error)
                 self._deliveries.failed(delivery, str(error), time.time())
             else:
                 self._deliveries.done(delivery)
         except StoreUnavailableError as error:
-            log.warning("%s; %s is told again", error, delivery.target)
+            log.warning("%s; %s gets the change again", error, delivery.target)
         finally:
             with self._lock:
                 del self._under_way[delivery.queue]
             self._news.set()
 
-    def _tell(self, delivery: Delivery) -> None:
-        """Raises NotToldError. A hook that was removed, and a callback that nobody wants, count as told."""
+    def _send(self, delivery: Delivery) -> None:
+        """Send one delivery. Raises DeliveryError. A hook or callback that was removed meanwhile is left out."""
         message = json.dumps(delivery.message())
         if delivery.hook is not None:
             path = self._hooks_dir / delivery.hook
@@ -144,11 +144,12 @@ class Couriers:
 
 
 def _lock(settings: Settings) -> Path:
+    # The name from older versions, so that an old and a new process exclude each other during an upgrade.
     return settings.state_dir / "couriers.lock"
 
 
 def _has_room(delivery: Delivery, under_way: Collection[Delivery]) -> bool:
-    """Return whether the delivery may begin beside these. Hooks have room of their own, and so has each owner."""
+    """Return whether the delivery may begin beside those under way. Hooks and each owner have places of their own."""
     beside = [other for other in under_way if (other.hook is None) == (delivery.hook is None)]
     at_place = sum(_place(other) == _place(delivery) for other in beside)
     if delivery.hook is not None:
@@ -158,7 +159,7 @@ def _has_room(delivery: Delivery, under_way: Collection[Delivery]) -> bool:
 
 
 def _place(delivery: Delivery) -> tuple[str, str]:
-    """Return where a delivery goes: those of one owner to one place may delay each other."""
+    """Return where a delivery goes. Deliveries of one owner to one place may delay each other."""
     if delivery.hook is not None or delivery.url is None:
         return "", delivery.target
     return delivery.owner, urlsplit(delivery.url).netloc
@@ -178,11 +179,11 @@ def _run(path: Path, message: str) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise NotToldError(f"it was killed after {_HOOK_TIMEOUT_S:.0f} s") from None
+            raise DeliveryError(f"it was killed after {_HOOK_TIMEOUT_S:.0f} s") from None
         except OSError as error:
-            raise NotToldError(f"it cannot be run: {error.strerror or error}") from None
+            raise DeliveryError(f"it cannot be run: {error.strerror or error}") from None
         if done.returncode:
             said.seek(0)
             lines = said.read(65536).decode(errors="replace").split("\n")
             last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            raise NotToldError(f"it ended with exit code {done.returncode}{': ' if last else ''}{last[:200]}")
+            raise DeliveryError(f"it ended with exit code {done.returncode}{': ' if last else ''}{last[:200]}")

@@ -1,4 +1,4 @@
-"""Couriers at work: what is slow or away holds up nobody else."""
+"""The delivery worker: a target that is slow or away delays no other."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.notify.deliveries import MAX_ATTEMPTS, retry_at
-from muster.service.notify.couriers import Couriers, hooks_in
+from muster.service.notify.delivery_worker import DeliveryWorker, hooks_in
 from muster.store.store import Store
 from tests.strategies import NOW, make_session
 
@@ -22,7 +22,7 @@ S = SessionState
 
 
 class Site:
-    """A web server: /slow answers when it is let go, /away redirects, /bad answers 500, /ok takes what comes."""
+    """A web server: /slow answers after `let_go`, /away redirects, /bad answers 500, /ok accepts everything."""
 
     def __init__(self) -> None:
         site = self
@@ -70,49 +70,49 @@ def store(tmp_path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def couriers(store, tmp_path) -> Couriers:
+def worker(store, tmp_path) -> DeliveryWorker:
     (tmp_path / "hooks").mkdir()
-    return Couriers(store.deliveries, tmp_path / "hooks", CallbackHosts.of(["127.0.0.0/8"]))
+    return DeliveryWorker(store.deliveries, tmp_path / "hooks", CallbackHosts.of(["127.0.0.0/8"]))
 
 
-def work_until(couriers: Couriers, reached) -> None:
+def work_until(worker: DeliveryWorker, reached) -> None:
     deadline = time.monotonic() + 60
     while not reached():
         assert time.monotonic() < deadline
-        couriers.send_out()
-        couriers.wait_for_news(0.05)
+        worker.send_out()
+        worker.wait_for_news(0.05)
 
 
 def notes(store: Store, session) -> list[str]:
     return [line.reason for line in store.story(session.id) if "failed: " in line.reason]
 
 
-def test_a_slow_target_delays_no_other_and_each_keeps_its_order(couriers, store, site):
+def test_a_slow_target_delays_no_other_and_each_keeps_its_order(worker, store, site):
     slow, quick = make_session(1, callback=site.url("/slow")), make_session(2, callback=site.url("/ok"))
     store.add([slow, quick])
     store.apply([transition(session, S.SCHEDULED, "placed", NOW) for session in (slow, quick)])
-    work_until(couriers, lambda: site.paths().count("/ok") == 2)
+    work_until(worker, lambda: site.paths().count("/ok") == 2)
     assert site.paths().count("/slow") == 1
     site.let_go.set()
-    work_until(couriers, lambda: site.paths().count("/slow") == 2)
+    work_until(worker, lambda: site.paths().count("/slow") == 2)
     for session in (slow, quick):
         assert [body["to"] for _, body in site.heard if body["id"] == session.id] == ["PENDING", "SCHEDULED"]
 
 
 @pytest.mark.parametrize(("path", "problem"), [("/away", "status 302"), ("/bad", "status 500")])
-def test_what_is_no_success_is_tried_again_and_no_redirect_is_followed(couriers, store, site, path, problem):
+def test_any_other_status_than_success_is_retried_and_no_redirect_is_followed(worker, store, site, path, problem):
     session = make_session(1, callback=site.url(path))
     store.add([session])
-    work_until(couriers, lambda: notes(store, session))
+    work_until(worker, lambda: notes(store, session))
     assert notes(store, session) == [f"callback failed: 127.0.0.1 answered with {problem}"]
-    work_until(couriers, lambda: len(site.heard) == 2)
+    work_until(worker, lambda: len(site.heard) == 2)
     assert site.heard[0] == site.heard[1]
 
 
-def test_a_callback_that_nobody_answers_is_noted_without_its_path(couriers, store):
+def test_a_callback_that_nobody_answers_is_noted_without_its_path(worker, store):
     session = make_session(1, callback="http://127.0.0.1:1/hidden-in-the-url")
     store.add([session])
-    work_until(couriers, lambda: notes(store, session))
+    work_until(worker, lambda: notes(store, session))
     assert notes(store, session) == ["callback failed: 127.0.0.1 cannot be reached: ConnectionError"]
 
 
@@ -121,7 +121,7 @@ def hook(directory: Path, name: str, text: str) -> None:
     (directory / "hooks" / name).chmod(0o755)
 
 
-def test_a_hook_reads_the_change_and_one_that_fails_stands_in_the_story(couriers, store, tmp_path):
+def test_a_hook_reads_the_change_and_a_failing_one_appears_in_the_story(worker, store, tmp_path):
     hook(tmp_path, "good", f"cat > {tmp_path}/heard.new; mv {tmp_path}/heard.new {tmp_path}/heard")
     hook(tmp_path, "bad", "echo no luck >&2; exit 3")
     (tmp_path / "hooks" / "README").write_text("not a program")
@@ -129,7 +129,7 @@ def test_a_hook_reads_the_change_and_one_that_fails_stands_in_the_story(couriers
     assert hooks_in(tmp_path / "hooks") == ["bad", "good"]
     session = make_session(1)
     store.add([session])
-    work_until(couriers, lambda: notes(store, session) and (tmp_path / "heard").exists())
+    work_until(worker, lambda: notes(store, session) and (tmp_path / "heard").exists())
     assert notes(store, session) == ["hook:bad failed: it ended with exit code 3: no luck"]
     message = json.loads((tmp_path / "heard").read_text())
     assert {name: message[name] for name in ("session", "id", "owner", "from", "to", "reason")} == {
@@ -142,16 +142,16 @@ def test_a_hook_reads_the_change_and_one_that_fails_stands_in_the_story(couriers
     }
 
 
-def test_a_hook_that_was_removed_keeps_nothing_back(couriers, store, tmp_path):
+def test_a_hook_that_was_removed_holds_up_no_delivery(worker, store, tmp_path):
     hook(tmp_path, "bad", "exit 3")
     session = make_session(1)
     store.add([session])
-    work_until(couriers, lambda: notes(store, session))
+    work_until(worker, lambda: notes(store, session))
     (tmp_path / "hooks" / "bad").unlink()
-    work_until(couriers, lambda: not store.deliveries.due(time.time() + 10_000))
+    work_until(worker, lambda: not store.deliveries.due(time.time() + 10_000))
 
 
-def test_it_is_tried_again_ever_later_for_a_day():
+def test_retries_come_at_growing_intervals_for_a_day():
     waits = [retry_at(attempts, NOW) - NOW for attempts in range(1, MAX_ATTEMPTS)]
     assert waits[:4] == [1, 2, 4, 8]
     assert waits == sorted(waits)
