@@ -42,7 +42,7 @@ class Browser:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One app of one browser. Another browser gets a port of its own, which closes when that one signs out."""
+    """One app of one browser. Each browser gets a port of its own, which closes when the browser signs out."""
 
     user: str
     browser: str

@@ -37,7 +37,7 @@ class _GoneError(Exception):
 
 
 class AppProxy:
-    """The ASGI application of one opened app. `socket` leads to it; `target` is the path of its first page."""
+    """The ASGI application of one opened app. `socket` is its tunnel's; `target` is the path of its first page."""
 
     def __init__(self, socket: Path, target: str, name: str, door: Door, origin: AppOrigin) -> None:
         self._socket = socket
@@ -109,7 +109,7 @@ class AppProxy:
         except* _GoneError:
             pass
         except* httpx.HTTPError:
-            # A response that has begun is cut off, which browsers notice.
+            # A response that has begun is cut off; browsers report that as an error.
             if not started:
                 await _page(scope, send, 502, f"{self._name} does not answer. It may be starting: reload the page.")
 
@@ -171,7 +171,7 @@ def _has_body(headers: Headers) -> bool:
 def _is_own(scope: Scope, headers: Headers) -> bool:
     """Tell whether the request is from the app's own page or a navigation.
 
-    Other ports of this host serve other users' apps.
+    Other ports of this host serve other users' apps, whose pages must not send requests to this one.
     """
     named = dict(headers)
     origin, site = named.get(b"origin"), named.get(b"sec-fetch-site", b"same-origin")

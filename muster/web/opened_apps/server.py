@@ -112,7 +112,7 @@ class AppServer:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that says when it is ready, and leaves signals to the main server."""
+    """A uvicorn server that notifies when it is ready, and leaves signals to the main server."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -26,8 +26,8 @@ LastEventId = Annotated[int | None, Header(ge=0, le=1 << 53, description="begin 
 async def events(request: Request, backend: Backend, *, last_event_id: LastEventId = None) -> Response:
     """Stream events named `session` of the sessions that the token's user may see.
 
-    Every 15 s a comment shows that the server is there. A reader that is too slow is cut off: it comes back with its
-    Last-Event-ID.
+    Every 15 s a comment shows that the server is there. A reader that is too slow is cut off, and may reconnect with
+    its Last-Event-ID.
     """
     event = _event_for_administrators if backend.token.sees_all else _event_for_owner
     return await event_stream(request, backend, event, last_event_id, backend.token_is_valid)

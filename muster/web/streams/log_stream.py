@@ -119,7 +119,7 @@ async def log_response(
 
 async def _pieces(stream: LogStream, streams: set[LogStream], may_continue: Callable[[], bool]) -> AsyncIterator[bytes]:
     check_at = time.monotonic() + CHECK_S
-    # Where the token or the database cannot be checked, the reader is cut off.
+    # If the token or the database cannot be checked, the reader is cut off.
     with suppress(MusterError):
         try:
             while True:

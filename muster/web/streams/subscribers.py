@@ -30,7 +30,7 @@ class Subscriber:
         self._live = live
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Sequence[LiveChange] | None] = asyncio.Queue(_MAX_QUEUED)
-        self._on_changes = self._receive  # one object, so that what is added can be removed
+        self._on_changes = self._receive  # one bound method, so that remove() finds what add() added
 
     def begin(self) -> int:
         """Receive changes from now on, and return the number of the last one before."""
@@ -48,7 +48,7 @@ class Subscriber:
         return self._visible(self._live.after(number, until))
 
     async def get(self, timeout_s: float) -> Sequence[LiveChange] | None:
-        """Return the next changes; None where this reader was too slow, or the server stops. Raises TimeoutError."""
+        """Return the next changes; None if this reader was too slow or the server stops. Raises TimeoutError."""
         return await asyncio.wait_for(self._queue.get(), timeout_s)
 
     def _receive(self, changes: Sequence[LiveChange]) -> None:
@@ -81,7 +81,7 @@ async def event_stream(
     """Return a stream of the `event` of each change, beginning with those after `last_event_id`.
 
     Every 15 s a comment shows that the server is there, and the stream ends unless `may_continue`. A reader that is too
-    slow is cut off, and comes back with its Last-Event-ID. Raises TooManyError.
+    slow is cut off, and may reconnect with its Last-Event-ID. Raises TooManyError.
     """
     subscribers: set[Subscriber] = request.app.state.subscribers
     most_of_one = service_of(request).settings.web.event_streams
@@ -114,14 +114,14 @@ class _EventStreamResponse(StreamingResponse):
 async def _events(
     subscriber: Subscriber, event: Callable[[LiveChange], str], first: str, may_continue: Callable[[], bool]
 ) -> AsyncIterator[str]:
-    # Where the token or the database cannot be checked, the reader is cut off, and comes back.
+    # If the token or the database cannot be checked, the reader is cut off, and may reconnect.
     with suppress(MusterError):
         yield first
         checked_at = time.monotonic()
         while True:
             until_check_s = checked_at + HEARTBEAT_S - time.monotonic()
             if until_check_s <= 0:
-                # Also for a stream that is never silent.
+                # By the clock, so that a stream that is never silent is checked too.
                 if not await run_in_threadpool(may_continue):
                     return
                 checked_at = time.monotonic()
