@@ -1,4 +1,4 @@
-"""What the inventory says of agents, checked as the scheduler reads it."""
+"""Check the agents' attributes in the inventory by the same rules as the scheduler."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,7 +14,7 @@ def _attribute_errors(attributes: object) -> list[str]:
 
 
 class FilterModule:
-    """`agent_attributes | muster_attribute_errors`: a line for each value that cannot be."""
+    """`agent_attributes | muster_attribute_errors`: a line for each value that is not valid."""
 
     def filters(self) -> dict[str, Callable[[object], list[str]]]:
         return {"muster_attribute_errors": _attribute_errors}

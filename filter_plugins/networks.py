@@ -28,10 +28,10 @@ def _host_addresses(
 
 
 class FilterModule:
-    """`networks | muster_network_errors(field)`: a line for each that is none.
+    """`networks | muster_network_errors(field)`: a line for each entry that is no network.
 
-    `hosts | muster_host_addresses(names, looked, resolved, known)`: the addresses of each host. They are those that it
-    says (`looked`), or once said (`known`), and those of its name in the inventory.
+    `hosts | muster_host_addresses(names, looked, resolved, known)`: the addresses of each host. They are those that the
+    host reported in this run (`looked`), else in an earlier one (`known`), and those of its name in the inventory.
     """
 
     def filters(self) -> dict[str, Callable[..., object]]:

@@ -1,4 +1,4 @@
-"""Programs that roles run on hosts: scripts that share modules of the agents' package, which no host has."""
+"""Build the programs that roles run on hosts: a script with the modules that it imports from the agents' package."""
 
 import ast
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from ansible.errors import AnsibleFilterError
 _PACKAGE = "muster_agent"
 _PLACE = Path(__file__).resolve().parents[1] / "plugins" / "module_utils"
 _PROGRAM = """#!/usr/bin/env python3
-# Made of several files of Muster's, so that it needs none of them on the host.
+# Built from several of Muster's files, so that the host needs none of them.
 import sys, types
 for name, text in {modules!a}:
     module = sys.modules[name] = types.ModuleType(name)

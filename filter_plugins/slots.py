@@ -1,4 +1,4 @@
-"""Amounts of resources in templates, read and written as Muster's command line does."""
+"""Parse and format amounts of resources in templates, as Muster's command line does."""
 
 from collections.abc import Callable
 from typing import Any

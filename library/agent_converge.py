@@ -3,13 +3,13 @@
 
 DOCUMENTATION = r"""
 module: agent_converge
-short_description: Make one Docker host run what its manifest says
+short_description: Make one Docker host match its manifest
 description:
-  - Launches the kernels that the manifest asks for and the host lacks, all of a session or none.
-  - Lets the commands of a session begin when the manifest says so.
-  - On the one host that keeps a cluster's overlay networks, makes and removes those.
-  - Stops the sessions that are to be stopped, and returns their last words.
-  - Removes what carries the cluster's label and is not in the manifest.
+  - Launches the kernels of the manifest that the host lacks, all of a session or none.
+  - Starts the commands of a session once the manifest allows it.
+  - Creates and removes the cluster's overlay networks, on the one host that keeps them.
+  - Stops sessions that are to end, and returns the exit status and the end of the output of their kernels.
+  - Removes containers and networks that carry the cluster's label and are not in the manifest.
   - A manifest older than one that the host has accepted is refused.
   - Needs nothing on the host but Python 3.9, root, a Docker engine with API 1.41 or newer, and the session runtime.
   - The manifest's fields are described in C(docs/agent-contract.md).
@@ -22,10 +22,10 @@ options:
     required: true
 attributes:
   check_mode:
-    description: Changes nothing, and tells what would be changed.
+    description: Changes nothing and returns what would be changed.
     support: full
   diff_mode:
-    description: Shows containers, networks, key directories, releases and last words that come and go.
+    description: Shows the containers, networks, key directories, releases and last words that are added or removed.
     support: full
   idempotent:
     description: A second run with the same manifest changes nothing.
@@ -62,7 +62,7 @@ generation:
   returned: success
   type: int
 sessions:
-  description: One entry for each session of the manifest. A failure may lack some, which have to be looked at again.
+  description: One entry for each session of the manifest. After a failure, some may be missing; run the module again.
   returned: success, and a failure after the sessions were worked on
   type: list
   elements: dict
@@ -73,7 +73,7 @@ sessions:
     outcome:
       description:
         - C(started), C(released), C(kept), C(stopped) or C(failed).
-        - Of a launch that failed nothing is left. A release that failed has changed nothing.
+        - A launch that failed leaves nothing behind. A release that failed has changed nothing.
       type: str
     error:
       description: Why it failed, in one line for the session's user.
@@ -91,7 +91,7 @@ report:
   returned: success
   type: dict
 nothing_begun:
-  description: Set when the manifest was refused as a whole, before anything of it was begun.
+  description: Set when the whole manifest was refused, before any of it was carried out.
   returned: when it was refused
   type: bool
 stale_generation:

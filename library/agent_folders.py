@@ -6,13 +6,13 @@ module: agent_folders
 short_description: Make, measure or remove data folders that have an owner
 description:
   - Folders lie below the folders' root in directories that belong to root.
-  - A folder belongs to its owner's uid and to a group of its own, with mode 2770, and has a project quota where the
-    file system knows such.
+  - A folder belongs to its owner's uid and to a group of its own, with mode 2770. It has a project quota if the file
+    system supports those.
   - A folder that is removed goes to a trash directory first, so that nothing half-removed can be mounted.
   - Needs nothing on the host but Python 3.9 and root.
 options:
   root:
-    description: Where folders lie on this host.
+    description: Directory of the folders on this host.
     type: path
     required: true
   folders:
@@ -22,38 +22,38 @@ options:
     required: true
     options:
       path:
-        description: Place of the folder below O(root), as the control node gives it.
+        description: Path of the folder below O(root), as the control node chose it.
         type: str
         required: true
       uid:
-        description: Who owns it.
+        description: The owner's uid.
         type: int
         required: true
       number:
-        description: Its group and its project.
+        description: The folder's gid, which is also the number of its project quota.
         type: int
         required: true
       quota_bytes:
-        description: How much it may hold; left out for any amount.
+        description: Bytes that the folder may hold; without a value there is no quota.
         type: int
   state:
     description:
-      - With V(present) they are made where they are missing, and their quotas set.
-      - With V(absent) they are removed with all that is in them.
-      - With V(measured) nothing is changed.
+      - V(present) creates missing folders and sets the quotas.
+      - V(absent) removes the folders with their content.
+      - V(measured) changes nothing.
     type: str
     choices: [present, absent, measured]
     default: present
   patience:
-    description: Seconds for counting what they hold, where the kernel does not count it.
+    description: Seconds for counting the folders' content, if the Linux kernel does not count it by a quota.
     type: float
     default: 10
 attributes:
   check_mode:
-    description: Changes nothing, and tells whether something would be changed.
+    description: Changes nothing and returns whether something would be changed.
     support: full
   diff_mode:
-    description: Shows the folders that come and go.
+    description: Shows the folders that are created or removed.
     support: full
   idempotent:
     description: A second run changes nothing.
@@ -82,22 +82,22 @@ folders:
   elements: dict
   contains:
     path:
-      description: Its place below the root.
+      description: The folder's path below the root.
       type: str
     exists:
-      description: Whether it is on this host.
+      description: Whether the folder is on this host.
       type: bool
     used_bytes:
-      description: How much it holds; null where counting took too long.
+      description: Bytes that it holds; null if counting took too long.
       type: int
     files:
-      description: How many files and directories it holds; null where counting took too long.
+      description: Files and directories that it holds; null if counting took too long.
       type: int
     quota:
-      description: V(enforced), or why it is not; null without a quota.
+      description: V(enforced), or the reason why the quota is not enforced; null without a quota.
       type: str
     shared_from:
-      description: Where a network file system has it from; null for one of the host's own.
+      description: The server and path of a network file system; null for a file system of the host.
       type: str
 """
 
@@ -135,7 +135,7 @@ def main() -> None:
                 after[entry.path] = "present" if will_be_there else "absent"
             if state == "present" and not module.check_mode:
                 make(root, entry, sets_quota=True)
-            # Also one that is not there: what a killed run left in the trash goes.
+            # A missing folder is removed too, since a killed run may have left it in the trash.
             if state == "absent" and not module.check_mode:
                 remove(root, entry.path)
         folders = usage(root, entries, module.params["patience"])

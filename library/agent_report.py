@@ -1,9 +1,9 @@
 #!/usr/bin/python
-"""Ansible module: what a host has and what runs on it."""
+"""Ansible module: report a host's resources and its kernels."""
 
 DOCUMENTATION = r"""
 module: agent_report
-short_description: Report what a Docker host has and which kernels run on it
+short_description: Report a Docker host's resources and its kernels
 description:
   - Reads the host's processors, memory, disk, GPUs, Docker engine, images, and the kernels and networks of one cluster.
   - Changes nothing. Needs nothing on the host but Python 3.9 and a Docker engine with API 1.41 or newer.
@@ -14,7 +14,7 @@ options:
     type: str
     default: muster
   runtime_path:
-    description: Where C(roles/session_runtime) put the session runtime.
+    description: Path of the session runtime, which C(roles/session_runtime) installs.
     type: path
     default: /opt/muster/runtime
 attributes:
@@ -22,7 +22,7 @@ attributes:
     description: Can run in check mode and return the same as without.
     support: full
   diff_mode:
-    description: Returns what has changed; here nothing ever does.
+    description: Does not apply, since the module changes nothing.
     support: none
   idempotent:
     description: A second run changes nothing.

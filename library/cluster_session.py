@@ -4,9 +4,9 @@ DOCUMENTATION = r"""
 module: cluster_session
 short_description: Queue or end a cluster session
 description:
-  - Makes sure that a session of a name is queued or running, or that none is.
+  - Makes sure that a session of the given name is queued or running, or that none is.
   - Runs on the control node, with the Python that has Muster installed. Set C(ansible_python_interpreter) to
-    C({{ ansible_playbook_python }}) where ansible-playbook itself comes from there.
+    C({{ ansible_playbook_python }}) if ansible-playbook runs with the same Python.
 version_added: "0.1.0"
 author: Muster's founders
 options:
@@ -28,7 +28,7 @@ options:
     type: dict
     default: {}
   owner:
-    description: Whose session it is.
+    description: The session's owner.
     type: str
     default: root
   wait:
@@ -56,7 +56,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Three containers that know each other
+- name: Three containers that reach each other by name
   cluster_session:
     name: train
     spec:
@@ -65,7 +65,7 @@ EXAMPLES = r"""
       mem: 4G
     wait: true
 
-- name: A hundred sessions, eight at a time, once the training has ended well
+- name: A hundred sessions, eight at a time, once the training has succeeded
   cluster_session:
     name: evaluation
     spec:
@@ -76,7 +76,7 @@ EXAMPLES = r"""
         disk: ssd
       command: python evaluate.py --part $MUSTER_ARRAY_INDEX
 
-- name: Nothing of it any more
+- name: End the session and wait until it is gone
   cluster_session:
     name: train
     state: absent

@@ -23,7 +23,7 @@ attributes:
     description: A pass has no before and after of its own; see the sessions.
   idempotent:
     support: full
-    description: A second pass with no news changes nothing.
+    description: A second pass changes nothing unless agents or users have changed something.
 """
 
 EXAMPLES = r"""
@@ -57,7 +57,7 @@ waiting:
   returned: always
   type: int
 problems:
-  description: By agent, why it could not be worked with.
+  description: The problem of each agent that could not be visited, by agent.
   returned: always
   type: dict
 """

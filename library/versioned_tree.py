@@ -5,13 +5,13 @@ DOCUMENTATION = r"""
 module: versioned_tree
 short_description: Switch a host over to a new version of a tree of files
 description:
-  - A tree that was made beside a link comes to its place, and the link is pointed at it, all of it or none.
-  - Containers that run keep the tree that they were started with. Trees that no process has mounted any more are
+  - Moves a tree that was built beside a link to its final place and points the link at it, in one step.
+  - Running containers keep the tree that they were started with. Trees that no process has mounted any more are
     removed.
   - Needs nothing on the host but Python 3.9.
 options:
   path:
-    description: The link. Trees lie beside it, in a directory of its name with C(-versions) after it.
+    description: The link. Trees lie beside it, in a directory with the link's name and C(-versions) after it.
     type: path
     required: true
   tree:
@@ -20,20 +20,20 @@ options:
     required: true
 attributes:
   check_mode:
-    description: There is no tree yet that it could tell of.
+    description: Not possible, since the tree is not built in check mode.
     support: none
   diff_mode:
     description: Shows nothing.
     support: none
   idempotent:
-    description: The tree is gone from where it was made.
+    description: Not possible, since the tree is moved away from the place where it was built.
     support: none
 author:
   - The Muster authors
 """
 
 EXAMPLES = r"""
-- name: Switch over to it
+- name: Switch over to the new runtime
   versioned_tree:
     path: /opt/muster/runtime
     tree: /opt/muster/runtime-versions/.building-6f1c/tree
@@ -41,7 +41,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 version:
-  description: What the link points at now.
+  description: The version that the link points at now.
   returned: success
   type: str
   sample: openssh-9.2p1-39c599e2852b
