@@ -73,7 +73,4 @@ def test_what_is_wrong_is_told_of_each_host_before_anything_is_done(tmp_path):
     ]
     assert "units_per_gpu.A100: 'all' is not a whole number from 0 to 1000" in messages[0]
     assert "cpu_overcommit: 'much' is not a number" in messages[1]
-    assert (
-        re.findall(r"^TASK \[(.*?)\]", done.stdout, flags=re.MULTILINE)[-1]
-        == "Check what the inventory says of the agent"
-    )
+    assert re.findall(r"^TASK \[(.*?)\]", done.stdout, flags=re.MULTILINE)[-1] == "Check the agent's attributes"
