@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Write down what this host is like before Muster's roles change it, for playbooks/teardown.yml.
+"""Record this host's state before Muster's roles change it, for playbooks/teardown.yml.
 
 found.json: the packages that are installed, the accounts (users and groups), whether there is a Docker engine, and the
-files that a role may change or replace, as text; null for one that is not there. Written for
-Python 3.9.
+texts of files that a role may change or replace; null for a file that does not exist. Written for Python 3.9.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def main() -> None:
     }
     FOUND.parent.mkdir(mode=0o755, exist_ok=True)
     unfinished = FOUND.with_suffix(".new")
-    # A daemon.json may hold a proxy's password.
+    # Readable by root alone, since a daemon.json may hold a proxy's password.
     unfinished.touch(mode=0o600)
     unfinished.write_text(json.dumps(found))
     unfinished.replace(FOUND)

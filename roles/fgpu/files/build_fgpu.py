@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Build the fGPU libraries on this host: `build_fgpu.py PATH DRIVER VERSION`, the sources as JSON on stdin.
 
-The tree is made beside PATH and checked with the real driver behind it, and where it lies is printed: the module
-versioned_tree switches over to it. DRIVER is the directory in which the proxies look for the driver's own libraries.
+The tree is built beside PATH, checked with the real driver behind it, and its path is printed. The module
+versioned_tree then switches over to it. DRIVER is the directory in which the proxies look for the driver's libraries.
 Written for Python 3.9.
 """
 
@@ -27,7 +27,7 @@ class FgpuBuildError(Exception):
 
 
 class SymbolInfo(ctypes.Structure):
-    """What dladdr fills in."""
+    """The structure that dladdr fills in."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),
@@ -57,13 +57,13 @@ def make_tree(work: Path, sources: dict[str, str], driver: str, version: str) ->
     shutil.rmtree(str(tree / "objects"))
     (tree / "VERSION").write_text(f"{version}\n")
     for file in (tree, *tree.rglob("*")):
-        # Whatever umask this runs under; programs are those in bin.
+        # Set the modes whatever the umask; the files in bin are programs.
         file.chmod(0o755 if file.is_dir() or file.parent.name == "bin" else 0o644)
     return tree
 
 
 def check(tree: Path, driver: Path) -> None:
-    """Load the proxies as a program would, and see that exactly their own functions come before the driver's."""
+    """Load the proxies as a program would. Raises FgpuBuildError unless just their functions replace the driver's."""
     for name in LIBRARIES:
         proxy = tree / "lib" / name
         try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tell what there is of an NVIDIA driver on this host, and of what brings it into containers. Changes nothing.
+"""Find this host's NVIDIA driver, its GPUs and the container toolkit. Changes nothing.
 
 Prints JSON: `driver` (its version) or `problem` (why there is none), `gpus`, `libraries` (path by name, as the host's
 loader finds them), `toolkit` (the container toolkit's version), `hook`, `hook_is_newer` (than the running engine, which
@@ -24,7 +24,7 @@ from muster_agent.gpus.nvml_library import NAME, SUCCESS, Nvml, NvmlError
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-# As ldconfig names an architecture: that of the host's other libraries is not this one.
+# By the machine's name, as ldconfig names it: libraries of another architecture may be installed too.
 ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
@@ -44,7 +44,7 @@ def driver() -> dict[str, object]:
 
 
 def gpu(nvml: Nvml, index: int) -> dict[str, object]:
-    """Return what the driver knows of a GPU: old drivers and cards lack some functions, a broken card lacks all."""
+    """Return a GPU's attributes. Old drivers and GPUs lack some of them, and a broken GPU lacks all."""
     device = ctypes.c_void_p()
     nvml.status("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
     compute_mode, major, minor, mig, pending = (ctypes.c_int() for _ in range(5))
@@ -63,7 +63,7 @@ def gpu(nvml: Nvml, index: int) -> dict[str, object]:
 
 
 def text(nvml: Nvml, function: str, *arguments: object) -> str:
-    """Return the text that a function answers; an empty one where it fails."""
+    """Return the text that a function of NVML returns; an empty one if it fails."""
     try:
         return nvml.text(function, *arguments)
     except NvmlError:
@@ -102,7 +102,7 @@ def hook() -> dict[str, object]:
 
 
 def toolkit() -> str | None:
-    """Return the container toolkit's version, where it tells."""
+    """Return the container toolkit's version; None if it cannot be found out."""
     for name in ("nvidia-ctk", "nvidia-container-runtime-hook"):
         program = shutil.which(name, path=SYSTEM_PATH)
         if program is None:
@@ -122,7 +122,7 @@ def started_at(process: Path) -> float:
 
 
 def cdi() -> list[str]:
-    """Return the GPUs that CDI specifications name, read as text: the host's python knows no YAML."""
+    """Return the GPUs that CDI specifications name. These are read as text: the host's Python has no YAML parser."""
     texts = [
         file.read_text()
         for directory in CDI_DIRECTORIES

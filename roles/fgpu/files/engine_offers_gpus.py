@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Ask the Docker engine for a container with a GPU: it says on no other occasion whether it can give one.
+"""Try to create a container with a GPU, which is the only way to find out whether the Docker engine can.
 
-Ends with 0 when it can, 3 when it lacks the device driver, 1 when it says neither. The image is empty, so that nothing
-runs either way. Written for Python 3.9.
+Exit status: 0 if it can, 3 if it lacks the device driver, 1 if its answer says neither. The image is empty, so that
+nothing runs in either case. Written for Python 3.9.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 """Divide this host's GPUs into MIG instances, through NVIDIA's management library.
 
 `plan-apply DIRECTORY` and `apply DIRECTORY` read JSON from stdin: `profiles` (names, or such a list by GPU model with
-`default`) and `busy` (UUIDs of devices that containers have). `apply` keeps in DIRECTORY what the GPUs were like
-(found.json) and what they became (wanted.json). `boot DIRECTORY` makes that again: mode and geometry are lost when the
-driver is unloaded. `plan-restore DIRECTORY` and `restore DIRECTORY` lead back to what was found; they too read `busy`.
-All print JSON: `changed`, and by GPU what it was and is, null for one whose MIG mode is off. Written for Python 3.9.
+`default`) and `busy` (UUIDs of devices that containers have). `apply` writes to DIRECTORY the GPUs' former geometries
+(found.json) and their new ones (wanted.json). `boot DIRECTORY` applies the new ones again, since the driver loses mode
+and geometry when it is unloaded. `plan-restore DIRECTORY` and `restore DIRECTORY` restore the former ones; they read
+`busy` too. All print JSON: `changed`, and each GPU's geometry before and after; null stands for MIG mode off.
+Written for Python 3.9.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from muster_agent.gpus.nvml_library import INSUFFICIENT_SIZE, NAME, NO_FUNCTION, NOT_SUPPORTED, SUCCESS, Nvml, NvmlError
 
-# The driver answers for those that a card has; newer cards have some that older drivers do not know.
+# All numbers that a profile may have. The driver refuses those that a GPU lacks or that it does not know itself.
 PROFILE_NUMBERS = range(0x20)
 PROFILE_INFO_VERSION = 2
 
@@ -70,7 +71,7 @@ class Instance(NamedTuple):
 
 
 class Driver(Nvml):
-    """The management library, whose failures are of the geometry."""
+    """The management library. Its failures are raised as GeometryError."""
 
     def status(self, function: str, *arguments: object) -> int:
         status = super().status(function, *arguments)
@@ -105,7 +106,7 @@ class Gpu:
         self.device = self.nvml.gpu(self.index)
 
     def modes(self) -> tuple[int, int] | None:
-        """Return the present and the pending mode; None for a card that has no MIG."""
+        """Return the present and the pending MIG mode; None for a GPU without MIG."""
         present, pending = ctypes.c_uint(), ctypes.c_uint()
         status = self.nvml.status("nvmlDeviceGetMigMode", self.device, ctypes.byref(present), ctypes.byref(pending))
         if status == NOT_SUPPORTED:
@@ -118,7 +119,7 @@ class Gpu:
         """Return the names of its instances' profiles, sorted; None where MIG mode is off."""
         if (self.modes() or (0, 0))[0] == 0:
             return None
-        # One that a killed run left without its compute instance is no device yet.
+        # A killed run may have left an instance without its compute instance. Programs cannot use that one.
         return sorted(one.profile.name + ("" if one.is_whole else " (incomplete)") for one in self.instances())
 
     def set_mode(self, mode: int) -> None:
@@ -164,7 +165,7 @@ class Gpu:
         return found
 
     def compute_profiles(self, instance: ctypes.c_void_p) -> list[ComputeProfileInfo]:
-        """Return the parts that a GPU instance may be divided into, the one of all its slices last."""
+        """Return the compute profiles of a GPU instance; the one with all its slices is the last."""
         found = []
         for number in PROFILE_NUMBERS:
             info = ComputeProfileInfo()
@@ -235,13 +236,13 @@ class Gpu:
             raise GeometryError(f"{self.name}: {error}") from None
 
     def places(self, wanted: list[str]) -> list[tuple[Profile, Placement]]:
-        """Return each instance's place. Raises GeometryError for what the card does not offer or cannot hold."""
+        """Return each instance's profile and place. Raises GeometryError if the GPU cannot have them."""
         offered = self.profiles()
         offer = ", ".join(f"{one.most} of {one.name}" for one in sorted(offered.values(), key=lambda one: one.slices))
         for name in wanted:
             if name not in offered:
                 raise GeometryError(f"{self.name}: fgpu_mig_profiles: {name} is no profile of it; it offers {offer}")
-        # The largest first: it has the fewest places.
+        # The largest come first, since they have the fewest places.
         ordered = sorted((offered[name] for name in wanted), key=lambda one: -one.slices)
         packed = pack([(one, self.placements(one)) for one in ordered])
         if packed is None:
@@ -258,7 +259,7 @@ class Gpu:
 
 
 def pack(wanted: list[tuple[Profile, list[Placement]]]) -> list[tuple[Profile, Placement]] | None:
-    """Return a place for each such that none overlap; None where there is no such arrangement."""
+    """Return a place for each profile so that none overlap; None if there is no such arrangement."""
     if not wanted:
         return []
     (profile, places), others = wanted[0], wanted[1:]
@@ -279,7 +280,7 @@ def words(text: str) -> list[str]:
 
 
 def profiles_for(model: str, given: list[str] | dict[str, list[str]]) -> list[str]:
-    """Return what is given for a model: by the longest name whose words it has in one piece, else by `default`."""
+    """Return a model's profiles: of the longest name whose words the model contains in a row, else of `default`."""
     if isinstance(given, list):
         return given
     whole = f" {' '.join(words(model))} "
@@ -290,7 +291,7 @@ def profiles_for(model: str, given: list[str] | dict[str, list[str]]) -> list[st
 def wanted_geometries(
     gpus: list[Gpu], given: list[str] | dict[str, list[str]], found: dict[str, list[str] | None]
 ) -> dict[str, list[str] | None]:
-    """Return geometries by UUID. A GPU that is given nothing stays as it is, or gets back what it was found with."""
+    """Return geometries by UUID. A GPU without profiles stays as it is, or gets its original geometry back."""
     wanted: dict[str, list[str] | None] = {}
     for gpu in gpus:
         profiles = profiles_for(gpu.model, given)
@@ -311,7 +312,7 @@ def wanted_geometries(
 
 
 def change(gpu: Gpu, wanted: list[str] | None) -> None:
-    """Give a GPU its wanted geometry, or leave it with the one it had. Raises GeometryError."""
+    """Give a GPU the geometry `wanted`. On a failure, restore the former one and raise GeometryError."""
     before = gpu.geometry()
     try:
         gpu.arrange(wanted)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""host_network.py ADDRESS POOL [TAKEN …]: an address of this host for the other hosts, and what stands in a pool's way.
+"""host_network.py ADDRESS POOL [TAKEN …]: print this host's address for the other hosts, and what overlaps the pool.
 
 Prints JSON: {"address": "192.0.2.7", "collisions": ["10.205.0.0/16 on eth0"]}. The address is ADDRESS if it is one of
 this host's, else that of the default route; empty if there is none. A collision is a route of this host, or one of the
@@ -36,7 +36,7 @@ def own_address(candidate: str) -> str | None:
 def default_route_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Sends nothing: connecting only chooses the route. The address is one kept for documentation.
+            # Connecting UDP sends nothing and only chooses the route. The address is reserved for documentation.
             probe.connect(("192.0.2.1", 9))
         except OSError:
             return ""
@@ -44,7 +44,7 @@ def default_route_address() -> str:
 
 
 def routes() -> Iterator[tuple[ipaddress.IPv4Network, str]]:
-    """(network, interface) of each IPv4 route but the default one."""
+    """Yield (network, interface) of each IPv4 route but the default one."""
     for line in Path("/proc/net/route").read_text().splitlines()[1:]:
         interface, destination, _, _, _, _, _, mask = line.split()[:8]
         network, netmask = (ipaddress.IPv4Address(int(word, 16).to_bytes(4, "little")) for word in (destination, mask))

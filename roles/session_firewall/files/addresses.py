@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""addresses.py [NAME …]: prints as JSON this host's own addresses, or those of hosts by their names.
+"""addresses.py [NAME …]: print as JSON this host's own addresses, or those of hosts by their names.
 
-Its own are those by which others may reach it: none on a loopback, of a link alone, temporary, or of the engine's
-bridges, which come and go. A name that cannot be resolved has none. Written for Python 3.9.
+Its own addresses are those by which others may reach it. Addresses that are loopback, link-local, temporary, or on the
+engine's short-lived bridges are left out. A name that cannot be resolved has no addresses. Written for Python 3.9.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def addresses_of(name: str) -> list[str]:
         found = {str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None)}
     except (OSError, UnicodeError):
         return []
-    # A name may stand for 127.0.0.1 on the host that looks.
+    # On its own host, a name may resolve to a loopback address.
     return sorted(address for address in found if not ipaddress.ip_address(address).is_loopback)
 
 

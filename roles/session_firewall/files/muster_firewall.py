@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""muster-firewall apply | check [-] | remove | learn AGENT ADDRESS …: what sessions and strangers reach on this host.
+"""muster-firewall apply | check [-] | remove | learn AGENT ADDRESS …: set this host's rules for sessions' traffic.
 
 Reads /etc/muster-firewall.json, which roles/session_firewall writes. `check` prints how the host's rules differ from
 that file, or from the one on standard input, as a diff, and changes nothing: exit status 0 if they do not, 1 if they
 do. `learn` adds addresses of an agent to the file, applies it, and prints a line if that changed anything. Other exit
 statuses are errors. Written for Python 3.9.
 
-Sessions are what comes from their bridges (`mus-*`) and from the bridge by which overlays reach the outside. Rules are
-chains of iptables and ip6tables, called from INPUT and DOCKER-USER, or a table of nftables, which needs no engine
-that calls it.
+A packet is a session's if it comes from a session's bridge (`mus-*`) or from the bridge by which overlays reach the
+outside. The rules are chains of iptables and ip6tables, called from INPUT and DOCKER-USER, or a table of nftables,
+which hooks into the Linux kernel itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ IPTABLES = "iptables"
 NFTABLES = "nftables"
 GOSSIP_PORT = 7946
 DNS_PORT = 53
-# Link-local networks, with most clouds' metadata; the addresses of AWS and Google by IPv6, of Alibaba, Azure, Oracle.
+# Link-local networks, which hold most clouds' metadata; then the metadata of AWS and Google by IPv6, and of Alibaba,
+# Azure and Oracle.
 METADATA = (
     *("169.254.0.0/16", "fe80::/10", "fd00:ec2::254", "fd20:ce::254"),
     *("100.100.100.200", "168.63.129.16", "192.0.0.192"),
@@ -56,7 +57,7 @@ class FirewallError(Exception):
 
 @dataclass(frozen=True)
 class Opening:
-    """A network that sessions may reach although it is closed; None for any port."""
+    """A network that sessions may reach although it is closed; a port of None means all ports."""
 
     network: Network
     protocol: str
@@ -65,7 +66,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Site:
-    """What the rules are made of. `members` are the agents; None where they are in no swarm."""
+    """The addresses and ports of which the rules are built. `members` are the agents; None if they are in no swarm."""
 
     closed: tuple[Network, ...]
     openings: tuple[Opening, ...]
@@ -74,7 +75,7 @@ class Site:
     data_port: int
 
     def of(self, version: int) -> Site:
-        """Return the part that one version of the Internet protocol needs."""
+        """Return the part of the site for one version of the Internet protocol."""
         return Site(
             closed=tuple(network for network in self.closed if network.version == version),
             openings=tuple(opening for opening in self.openings if opening.network.version == version),
@@ -87,13 +88,14 @@ class Site:
 
 
 def site_of(configuration: dict[str, Any], nameservers: list[str]) -> Site:
-    """Return the site that the file describes. Raises ValueError or KeyError where it cannot be read.
+    """Return the site that the file describes. Raises ValueError or KeyError if it is not valid.
 
-    Name servers are open at their own port, wherever they are: the engine's resolver asks them from inside a kernel.
+    Name servers are open at port 53 even in closed networks, since the engine's resolver queries them from inside a
+    kernel's network.
     """
     hosts = [address for entry in ("agents", "control") for own in configuration[entry].values() for address in own]
     members = [address for own in configuration["agents"].values() for address in own] + configuration["peers"]
-    asked = [Opening(network, protocol, DNS_PORT) for network in _networks(nameservers) for protocol in ("tcp", "udp")]
+    dns = [Opening(network, protocol, DNS_PORT) for network in _networks(nameservers) for protocol in ("tcp", "udp")]
     return Site(
         closed=_networks([*METADATA, *hosts, *configuration["closed"]]),
         openings=(
@@ -102,7 +104,7 @@ def site_of(configuration: dict[str, Any], nameservers: list[str]) -> Site:
                 for entry in configuration["open"]
                 for network in _networks([entry["to"]])
             ),
-            *asked,
+            *dns,
         ),
         members=_networks(members) if configuration["swarm"] else None,
         manager_port=configuration["manager_port"],
@@ -111,7 +113,7 @@ def site_of(configuration: dict[str, Any], nameservers: list[str]) -> Site:
 
 
 def _networks(texts: list[str]) -> tuple[Network, ...]:
-    """Return the networks, without what others of them contain, in one order."""
+    """Return the networks sorted, without those that another one contains."""
     networks = [ipaddress.ip_network(text) for text in texts]
     four = [network for network in networks if isinstance(network, ipaddress.IPv4Network)]
     six = [network for network in networks if isinstance(network, ipaddress.IPv6Network)]
@@ -119,9 +121,9 @@ def _networks(texts: list[str]) -> tuple[Network, ...]:
 
 
 def nameservers(resolv_conf: str, stub_conf: str, engine_options: dict[str, Any]) -> list[str]:
-    """Return the name servers that the engine's resolver asks from inside kernels: none on a loopback address.
+    """Return the name servers that the engine's resolver queries from inside kernels: none on a loopback address.
 
-    Where systemd-resolved answers for the host, the engine reads that one's own servers instead (`stub_conf`).
+    If the host's name server is systemd-resolved, the engine uses its upstream servers instead (`stub_conf`).
     """
     if engine_options.get("dns"):
         found = list(engine_options["dns"])
@@ -134,7 +136,7 @@ def nameservers(resolv_conf: str, stub_conf: str, engine_options: dict[str, Any]
 
 def _servers(resolv_conf: str) -> list[str]:
     lines = (line.split() for line in resolv_conf.splitlines())
-    # An address of a link may name its interface: fe80::1%eth0.
+    # A link-local address may name its interface: fe80::1%eth0.
     return [words[1].partition("%")[0] for words in lines if len(words) > 1 and words[0] == "nameserver"]
 
 
@@ -149,15 +151,15 @@ def iptables_rules(site: Site, version: int) -> str:
     rules = [
         *(f"{INPUT} -i {bridge} -j {HOST}" for bridge in bridges),
         f"{FORWARD} {known}",
-        # The engine keeps the bridges of sessions apart; here they may be one and the same.
+        # The engine keeps the bridges of different sessions apart. This rule allows traffic within one bridge.
         f"{FORWARD} -i {SESSION_BRIDGE}+ -o {SESSION_BRIDGE}+ -m conntrack ! --ctstate DNAT -j RETURN",
         *(f"{FORWARD} -i {bridge} -j {SESSION}" for bridge in bridges),
-        # Publishing a port is DNAT: strangers reach kernels by nothing else.
+        # Published ports work by DNAT. Other hosts reach kernels in no other way.
         *(f"{FORWARD} -o {bridge} -m conntrack ! --ctstate DNAT -j DROP" for bridge in bridges),
-        # Another session's published port on this very host.
+        # Another session's published port on this host.
         *(f"{SESSION} -o {bridge} {refuse}" for bridge in bridges),
         *(f"{SESSION} {rule}" for rule in opened),
-        # To any address at all: a host may have more of them than the inventory knows.
+        # To any address, since a host may have more addresses than the inventory knows.
         f"{SESSION} -p tcp -m multiport --dports {tcp} {refuse}",
         f"{SESSION} -p udp -m multiport --dports {udp} {refuse}",
         *(f"{SESSION} -d {network} {refuse}" for network in own.closed),
@@ -185,7 +187,7 @@ def _iptables_port(opening: Opening) -> str:
 
 
 def nft_rules(site: Site) -> str:
-    """Return the table as `nft --file` reads it: one that is there is replaced in the same transaction."""
+    """Return the table as `nft --file` reads it. It replaces an existing table in the same transaction."""
     refuse = "reject with icmpx type admin-prohibited"
     bridges = (f'"{SESSION_BRIDGE}*"', f'"{GATEWAY_BRIDGE}"')
     tcp, udp = f"{{ {site.manager_port}, {GOSSIP_PORT} }}", f"{{ {site.data_port}, {GOSSIP_PORT} }}"
@@ -228,7 +230,7 @@ def nft_rules(site: Site) -> str:
         ],
         "peers": ['iifname "lo" return', "ip saddr @members4 return", "ip6 saddr @members6 return", "drop"],
     }
-    # A chain is there before others jump to it.
+    # Chains come before those that jump to them.
     order = ("peers", "host", "session", "input", "forward")
     body = "".join(f"  chain {name} {{\n{_indented(chains[name])}  }}\n" for name in order)
     return (
@@ -252,7 +254,7 @@ def _nft_opening(opening: Opening) -> str:
 
 
 class Backend:
-    """A means by which a host has the rules. `actual` is what it has of them, as text; `expected`, what it should."""
+    """A program that sets rules. `actual` returns the host's rules as text; `expected`, those that a site needs."""
 
     program: str
 
@@ -273,7 +275,7 @@ class Iptables(Backend):
     """The rules as chains of iptables and, where the Linux kernel has IPv6, of ip6tables."""
 
     program = "iptables"
-    # Who calls our chains. An engine that leaves IPv6 alone calls no DOCKER-USER there.
+    # The chains that call ours. An engine without IPv6 has no DOCKER-USER there.
     HOOKS = (
         *((version, chain, ours) for version in (4, 6) for chain, ours in (("INPUT", INPUT), ("DOCKER-USER", FORWARD))),
         (6, "FORWARD", FORWARD),
@@ -296,7 +298,7 @@ class Iptables(Backend):
         for version in self._versions:
             _run(self._command(version, "-restore", "--noflush"), stdin=iptables_rules(site, version))
         for version, chain, ours in self._hooks():
-            # An engine that starts takes the chain that is there for its own.
+            # An engine that starts later uses this chain as its own.
             if chain == "DOCKER-USER":
                 _succeeds(self._command(version, "", "--new-chain", chain))
             if not self._comes_first(version, chain, ours):
@@ -309,7 +311,7 @@ class Iptables(Backend):
             for number in reversed(self._places(version, chain, ours)):
                 _run(self._command(version, "", "--delete", chain, str(number)))
         for version in self._versions:
-            # One that is empty and that nobody calls is from here.
+            # Succeeds only for a chain that is empty and not called: then this program has created it.
             _succeeds(self._command(version, "", "--delete-chain", "DOCKER-USER"))
             for action in ("--flush", "--delete-chain"):
                 for chain in CHAINS:
@@ -323,9 +325,9 @@ class Iptables(Backend):
         return "".join(_call(*hook) for hook in ours)
 
     def _comes_first(self, version: int, chain: str, ours: str) -> bool:
-        """Return whether a chain calls ours before it lets any packet pass.
+        """Return whether a chain calls ours before it accepts any packet.
 
-        In FORWARD an engine puts its own rules first when it starts; where they matter, it calls DOCKER-USER before.
+        An engine that starts puts its rules first in FORWARD. The rules that accept packets come after DOCKER-USER.
         """
         places = self._places(version, chain, ours)
         if chain == "FORWARD":
@@ -337,13 +339,13 @@ class Iptables(Backend):
         return [number for number, rule in self._rules(version, chain) if rule == f"-A {chain} -j {ours}"]
 
     def _rules(self, version: int, chain: str) -> list[tuple[int, str]]:
-        """Return a chain's rules by their numbers; none of a chain that is not there."""
+        """Return a chain's rules with their numbers; none if the chain does not exist."""
         listing = self._command(version, "", "--list-rules", chain)
         lines = _run(listing).splitlines() if _succeeds(listing) else []
         return list(enumerate((line for line in lines if line.startswith("-A ")), 1))
 
     def _listing(self, version: int, elsewhere: str = "") -> str:
-        """Return our chains as the host lists them, or as it would list these rules."""
+        """Return our chains as the host lists them, or as it would list the rules of `elsewhere`."""
         save = " ".join(self._command(version, "-save", "-t", "filter"))
         restore = " ".join(self._command(version, "-restore", "--noflush"))
         command = [*_ELSEWHERE, "sh", "-c", f"{restore} && {save}"] if elsewhere else save.split()
@@ -377,7 +379,7 @@ class Nftables(Backend):
         _succeeds(["nft", "delete", "table", "inet", NFT_TABLE])
 
 
-# A network namespace that ends with the command: what the rules look like once they are set, without setting them.
+# Runs a command in a network namespace of its own, to list rules as they would be once they are set.
 _ELSEWHERE = ("unshare", "--net")
 _ENVIRONMENT = {**os.environ, "PATH": SYSTEM_PATH, "LC_ALL": "C"}
 BACKENDS: dict[str, type[Backend]] = {IPTABLES: Iptables, NFTABLES: Nftables}
@@ -404,7 +406,7 @@ def _succeeds(command: list[str]) -> bool:
 
 
 class Firewall:
-    """What a configuration says, and the means by which this host has it."""
+    """The firewall of a configuration, by the backend that this host uses."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -433,7 +435,7 @@ class Firewall:
         )
 
     def apply(self) -> None:
-        """Have the rules, by one means alone."""
+        """Set the rules by the chosen backend, and remove those of the other."""
         BACKENDS[self._chosen]().apply(self.site)
         for name in self._others:
             BACKENDS[name]().remove()
@@ -447,7 +449,7 @@ def learn(agent: str, addresses: list[str]) -> bool:
     if learned == known:
         return False
     configuration["agents"][agent] = learned
-    # As the role writes it.
+    # In the same format as the role writes, so that its next run changes nothing.
     text = json.dumps(configuration, indent=4, sort_keys=True) + "\n"
     Firewall(text).apply()
     unfinished = CONFIGURATION.with_suffix(".new")

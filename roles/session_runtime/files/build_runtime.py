@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Make the session runtime: openssh and busybox with their own C library, to be mounted into any image.
+"""Build the session runtime: openssh and busybox with their own C library, to be mounted into any image.
 
 `versions PATH ENTRYPOINT BUILDER` prints JSON: the text of VERSION of the runtime that is `present`, and of the one
-that would be built from the packages that apt offers now (`offered`); each may be null. Without an offer it fails after
-that. `build PATH ENTRYPOINT BUILDER` builds that version beside PATH and prints where: the module versioned_tree
-switches over to it.
+that would be built from the packages that apt offers now (`offered`). Each may be null; without `offered` it then
+fails. `build PATH ENTRYPOINT BUILDER` builds that version beside PATH and prints its path. The module versioned_tree
+then switches over to it.
 
-ENTRYPOINT is the text of bin/entrypoint, in base64. BUILDER is a hash of this program, so that a new one builds anew.
-Nothing is installed on the host. Written for Python 3.9.
+ENTRYPOINT is the text of bin/entrypoint, in base64. BUILDER is a hash of this program, so that a changed one builds
+again. Nothing is installed on the host. Written for Python 3.9.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from muster_agent.versioned_trees import new_tree, version_in
 
 PROGRAMS = ["openssh-server", "openssh-client", "openssh-sftp-server", "busybox-static"]
 TOOLS = ["patchelf"]
-# Dependencies are followed through libraries only, and not into what sshd merely talks to when PAM is on.
+# Only dependencies on libraries are followed, without PAM's modules, which sshd uses only if PAM is on.
 LIBRARY = re.compile(r"^(lib|zlib)(?!pam-)")
 
 LOADER = re.compile(r"^ld(-linux[^.]*|64)?\.so\.\d+$")
 
-# Where a file goes, by its path in the packages. What a distribution's version lacks is left out unless it is required.
+# A file's path in the tree, by its path in the packages. A file that a release lacks is left out unless it is required.
 BINARIES = {
     "bin/busybox": ("bin/busybox", True),
     "usr/sbin/sshd": ("sbin/sshd", True),
@@ -45,11 +45,11 @@ BINARIES = {
     "usr/lib/openssh/sshd-session": ("libexec/sshd-session", False),
     "usr/lib/openssh/sshd-auth": ("libexec/sshd-auth", False),
 }
-# Loaded by name, so no ELF header lists them. Built into the C library from 2.34 on.
+# glibc loads them by name, so no ELF header lists them. From 2.34 on they are built in.
 NAME_SERVICE = ["libnss_files.so.2", "libnss_dns.so.2"]
-# Programs that find the others by the distribution's path get a wrapper that says where ours is.
+# Programs that start others by the distribution's path get a wrapper with the runtime's path.
 WRAPPED = ["scp", "sftp"]
-# No use to an unprivileged user, or taken by installers for a sign of a distribution that the image is not.
+# Useless to an unprivileged user, or installers would mistake the image for another distribution because of them.
 UNWANTED_APPLETS = {
     *("busybox", "dpkg", "dpkg-deb", "rpm", "rpm2cpio"),
     *("halt", "init", "linuxrc", "poweroff", "reboot", "run-init", "switch_root", "pivot_root"),
@@ -69,9 +69,9 @@ def output_of(*command: str, cwd: Path | None = None) -> str:
 
 
 def candidates() -> dict[str, dict[str, str]]:
-    """Return what apt would install for each package that may be wanted: its stanza as a dict."""
+    """Return the stanza, as a dict, of each package that may be needed, in the version that apt would install."""
     try:
-        # Two calls for all: each reads apt's whole cache.
+        # Two calls for all packages, since each call reads apt's whole cache.
         closure = output_of(
             "apt-cache", "depends", "--recurse", "--important", "--no-conflicts", "--no-breaks", "--no-replaces",
             *PROGRAMS,
@@ -94,14 +94,14 @@ def candidates() -> dict[str, dict[str, str]]:
 
 
 def packages_with_libraries() -> dict[str, str]:
-    """Return package names and versions: the programs, and the libraries that they need."""
+    """Return the versions by package name, for the programs and the libraries that they need."""
     offered = candidates()
     chosen, wanted = {}, PROGRAMS + TOOLS
     while wanted:
         name = wanted.pop()
         if name in offered and name not in chosen:
             chosen[name] = offered[name]["Version"]
-            # The tools run here, where their libraries are: only what goes into the tree brings its own.
+            # The tools run on the host, with its libraries. Only programs in the tree need libraries in the tree.
             if name not in TOOLS:
                 wanted += [dependency for dependency in dependency_names(offered[name]) if LIBRARY.match(dependency)]
     return chosen
@@ -129,7 +129,7 @@ def version_of(packages: dict[str, str], path: Path, entrypoint: bytes, builder:
 def unpack(packages: dict[str, str], directory: Path) -> Path:
     downloads = directory / "downloads"
     downloads.mkdir()
-    # The sandbox user of apt may not write here; what it fetches is checked against signed lists either way.
+    # apt's sandbox user cannot write here. Downloads are checked against signed lists without it too.
     output_of(
         "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download",
         *(f"{name}={version}" for name, version in sorted(packages.items())),
@@ -137,14 +137,14 @@ def unpack(packages: dict[str, str], directory: Path) -> Path:
     )  # fmt: skip
     root = directory / "root"
     root.mkdir()
-    # A name of its own for each: /lib is a link in one release's packages and a directory in another's.
+    # Each package in a directory of its own: /lib is a link in some releases' packages and a directory in others.
     for package in sorted(downloads.glob("*.deb")):
         output_of("dpkg-deb", "--extract", str(package), str(root / package.name.split("_")[0]))
     return root
 
 
 def find(root: Path, relative: str) -> Path | None:
-    """Return a file by its path in the packages, whether or not its release has merged / into /usr."""
+    """Return a file by its path in the packages, in releases with and without / merged into /usr."""
     bare = re.sub(r"^usr/", "", relative)
     for candidate in (bare, "usr/" + bare):
         for path in sorted(root.glob("*/" + candidate)):
@@ -162,7 +162,7 @@ def shared_libraries(root: Path) -> dict[str, Path]:
 
 
 def build_tree(root: Path, tree: Path, path: Path, entrypoint: bytes) -> None:
-    """Copy what is needed from the unpacked packages into `tree`, which will be seen at `path`."""
+    """Copy the needed files from the unpacked packages into `tree`, which containers will find at `path`."""
     for folder in ("bin", "sbin", "lib", "libexec"):
         (tree / folder).mkdir()
     patchelf = str(find(root, "usr/bin/patchelf"))
@@ -170,12 +170,12 @@ def build_tree(root: Path, tree: Path, path: Path, entrypoint: bytes) -> None:
     libraries = copy_libraries(patchelf, root, tree, dynamic)
     loader = next(library for library in libraries if LOADER.match(library.name))
 
-    # RPATH, not RUNPATH: it comes before LD_LIBRARY_PATH, which images with libraries of their own like to set.
+    # RPATH, not RUNPATH, since it comes before LD_LIBRARY_PATH, which many images set.
     for binary in dynamic:
         output_of(patchelf, "--set-interpreter", f"{path}/lib/{loader.name}", str(binary))
         output_of(patchelf, "--force-rpath", "--set-rpath", f"{path}/lib", str(binary))
     for library in libraries:
-        # The loader and the C library need no one; rewriting them gains nothing and has broken them before.
+        # The loader and the C library need no other library, and patchelf has broken them before.
         if library != loader and not library.name.startswith("libc.so."):
             output_of(patchelf, "--force-rpath", "--set-rpath", f"{path}/lib", str(library))
 
@@ -240,14 +240,14 @@ def build(path: Path, entrypoint: bytes, builder: str) -> Path:
         build_tree(unpack(packages, work), tree, path, entrypoint)
         (tree / "VERSION").write_text(version)
         for file in (tree, *tree.iterdir()):
-            file.chmod(0o755 if file.is_dir() else 0o644)  # whatever umask this runs under
+            file.chmod(0o755 if file.is_dir() else 0o644)  # set the modes whatever the umask
         return tree
 
     return new_tree(path, fill)
 
 
 def versions(path: Path, entrypoint: bytes, builder: str) -> None:
-    """Raises RuntimeBuildError, after it has said what is present, when apt offers nothing to build from."""
+    """Print the present and the offered version. Raises RuntimeBuildError after that if apt offers none."""
     answer: dict[str, str | None] = {"present": version_in(path), "offered": None}
     try:
         answer["offered"] = version_of(packages_with_libraries(), path, entrypoint, builder)
