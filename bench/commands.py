@@ -1,11 +1,10 @@
-"""What the command line costs: each command as a whole process, on stores of two sizes.
+"""Measure the time, CPU time and memory of commands, each as a whole process, on stores of two sizes.
 
     .venv/bin/python -m bench.commands [--runs 7] [--waiting 5000] [--only NAME] [--alone] [--engine] [--json]
 
 The commands take turns in each run, so that the machine's noise falls on all of them. Printed are the medians of the
-wall clock and of the processor's time, the process' own children included, and the largest peak of memory. Where a
-command server answers, as it does beside a daemon, its work is in the wall clock alone. With `--alone` the same
-commands run without one too.
+wall time and the CPU time, child processes included, and the largest peak of memory. If a command server answers, as it
+does beside a daemon, its work counts in the wall time only. With `--alone` the same commands also run without one.
 
 - small: 3 agents, 20 sessions that wait, 5 that run and one that ended with a log.
 - large: `--waiting` sessions that wait for 100 full agents.
@@ -57,7 +56,7 @@ print([status, time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_
 
 @dataclass(frozen=True)
 class Case:
-    """A command with the environment that it runs in, and the most that it may take."""
+    """A command with its environment and its limits."""
 
     name: str
     command: Sequence[str]
@@ -68,7 +67,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Taken:
-    """What one process took; `cpu_s` holds its children's time too."""
+    """The time and memory of one process; `cpu_s` includes its child processes."""
 
     wall_s: float
     cpu_s: float
@@ -76,8 +75,8 @@ class Taken:
 
 
 def taken(case: Case) -> Taken:
-    """Run a command once. Ends the program where the command fails."""
-    # From a small process: a process' peak begins with that of the one which started it.
+    """Run a command once and return its time and memory. Ends the program if the command fails."""
+    # Started by a small process, since a child's peak of memory begins with its parent's.
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", STARTER, *case.command],
         env=case.environment,
@@ -93,7 +92,7 @@ def taken(case: Case) -> Taken:
 
 @contextmanager
 def control_node(waiting: int, agents: int) -> Iterator[dict[str, str]]:
-    """Yield the environment of a control node whose queue somebody has just worked, with its command server."""
+    """Yield the environment of a control node with a fresh heartbeat and a command server."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as directory:
         state = Path(directory) / "state"
         state.mkdir(mode=0o700)
@@ -111,7 +110,7 @@ def control_node(waiting: int, agents: int) -> Iterator[dict[str, str]]:
 
 
 def without_server(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the same control node where no daemon runs: a server is for one settings file."""
+    """Return an environment without a command server: it is found by the settings file, to which this names a link."""
     config = Path(environment["MUSTER_CONFIG"])
     other = config.with_name("same.yml")
     if not other.exists():
@@ -124,7 +123,7 @@ def fill(store: Store, waiting: int, agents: int) -> None:
     names = [f"agent-{number:03}" for number in range(agents)]
     store.save_agents([replace(make_agent(name, cpus=8), observed_at=now) for name in names])
     made = [_waiting(number, now) for number in range(waiting)]
-    # They leave one CPU of eight: what waits asks for two.
+    # They leave one CPU of eight, and waiting sessions request two.
     running = [placed_on(_waiting(waiting + number, now, cpu=7.0), name) for number, name in enumerate(names)]
     ended = replace(make_session(waiting + agents + 1, name="ended"), state=SessionState.TERMINATED, ended_at=now)
     for start in range(0, len(made), 1000):
@@ -167,7 +166,7 @@ def cases(small: Mapping[str, str], large: Mapping[str, str], waiting: int, *, a
 
 @contextmanager
 def running_session() -> Iterator[list[Case]]:
-    """Yield `muster exec` and `docker exec` in a session of this machine."""
+    """Yield `muster exec` and `docker exec` as cases, in a session on this machine."""
     from tests.control_node import ControlNode, provision  # noqa: PLC0415 - they need the engine
 
     done = provision()
@@ -223,12 +222,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--waiting", type=int, default=5000)
-    parser.add_argument("--only", metavar="NAME", help="commands whose line begins so")
+    parser.add_argument("--only", metavar="NAME", help="only commands whose line begins with NAME")
     parser.add_argument("--alone", action="store_true", help="also without a daemon")
     parser.add_argument("--engine", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    # As an installation has them; without this each process would compile our modules again.
+    # An installation has compiled modules. With this variable, each process would compile ours again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     load = os.getloadavg()[0]
     if given.engine:

@@ -1,12 +1,12 @@
-"""Search for faults that break a promise: random schedules in virtual time, as many as one likes.
+"""Search for faults that break a promise, by random schedules in virtual time.
 
     .venv/bin/python -m bench.faults [--schedules 100000] [--first 0] [--processes 1] [--keep 20]
     .venv/bin/python -m bench.faults --seed 428 [--only 0,2]
 
-The first prints schedules per second and the CPU time of each, how often each kind of fault struck, and each broken
-promise as the command that repeats it, without what it does not need. It ends with 1 if there was one. The second
-repeats one schedule and prints what happened. A seed gives the same schedule on any machine, as long as neither
-tests/simulation/ nor what the queue decides has changed.
+The first command prints schedules per second, the CPU time of each, and how often each kind of fault happened. For each
+broken promise it prints the command that repeats it, reduced to the faults that it needs. It ends with 1 if there was
+one. The second command repeats one schedule and prints its events. A seed gives the same schedule on any machine, as
+long as neither tests/simulation/ nor the queue's decisions have changed.
 """
 
 import argparse
@@ -30,14 +30,14 @@ _PROGRESS_EVERY_S = 10.0
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--schedules", type=int, default=2_000, metavar="N", help="how many to carry out")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the seed of the first one")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="how many processes work on them")
-    parser.add_argument("--keep", type=int, default=20, metavar="N", help="how many broken promises are shrunk")
-    parser.add_argument("--seed", type=int, help="repeat this one, and print what happens")
+    parser.add_argument("--schedules", type=int, default=2_000, metavar="N", help="number of schedules")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first schedule's seed")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="number of processes")
+    parser.add_argument("--keep", type=int, default=20, metavar="N", help="number of broken promises to reduce")
+    parser.add_argument("--seed", type=int, help="repeat this schedule and print its events")
     parser.add_argument("--only", default=None, metavar="PLACES", help="with --seed: only these of its deeds, as 0,3")
     arguments = parser.parse_args()
-    # What the queue logs of each fault would bury what is found.
+    # The queue logs every fault, which would bury the findings.
     logging.disable(logging.CRITICAL)
     if arguments.seed is not None:
         return repeat(arguments.seed, arguments.only)
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def repeat(seed: int, places: str | None) -> int:
-    """Carry out one schedule, and print its deeds and what came of them."""
+    """Carry out one schedule, and print its deeds and their consequences."""
     schedule = schedule_of(seed)
     if places is not None:
         schedule = only(schedule, [int(place) for place in places.split(",") if place])
@@ -67,7 +67,7 @@ def report(verdict: Verdict) -> int:
 
 
 def search(first: int, count: int, processes: int, keep: int) -> int:
-    """Carry out that many schedules, and print what was found."""
+    """Carry out `count` schedules, print the findings, and return the exit code."""
     began = time.monotonic()
     struck: Counter[str] = Counter()
     broken: dict[int, str] = {}
@@ -100,7 +100,7 @@ _Found = tuple[int, Counter[str], dict[int, str], float]
 
 
 def _chunks(first: int, count: int, processes: int) -> Iterator[_Found]:
-    """Yield of each chunk how many schedules it had, which deeds struck, what was broken, and the CPU time in s."""
+    """Yield the findings of each chunk: the number of schedules, deeds, broken promises, CPU seconds."""
     starts = range(first, first + count, _CHUNK)
     chunk = partial(_chunk, last=first + count)
     if processes == 1:

@@ -1,11 +1,11 @@
-"""What the fGPU libraries add to an allocation with its release, and to a launch, on the fake driver.
+"""Measure the time that the fGPU libraries add to an allocation with its release, and to a launch, on the fake driver.
 
     .venv/bin/python bench/fgpu.py [--rounds 7] [--batches 300] [--json]
 
 Everything is built into a temporary folder. In each round the uncapped driver, the cap without a lease, and the cap
-with an uncontended lease take turns, each in a process of its own; a process gives the median of its batches
-of 1,000 calls. Printed are medians over the rounds, and of what was added the median of the rounds' differences. The
-fake driver does no work: what is added is the libraries' own, and the ratios say little about a GPU.
+with an uncontended lease take turns, each in a process of its own. A process reports the median of its batches of 1,000
+calls. Printed are medians over the rounds; the added time is the median of the rounds' differences. The fake driver
+does no work, so the added time is the libraries' own, but the ratios mean little for a real GPU.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def write_limits(made: Build, mode: str) -> None:
 
 
 def measure(made: Build, libraries: Path, batches: int) -> dict[str, float]:
-    """Return nanoseconds of each call, by the libraries of one directory."""
+    """Return the nanoseconds of each call, with the libraries of one directory."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(libraries)}
     command = [str(made.client), str(batches)]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)

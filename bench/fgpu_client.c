@@ -1,5 +1,5 @@
-/* fgpu_client BATCHES: the median cost, in nanoseconds, of an allocation with its release and of a launch, by the
-   libcuda.so.1 that the loader finds; bench/fgpu.py runs it. */
+/* fgpu_client BATCHES: print the median nanoseconds of an allocation with its release, and of a launch, with the
+   libcuda.so.1 that the loader finds. bench/fgpu.py runs it. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,19 +1,19 @@
-"""Whether the fGPU libraries hold on a real GPU: what a user of a part of it sees, gets, and cannot exceed.
+"""Check the fGPU libraries on a real GPU: a share's view, its memory cap and its compute time.
 
     python bench/fgpu_device.py [--device 0] [--share 0.25] [--seconds 60] [--only view,torch] [--driver-dir PATH]
 
-Needs an NVIDIA driver, gcc and make; no Docker, and no rights but those to use the GPU. The libraries are built into a
-temporary folder and found by LD_LIBRARY_PATH. Run it with a Python that has torch, and jax and nvidia-ml-py where at
-hand: a check whose library is missing is skipped, and says so. Nothing else may use the GPU meanwhile. The exit status
-is 1 where a check failed, 3 where all were skipped.
+Needs an NVIDIA driver, gcc, make and the right to use the GPU; no Docker. The libraries are built into a temporary
+folder and found by LD_LIBRARY_PATH. Run it with a Python that has torch, and if possible jax and nvidia-ml-py: a check
+whose library is missing is skipped, with a line about it. No other program may use the GPU meanwhile. The exit status
+is 1 if a check failed, 3 if all were skipped.
 
 - view: nvidia-smi and nvidia-ml-py (both versions of its structure) show the cap, exactly.
 - torch: the total is the cap, and blocks of 256 MiB end within 512 MiB below it, by each of three allocators.
-- processes: two processes of one container share one cap; what a killed one had is given again within a second.
-- shares: two loops of bf16 products at 0.3 and 0.7 get that, within 3 points, and together 95 % of one alone.
-- graphs: the same by the replay of CUDA graphs.
-- jax: takes 75 % of the cap in advance.
-- mps: under a daemon of its own, 25 % of the threads are some quarter of the multiprocessors.
+- processes: two processes of one container share one cap; a killed one's memory is free within a second.
+- shares: two loops of bf16 products at 0.3 and 0.7 get these shares, within 3 points, and together 95 % of one alone.
+- graphs: the same, with CUDA graphs that are replayed.
+- jax: JAX reserves 75 % of the cap when it starts.
+- mps: under a daemon of its own, 25 % of the threads are about a quarter of the multiprocessors.
 """
 
 import argparse
@@ -46,12 +46,12 @@ ALLOCATORS = {"default": "", "expandable": "expandable_segments:True", "async": 
 
 
 class SkippedError(Exception):
-    """A check cannot be made here; the message says why."""
+    """A check cannot be made here; the message is the reason."""
 
 
 @dataclass
 class Machine:
-    """The GPU, and where everything for it lies."""
+    """The GPU, and the directories of the libraries for it."""
 
     folder: Path
     driver: Path
@@ -206,13 +206,13 @@ def check_jax(machine: Machine) -> Outcome:
     need("jax")
     cap = machine.cap(machine.share)
     limit = machine.run(machine.container(machine.share), "jax")["limit"]
-    # JAX takes its part of what is free, which the context has made less.
+    # JAX takes its part of the free memory, of which the context has taken some.
     return 0.75 * (cap - 2 * CONTEXT_BYTES) <= limit <= 0.75 * cap, {"limit_mib": limit // MIB, "cap_mib": cap // MIB}
 
 
 @contextmanager
 def mps_daemon(machine: Machine) -> Iterator[dict[str, str]]:
-    """Run a control daemon of our own, which leaves the GPU's settings as they are."""
+    """Run a control daemon of our own, without a change of the GPU's settings; yield its environment."""
     pipes = machine.folder / "mps"
     pipes.mkdir()
     environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(pipes)}
@@ -247,7 +247,7 @@ CHECKS: dict[str, Callable[[Machine], Outcome]] = {
 
 
 def real_library(name: str, directory: Path | None) -> Path:
-    """Return where the loader finds the driver's library."""
+    """Return the path at which the loader finds the driver's library."""
     if directory:
         return (directory / name).resolve()
     listed = subprocess.run(
@@ -264,7 +264,7 @@ def real_library(name: str, directory: Path | None) -> Path:
 
 
 def device_of(driver: Path, index: int) -> tuple[str, int]:
-    """Return UUID and memory in bytes, by the real NVML."""
+    """Return a GPU's UUID and its memory in bytes, from the real NVML."""
     library = ctypes.CDLL(str(driver / LIBRARIES[1]))
     device, uuid, memory = ctypes.c_void_p(), ctypes.create_string_buffer(96), (ctypes.c_ulonglong * 3)()
     steps = (
@@ -308,7 +308,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--only", default=",".join(CHECKS), help="names of checks, with commas between")
     parser.add_argument(
-        "--driver-dir", type=Path, help="where the driver's libraries lie, if not where the loader looks"
+        "--driver-dir", type=Path, help="directory of the driver's libraries, if the loader does not find them"
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

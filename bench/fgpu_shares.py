@@ -1,10 +1,10 @@
-"""How containers share the time of a GPU by the compute lease, by the machine's clock.
+"""Measure how containers share the time of a GPU by the compute lease, in real time.
 
     .venv/bin/python bench/fgpu_shares.py [--seconds 10] [--json]
 
-The programs of tests/native/lease_user.c launch on a pretended GPU, which works without a processor. They share the
-processors with each other and with whatever else runs, as users' programs do: one that gets none when its turn comes
-does not use it. The tests run the same programs by a virtual clock.
+The programs of tests/native/lease_user.c launch on a fake GPU, which needs no processor. Like users' programs, they
+share the processors with each other and with all that runs on the machine. A program that gets no processor in its turn
+loses that turn. The tests run the same programs by a virtual clock.
 """
 
 import argparse

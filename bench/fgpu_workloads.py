@@ -1,4 +1,4 @@
-"""What bench/fgpu_device.py runs on the GPU, each in a process of its own: prints one line of JSON.
+"""The workloads that bench/fgpu_device.py runs on the GPU, each in a process of its own. Each prints a line of JSON.
 
 fgpu_workloads.py nvml UUID | fill MIB | hold MIB | matmul START SECONDS [graph] | jax | sms
 """
@@ -30,7 +30,7 @@ def nvml(uuid: str) -> None:
 
 
 def fill(mib: str) -> None:
-    """Allocate blocks until PyTorch reports that memory is out; print what the driver then calls used."""
+    """Allocate blocks until PyTorch runs out of memory; print the used memory that the driver then reports."""
     import torch  # noqa: PLC0415
 
     _, total = torch.cuda.mem_get_info()
@@ -62,7 +62,7 @@ def hold(mib: str) -> None:
 
 
 def matmul(start: str, seconds: str, kind: str = "launches") -> None:
-    """Multiply large matrices between two instants of the monotonic clock; print how many products were complete."""
+    """Multiply large matrices between two instants of the monotonic clock; print the number of complete products."""
     import torch  # noqa: PLC0415
 
     left, right = (torch.randn(MATRIX, MATRIX, dtype=torch.bfloat16, device="cuda") for _ in range(2))
@@ -85,7 +85,7 @@ def matmul(start: str, seconds: str, kind: str = "launches") -> None:
     late = time.monotonic() - began > 0.5
     end = began + float(seconds)
     done = 0
-    # Two batches are in the queue while one is waited for: the GPU never idles, and little is left when time is up.
+    # Two batches are queued at any time, so that the GPU never idles and little work is left at the end.
     queued: list[Any] = []
     while time.monotonic() < end:
         run()

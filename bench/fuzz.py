@@ -1,10 +1,10 @@
-"""Hostile specs, agents' answers, archives and API calls, by a seed: how many were tried, and what went wrong.
+"""Try hostile specs, agents' answers, archives and API calls, drawn by a seed, and report failures.
 
     python -m bench.fuzz --seed 1 --specs 100000 --reports 20000 --tars 2000 --api 20000
 
-Wrong is a traceback, an answer that is no short line, a spec that changes by being stored, anything that an archive
-does outside of its copy, and an API call that is answered with 5xx or otherwise than the API's document says. The exit
-code is 1 where there was any. `--first 50000` skips that many of each kind, so that a long run may be made in parts.
+Failures are a traceback, an answer that is no short line, a spec that changes when it is stored, a change that an
+archive makes outside of its copy, and an API call with a 5xx answer or one that the API's document does not allow. The
+exit code is 1 if there was any. `--first 50000` skips that many of each kind, so that a long run may be split.
 `tests/security/test_fuzzing.py` is a smaller run.
 """
 

@@ -1,10 +1,10 @@
-"""Submit → RUNNING on one machine, beside the same containers by the bare Docker SDK and by a hand-written playbook.
+"""Measure submit → RUNNING on one machine, against the same containers by the Docker SDK and by a simple playbook.
 
     .venv/bin/python -m bench.launch [--runs 5] [--kernels 1,3,8] [--json]
 
 Run as root on a machine that `playbooks/site.yml` has provisioned. In each round the three ways take turns, so that
 the machine's noise falls on all of them; medians are printed. `muster` is the time from the store's submit to its
-RUNNING event with the daemon running; `muster_command` is the whole `muster submit --wait` as a person sees it.
+RUNNING event with the daemon running; `muster_command` is the time of a whole `muster submit --wait`.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def by_muster(node: ControlNode, kernels: int) -> dict[str, float]:
 
 
 def by_sdk(kernels: int) -> float:
-    """Create and start a network and the containers in parallel: what the engine itself takes."""
+    """Create a network, start the containers in parallel, and return the seconds: the engine's own time."""
     client = docker.from_env()
     name = f"bench-sdk-{secrets.token_hex(4)}"
     began = time.monotonic()
@@ -86,7 +86,7 @@ def by_sdk(kernels: int) -> float:
 
 
 def by_playbook(collections: Path, kernels: int) -> float:
-    """Do as a sysadmin would with community.docker: a network, then one container after the other."""
+    """Start a network and one container after the other, by community.docker; return the seconds."""
     name = f"bench-pb-{secrets.token_hex(4)}"
     container = {
         "name": f"{name}-{{{{ item }}}}",
@@ -135,7 +135,7 @@ def by_playbook(collections: Path, kernels: int) -> float:
 
 
 def community_docker(directory: Path) -> Path:
-    """Return the collection, out of the PyPI package `ansible`."""
+    """Unpack the collection from the PyPI package `ansible` and return its path."""
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", directory, "ansible>=12,<13"],
         check=True,

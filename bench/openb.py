@@ -1,4 +1,4 @@
-"""How tightly GPUs are packed: the protocol of Weng et al. (USENIX ATC 2023) on Alibaba's cluster-trace-gpu-v2023.
+"""Measure how tightly GPUs are packed: the protocol of Weng et al. (USENIX ATC 2023) on cluster-trace-gpu-v2023.
 
     .venv/bin/python bench/openb.py --data DIR [--workloads default,…] [--seeds 42-51] [--policies muster,fgd,bestfit]
                                     [--json]
@@ -6,13 +6,13 @@
 DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_<workload>.csv` of the trace's public repository
 (github.com/alibaba/clusterdata) and, for the comparison, `published.csv`: the means that the paper's authors published.
 
-1,213 nodes, empty at first. Tasks arrive in an order drawn by the seed, then at random again until 130 % of all GPUs'
-worth has been requested; each is tried once, and nothing ends. The figure at X is the allocated share of all GPUs, in
-percent, while what was requested is X percent; the table has the mean over the seeds.
+The 1,213 nodes are empty at first. All tasks arrive in an order drawn by the seed, then random tasks again, until 130 %
+of all GPUs have been requested. Each task is tried once, and none ends. The figure at X is the allocated share of all
+GPUs, in percent, when X percent have been requested. The table has the mean over the seeds.
 
 - muster: the default policy, by the same `PlacementState.place` as in production, with the workload's typical requests.
-- fgd: growth of fragmentation alone, in the steps of the paper's authors and with their typical requests. Here the
-  order of the nodes matters, which decides between equals: it is drawn at random, once for all seeds.
+- fgd: growth of fragmentation alone, in the steps of the paper's authors and with their typical requests. The order of
+  the nodes decides between equal ones, so it is drawn at random, once for all seeds.
 - bestfit: the policy `pack`.
 """
 
@@ -89,7 +89,7 @@ def task_of(row: Mapping[str, str]) -> Task:
 
 
 def in_random_order(nodes: Sequence[Agent]) -> list[Agent]:
-    """Return the same nodes, renamed by the places of a fixed draw."""
+    """Return the nodes with new names, which sort in a fixed random order."""
     places = random.Random(0).sample(range(len(nodes)), len(nodes))
     return [replace(node, id=f"{place:04}") for place, node in zip(places, nodes, strict=True)]
 
@@ -109,7 +109,7 @@ def arrivals(tasks: Sequence[Task], seed: int, capacity: int) -> Iterator[Task]:
 
 
 def typical_without_memory(tasks: Sequence[Task]) -> tuple[Typical, ...]:
-    """Return the typical requests as the paper has them."""
+    """Return the typical requests as the paper defines them: without memory."""
     shapes = Counter(Gang((replace(task.gang.slots[0], mem=0),), constraint=task.gang.constraint) for task in tasks)
     return typical_requests(shapes, most=len(shapes))
 
@@ -117,7 +117,7 @@ def typical_without_memory(tasks: Sequence[Task]) -> tuple[Typical, ...]:
 def allocated(
     nodes: Sequence[Agent], tasks: Sequence[Task], seed: int, policy: PlacementPolicy, mix: Sequence[Typical]
 ) -> dict[int, float]:
-    """Return, by percent arrived, the percent of the GPUs that is allocated."""
+    """Return the allocated percent of the GPUs, by the percent that was requested."""
     capacity = sum(node.capacity.fgpu for node in nodes)
     state = PlacementState.of(nodes, {}, policy, mix)
     arrived = placed = 0
@@ -148,7 +148,7 @@ def _read(data: Path, workload: str) -> tuple[list[Agent], list[Task]]:
 
 
 def published(data: Path) -> dict[tuple[str, str], dict[int, float]]:
-    """Return the figures by workload and policy; nothing where the file is missing."""
+    """Return the published figures by workload and policy; none if the file is missing."""
     path = data / "published.csv"
     if not path.is_file():
         return {}

@@ -1,14 +1,14 @@
-"""How far a pass's plan is from the best that can be placed at once (CP-SAT).
+"""Compare a pass's plan with the best possible placement, found by CP-SAT.
 
     .venv/bin/python bench/optimum.py [--agents 20] [--gangs 40] [--instances 10] [--time-limit 10] [--json]
 
-Each instance is a queue of gangs of 1 to 8 kernels that together ask for about 1.2 times the GPUs of empty agents of 8.
-What is compared is the GPUs of the gangs that one pass starts, in the queue's order and by the default policy:
+Each instance is a queue of gangs of 1 to 8 kernels, on empty agents of 8 GPUs. The gangs together request about 1.2
+times these GPUs. One pass starts gangs in the queue's order by the default policy. Their GPUs are compared:
 
-- with the best in the same order: each gang is taken in its turn if it can be packed with those before it;
-- with the best in any order, which may pick its gangs freely, as first in, first out may not.
+- with the best in the same order, which takes each gang in its turn if it can be packed with those before it;
+- with the best in any order, which may choose its gangs freely.
 
-The first gap is what the packing loses; the rest of the second is the price of the order.
+The first gap is the loss by packing. The rest of the second gap is the price of first in, first out.
 """
 
 import argparse

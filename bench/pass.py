@@ -1,16 +1,16 @@
-"""What a pass costs: against the agents that it touches, and against the agents that exist and have no news.
+"""Measure the time of a pass, against the number of agents that it visits and of those without news.
 
     .venv/bin/python bench/pass.py [--touched 1,10,50,200] [--idle 0,200,1000,5000] [--runs 5] [--json]
 
 Run as root on a machine that `playbooks/site.yml` has provisioned. The agents are stand-ins: names in an inventory that
-all mean this machine, each with a cluster of its own on it, so that the real playbooks and modules do their whole work
-on the real engine; only containers there are none, for those are the engine's cost (bench/launch.py measures them).
+all mean this machine, each with a cluster of its own on it. So the real playbooks and modules do their whole work on
+the real engine. There are no containers, since their time is the engine's (bench/launch.py measures it).
 
 - touched: a session is placed on each of N agents and ended; the pass visits them and records N ends.
-- observed: one observation of N agents, nothing to do.
-- idle: a pass that touches one agent while N others exist that nothing calls for; and what it decides without a visit.
+- observed: one observation of N agents without anything to do.
+- idle: a pass that visits one agent while N others have nothing to do; and the time of its decisions alone.
 
-The stand-ins share this machine's cores with the control node: `touched` and `observed` hold the agents' own work too.
+The stand-ins share this machine's cores with the control node: `touched` and `observed` include the agents' own work.
 """
 
 import argparse
@@ -55,7 +55,7 @@ STATE = Path("/var/lib/muster/agent")
 
 
 class StandIns:
-    """The real gateway, with a cluster of its own for each agent, since they all live on one engine."""
+    """The real gateway, with a cluster of its own for each agent, since all of them share one engine."""
 
     def __init__(self, inventory: Path) -> None:
         self._gateway = AnsibleGateway(inventory, CLUSTER)
@@ -69,7 +69,7 @@ class StandIns:
 
 
 class Bench:
-    """A control node with a store in memory's file system and stand-ins."""
+    """A control node with stand-ins, and with a store on a file system in memory."""
 
     def __init__(self, directory: Path, agents: int) -> None:
         self.names = [f"agent-{number:04}" for number in range(agents)]
@@ -113,7 +113,7 @@ class Bench:
             self.store.apply([transitions.end_by_user(self.store.get([session.id])[session.id], "bench", time.time())])
 
     def work(self) -> None:
-        """Work until nothing more follows."""
+        """Make passes until nothing is left to do."""
         self.worker.decide()
         while not self.worker.is_idle:
             facts = [self.inbox.get(timeout=300)]

@@ -1,14 +1,14 @@
-"""How many of the scheduler's reasons come true: nearest misses, suggestions, estimated starts.
+"""Measure how often the scheduler's predictions come true: nearest misses, suggestions, estimated starts.
 
     .venv/bin/python bench/reasons.py [--sessions 1000] [--seed 1] [--json]
 
-Each case is a few agents with sessions that run and some that wait, all drawn at random; every session has a time limit
-and ends by it. Cases are drawn until so many sessions have been judged that wait for capacity:
+Each case has a few agents, with running and waiting sessions, all drawn at random. Every session has a time limit and
+ends at it. Cases are drawn until `--sessions` sessions that wait for capacity have been judged:
 
-- nearest miss: with what is missing free on that agent, and all else as the pass left it, the session fits;
-- suggestion: with the change, the next decision starts the session;
-- estimated start: all sessions end by their time limits, nobody new comes, and there is a decision after each end. The
-  error is the difference to the start in that play, and its mean is told in parts of the mean wait.
+- nearest miss: true if the session fits once that agent has the missing resources free, and nothing else has changed;
+- suggestion: true if the next decision starts the session with the suggested change;
+- estimated start: compared with a simulation in which all sessions end at their time limits, no new ones come, and each
+  end is followed by a decision. The mean error is printed in parts of the mean wait.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def sessions(random: Random, count: int) -> list[Session]:
 
 
 def started(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """Return the snapshot with what the plan places running."""
+    """Return the snapshot in which the sessions that the plan places are running."""
     placed = {placement.session_id: placement.allocations for placement in plan.placements}
 
     def after(session: Session) -> Session:
@@ -82,7 +82,7 @@ def started(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 
 def case(random: Random) -> tuple[Snapshot, Plan]:
-    """Return a queue in the middle of its work, with the plan of a decision that starts nothing more."""
+    """Return a queue with running and waiting sessions, and the plan of a decision that starts none of them."""
     policy = SchedulingPolicy(GroupPolicy(placement=load_placement("fragmentation")))
     queue = sessions(random, random.randint(20, 60))
     world = Snapshot(agents(random), tuple(queue), NOW, policy=policy)
@@ -104,7 +104,7 @@ def nearest_holds(world: Snapshot, session: Session, plan: Plan) -> bool:
 
 
 def played(world: Snapshot, plan: Plan) -> dict[str, float]:
-    """Return, by session id, when those start that wait."""
+    """Return the simulated starts of waiting sessions, by session id."""
     starts: dict[str, float] = {}
     while world.placed:
         world = started(world, plan)

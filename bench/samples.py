@@ -1,8 +1,8 @@
-"""What samples of agents cost: one write for all agents, and the reading of plots, with a week of them in the database.
+"""Measure samples of agents: one write for all agents, and the queries of plots, with a week of them in the database.
 
     .venv/bin/python bench/samples.py [--agents 1000] [--rounds 7] [--database URL] [--json]
 
-Without --database in SQLite, in a temporary folder; one that is named must be new: it is filled.
+Without --database it uses SQLite in a temporary folder. A database given by --database must be new, since it is filled.
 """
 
 import argparse

@@ -1,20 +1,20 @@
-"""How fast a whole decision is: one `schedule()` call over a queue, in CPU seconds.
+"""Measure a whole decision: one `schedule()` call over a queue, in CPU seconds.
 
     .venv/bin/python bench/schedule.py [--case a-multi|a-single|b-multi|b-single|c|c-unchanged|d|e] [--json]
     .venv/bin/python bench/schedule.py --growth agents|queue [--json]
 
-Each case runs in a process of its own, which schedules a tiny queue first: what starting Python and loading the
-compiled code costs is left out. Without arguments every case runs, and then the growth.
+Each case runs in a process of its own, which schedules a tiny queue first, so that the time to start Python and to load
+the compiled code does not count. Without arguments every case runs, and then the growth.
 
 - a-multi, a-single: 1,000 sessions of 4 kernels (4 cpu, 16 GiB, 1 GPU) fill 500 agents of 8 GPUs exactly.
 - b-multi, b-single: 4,000 of them fill 2,000 agents exactly.
 - c: 100,000 pending sessions of mixed shapes on 5,000 agents of 8 GPUs, far more than fit.
-- c-unchanged: the next pass over such a queue, when what fits has been placed and 100,000 still wait.
+- c-unchanged: the next pass over such a queue, when all that fits has been placed and 100,000 sessions still wait.
 - d: 1,000,000 sessions of one kernel on 5,000 agents.
 - e: gangs of two kernels of 8 GPUs each, which fill 1,213 agents of 8 GPUs.
 
-Growth repeats one queue on 250 to 4,000 agents, and 12,500 to 100,000 sessions on the same agents, and fits the
-exponent of CPU time against each.
+Growth schedules one queue on 250 to 4,000 agents, and 12,500 to 100,000 sessions on the same agents, and fits the
+exponent of the CPU time against each number.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def _shape(text: str) -> tuple[SessionSpec, tuple[Kernel, ...]]:
 
 
 def session(number: int, request: dict[str, Any], owner: str = "ada") -> Session:
-    """Return a session as the store gives it: no two sessions share a spec, a kernel or its slots."""
+    """Return a session as the store would: no two sessions share a spec, a kernel or its slots."""
     spec, kernels = _shape(json.dumps(request, sort_keys=True))
     own = tuple(replace(k, id=f"{number:08x}-{k.rank:04x}", slots=replace(k.slots)) for k in kernels)
     return Session(own[0].id, f"s{number}", owner, spec.model_copy(), own, NOW - 3600 + number / 1000)
@@ -103,7 +103,7 @@ def mixed(count: int) -> list[Session]:
 
 
 def policy() -> SchedulingPolicy:
-    """Return the policy of a site that has configured none."""
+    """Return the default policy."""
     return SchedulingPolicy(GroupPolicy(placement=load_placement("fragmentation")))
 
 
@@ -112,7 +112,7 @@ def snapshot(known: Sequence[Agent], sessions: Sequence[Session]) -> Snapshot:
 
 
 def committed(before: Snapshot, plan: Plan) -> list[Session]:
-    """Return all sessions as the next pass finds them: what was placed runs, what waits knows why."""
+    """Return all sessions as the next pass finds them: placed ones run, and waiting ones have their reason."""
     given = {placement.session_id: placement for placement in plan.placements}
     after = []
     for old in before.sessions:
@@ -130,7 +130,7 @@ def committed(before: Snapshot, plan: Plan) -> list[Session]:
 
 
 def _unchanged(memory: PassMemory) -> Snapshot:
-    """Return an unchanged queue. The pass before is made here, with the same memory, as in a daemon."""
+    """Return an unchanged queue. The pass before is made here, with the same `memory`, as a daemon would."""
     first = snapshot(agents(5000, units=2), mixed(170_000))
     after = committed(first, schedule(first))
     running = [old for old in after if old.state in PLACED]
@@ -170,7 +170,7 @@ GROWTH: dict[str, tuple[Sequence[int], Callable[[int], Snapshot]]] = {
 
 def measured(before: Snapshot, memory: PassMemory) -> dict[str, Any]:
     schedule(snapshot(agents(2, units=2), mixed(20)))
-    # What was built for the bench has been looked through, as what a daemon holds has been.
+    # Collect now: a daemon's long-lived objects have been through the garbage collector already, too.
     gc.collect()
     cpu, wall = time.process_time(), time.perf_counter()
     plan = schedule(before, memory)
@@ -199,7 +199,7 @@ def _grown(arguments: tuple[str, int]) -> dict[str, Any]:
 
 
 def apart(run: Callable[[Any], dict[str, Any]], argument: object) -> dict[str, Any]:
-    """Run in a fresh process: its peak of memory is its own, and only the compiled code's cache is warm."""
+    """Run in a fresh process, so that its peak of memory is its own and only the compiled code's cache is warm."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(run, (argument,))
 
@@ -222,7 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=CASES, action="append")
     parser.add_argument("--growth", choices=GROWTH, action="append")
-    parser.add_argument("--runs", type=int, default=1, help="of each case; the median by CPU time is printed")
+    parser.add_argument("--runs", type=int, default=1, help="of each case; the run with the median CPU time is printed")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     everything = not options.case and not options.growth

@@ -1,14 +1,15 @@
-"""How fast short jobs follow one another on one machine, beside `docker run` in parallel.
+"""Measure how fast short jobs follow one another on one machine, against `docker run` in parallel.
 
     .venv/bin/python -m bench.turnover [--runs 5] [--jobs 100] [--at-a-time 20] [--json]
 
 Run as root on a machine that `playbooks/site.yml` has provisioned. In each round the ways take turns:
 
-- `docker`: seconds for all jobs of `true` by `docker run --rm`, so many at a time, with what Muster gives a kernel;
+- `docker`: seconds for all jobs of `true` by `docker run --rm`, `--at-a-time` of them in parallel, with the options of
+  Muster's kernels;
 - `muster`: the same jobs as sessions of one kernel, from the first PENDING to the last TERMINATED;
-- `freed slot`: nine sessions run and fifty wait: seconds from the end of a kernel's process to the next RUNNING.
+- `freed slot`: while nine sessions run and fifty wait, seconds from the end of a kernel's process to the next RUNNING.
 
-CPU is what the whole machine used meanwhile, in seconds.
+CPU is the CPU time of the whole machine meanwhile, in seconds.
 """
 
 import argparse
@@ -59,7 +60,7 @@ def by_docker(jobs: int, at_a_time: int) -> float:
 
 
 def cpu_for(node: ControlNode, sessions: int) -> str:
-    """Return the cores with which just so many sessions fit on the agent."""
+    """Return the cores for a session so that just `sessions` of them fit on the agent."""
     (agent,) = node.run("agents", "--json").json()
     return f"{agent['capacity']['cpu'] // sessions}m"
 
@@ -80,7 +81,7 @@ def freed_slot(node: ControlNode) -> float:
     node.run("submit", "--name", name, *request, "--count", str(RUNNING_SLOTS + WAITING), "-c", "sleep infinity")
     try:
         runs = wait_for_running(node, RUNNING_SLOTS)
-        # By the engine, so that Muster hears of it as of any process that ends.
+        # Killed through the engine, so that Muster notices it like any process that ends.
         label = f"muster.session={min(runs)}"
         (container,) = docker.from_env().containers.list(filters={"label": label})
         container.kill()
@@ -93,7 +94,7 @@ def freed_slot(node: ControlNode) -> float:
 
 
 def wait_for_running(node: ControlNode, number: int, not_among: set[str] | None = None) -> list[str]:
-    """Return the ids of so many running sessions, once there are, one of them not among those."""
+    """Wait for `number` running sessions, at least one of them outside `not_among`; return their ids."""
     deadline = time.monotonic() + 120
     while True:
         found = [session["id"] for session in node.run("ls", "--json").json() if session["state"] == "RUNNING"]

@@ -1,19 +1,19 @@
-"""What a real `muster web` answers in: lists of many sessions, and live changes for many listeners.
+"""Measure a real `muster web`: lists of many sessions, and live changes for many subscribers.
 
     .venv/bin/python bench/web.py [--sessions 10000] [--ended 0] [--listeners 200] [--rate 50] [--seconds 6]
                                   [--runs 5] [--only list|live] [--database URL] [--json]
 
-The server is a process of its own on a database that this program fills, SQLite unless `--database` names an empty
-PostgreSQL database. The kinds of request, and of listener, take turns in each run, so that the machine's noise falls on
-all of them.
+The server is a process of its own on a database that this program fills: SQLite, unless `--database` names an empty
+PostgreSQL database. The kinds of request, and of subscriber, take turns in each run, so that the machine's noise falls
+on all of them.
 
-- list: milliseconds until the whole answer is there, over one connection; the median of the runs' medians, and the
+- list: milliseconds until the whole answer has arrived, over one connection; the median of the runs' medians, and the
   worst of their 95th percentiles.
-- live: listeners while another process changes sessions through the store. Milliseconds from the change's own time,
-  which is before its commit, to its arrival. Lost: what a listener should have heard and did not. First page: as above,
-  meanwhile.
+- live: subscribers while another process changes sessions through the store. Milliseconds from the change's own time,
+  which is before its commit, to its arrival. Lost: changes that a subscriber should have received and did not. First
+  page: as for `list`, meanwhile.
 
-Server, writer, listeners and the one who asks for pages share this machine's cores.
+Server, writer, subscribers and the client that requests pages share this machine's cores.
 """
 
 import argparse
@@ -52,7 +52,7 @@ REQUESTS = 20
 SPAWN = multiprocessing.get_context("spawn")
 API = "/api/v1/sessions?"
 FIRST_PAGE = API + "limit=100"
-# Who asks, and for what.
+# By name: the kind of caller, and the path of the request.
 LISTS = {
     "API, first page": ("admin", FIRST_PAGE),
     "API, a user's first page": ("user", FIRST_PAGE),
@@ -165,7 +165,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> 
 
 
 def _signed_in(port: int, secret: str) -> dict[str, str]:
-    """Return what a browser sends that has signed in."""
+    """Sign in, and return the headers that the browser sends from then on."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"http://127.0.0.1:{port}"}
     connection.request("POST", "/sign-in", urlencode({"token": secret}), form)
@@ -177,13 +177,14 @@ def _signed_in(port: int, secret: str) -> dict[str, str]:
     return {"Cookie": cookie.partition(";")[0]}
 
 
-class Asker:
-    """A client with one connection, which it keeps."""
+class Client:
+    """A client that keeps one connection."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
 
     def milliseconds(self, path: str, headers: Mapping[str, str]) -> float:
+        """Request a path; return the milliseconds until its whole answer has arrived."""
         began = time.monotonic()
         self._connection.request("GET", path, headers=dict(headers))
         answer = self._connection.getresponse()
@@ -195,8 +196,8 @@ class Asker:
 
 
 def measured_lists(server: Served, runs: int) -> dict[str, dict[str, float]]:
-    asker = Asker(server.url)
-    who = {
+    client = Client(server.url)
+    headers_of = {
         "admin": server.admin,
         "user": server.users[3],
         "admin in a browser": server.admin_browser,
@@ -207,8 +208,8 @@ def measured_lists(server: Served, runs: int) -> dict[str, dict[str, float]]:
     late: dict[str, list[float]] = {name: [] for name in LISTS}
     for number in range(runs):
         for name, (user, path) in LISTS.items():
-            asker.milliseconds(path, who[user])
-            times = [asker.milliseconds(path, who[user]) for _ in range(REQUESTS)]
+            client.milliseconds(path, headers_of[user])
+            times = [client.milliseconds(path, headers_of[user]) for _ in range(REQUESTS)]
             medians[name].append(statistics.median(times))
             late[name].append(percentile(times, 95))
         print(f"lists: run {number + 1} of {runs}", file=sys.stderr)
@@ -226,28 +227,28 @@ def measured_live(
     sees: Callable[[int, str], bool],
     given: argparse.Namespace,
 ) -> dict[str, float]:
-    """Measure one run. `sees`: whether a listener, by its place, should hear of an owner's sessions."""
+    """Measure one run. `sees`: whether a subscriber, by its number, should receive an owner's changes."""
     store = Store(server.database)
     pending = store.search(states=[SessionState.PENDING])[: int(given.rate * 2)]
     owners = {session.id: session.owner for session in pending}
     ours, theirs = SPAWN.Pipe()
     listeners = SPAWN.Process(target=listen, args=(server.url, path, headers, theirs))
     listeners.start()
-    theirs.close()  # so that its end is heard
+    theirs.close()  # or its end would not be noticed
     ours.recv()
     before = store.last_event()
     writer = SPAWN.Process(target=write, args=(server.database, list(owners), given.rate, given.seconds))
-    asker, pages = Asker(server.url), []
+    client, pages = Client(server.url), []
     began, cpu = time.monotonic(), server.cpu_s()
     writer.start()
     while writer.is_alive():
-        pages.append(asker.milliseconds(FIRST_PAGE, server.admin))
+        pages.append(client.milliseconds(FIRST_PAGE, server.admin))
         time.sleep(0.1)
     share = (server.cpu_s() - cpu) / (time.monotonic() - began)
     writer.join()
     if writer.exitcode:
         raise SystemExit("the writer failed")
-    time.sleep(2.0)  # for what is on its way; what comes later counts as lost
+    time.sleep(2.0)  # for changes on their way; later ones count as lost
     ours.send("stop")
     heard: list[Heard] = ours.recv()
     listeners.join()
@@ -264,7 +265,7 @@ def measured_live(
     first, last = changes[0].at, changes[-1].at
     return {
         "changes_per_s": (len(changes) - 1) / (last - first),
-        "told": len(late),
+        "received": len(late),
         "median_ms": statistics.median(late),
         "p95_ms": percentile(late, 95),
         "worst_ms": max(late),
@@ -300,8 +301,8 @@ def runs_of_live(server: Served, given: argparse.Namespace) -> dict[str, dict[st
 
 
 def _of_runs(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return medians; of worst values the worst, of counts the sum."""
-    how = {"worst_ms": max, "told": sum, "lost": sum, "twice": sum, "cut_off": sum}
+    """Return the medians over the runs, the worst of worst values, and the sum of counts."""
+    how = {"worst_ms": max, "received": sum, "lost": sum, "twice": sum, "cut_off": sum}
     return {name: how.get(name, statistics.median)([run[name] for run in figures]) for name in figures[0]}
 
 
@@ -330,7 +331,7 @@ def main() -> None:
     given = parser.parse_args()
     result: dict[str, Any] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
-        "asked_for": vars(given),
+        "arguments": vars(given),
     }
     with (
         tempfile.TemporaryDirectory(prefix="muster-bench-") as directory,

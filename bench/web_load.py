@@ -1,4 +1,4 @@
-"""What bench/web.py puts on a server, each in a process of its own: listeners that note what arrives, and a writer."""
+"""The load of bench/web.py, each part in a process of its own: subscribers that note what arrives, and a writer."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ _START_TOGETHER = 20
 
 @dataclass
 class Heard:
-    """The changes that one listener received: the time at which each came, by the change's number."""
+    """The changes that one subscriber received: the time of arrival by the change's number."""
 
     times: dict[int, float] = field(default_factory=dict)
     twice: int = 0
@@ -28,7 +28,7 @@ class Heard:
 
 
 def listen(url: str, path: str, headers: Sequence[Mapping[str, str]], control: Connection) -> None:
-    """Listen once for each of the headers; report when all listen, and at the word to stop what they received."""
+    """Subscribe once for each of the headers. Report when all are subscribed and, at the end, what they received."""
     asyncio.run(_listen(url, path, headers, control))
 
 
@@ -45,7 +45,7 @@ async def _listen(url: str, path: str, headers: Sequence[Mapping[str, str]], con
         await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
         if not event.is_set():
             task.result()
-            raise SystemExit("a listener was cut off before it heard")
+            raise SystemExit("a subscriber was cut off before its stream began")
     control.send("ready")
     await asyncio.to_thread(control.recv)
     for task in tasks:
@@ -80,7 +80,7 @@ async def _one(
 
 
 def write(database: str, session_ids: Sequence[str], per_second: float, seconds: float) -> None:
-    """Write so many sessions' changes a second, forth and back, each committed on its own, as passes and users do."""
+    """Write `per_second` changes of sessions, back and forth, each committed on its own, for `seconds`."""
     store = Store(database)
     there = list(store.get(session_ids).values())
     began = time.time()
