@@ -116,7 +116,7 @@ class ControlNode:
         return self.run("show", name, "--json").json()
 
     def reaches(self, name: str, *states: str, within: float = 120) -> dict[str, Any]:
-        """The session once it is in one of the states; a final state that was not asked for fails at once."""
+        """Wait for one of the states and return the session. Fails at once if it ends in another state."""
         deadline = time.monotonic() + within
         # Looked up in the store: a command started ten times a second would take the machine from what is waited for.
         # It is closed before the next command: SQLite does not work in the fork of a process that has the file open.

@@ -1,4 +1,4 @@
-"""A week in the life of a cluster that does not exist: simulated agents, and people who keep them busy."""
+"""A simulated week of a cluster: simulated agents, and users that submit sessions."""
 
 import random
 import time
@@ -27,7 +27,7 @@ _WORK: tuple[tuple[str, dict[str, Any], float], ...] = (
 
 @dataclass
 class BusyAgent(SimulatedAgent):
-    """Its containers use what most programs do: nearly all of a GPU, and less than they asked for of the rest."""
+    """An agent whose containers use nearly all of their GPUs, and less than they requested of the rest, as most do."""
 
     now: float = 0.0
     began: dict[str, float] = field(default_factory=dict)

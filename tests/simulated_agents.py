@@ -151,7 +151,7 @@ Overlays = dict[str, Network]
 
 @dataclass
 class SimulatedAgent:
-    """One host. Its callbacks are told what manifests, not a hand on the host, did to containers."""
+    """One host. Its callbacks are called for changes by manifests, not for those made on the host itself."""
 
     id: str
     hardware: dict[str, Any]
@@ -351,7 +351,7 @@ class SimulatedAgent:
 
 
 class SimulatedGateway:
-    """The agents of one inventory. Counts what it was asked; `crash` raises before or after the agents act.
+    """The agents of one inventory. Counts its requests; `crash` raises before or after the agents act.
 
     An agent that hangs keeps its run waiting, once the others have answered, and one whose pulls hang its pulls, until
     `let_go` is set.

@@ -174,7 +174,7 @@ def facts(world: World) -> st.SearchStrategy[Fact]:
 
 @st.composite
 def answers(draw: st.DrawFn, world: World) -> AgentAnswer:
-    """One agent's answer in a visit: what it was asked to do is done, or not, or the agent does not answer at all."""
+    """Draw one agent's answer in a visit: its manifest is carried out, or not, or the agent does not answer at all."""
     visit = draw(st.sampled_from(world.ledger.visits.visits))
     waiting = sorted(visit.waiting) or [agent.id for agent in world.snapshot.agents] or ["a9"]
     agent_id = draw(st.sampled_from(waiting))

@@ -1,4 +1,4 @@
-"""A control node's server as a process of its own, and those who use it."""
+"""A control node's server as a process of its own, and its clients."""
 
 import os
 import secrets

@@ -50,7 +50,7 @@ def test_agents_are_added_up_however_often_each_was_observed(store):
     assert store.samples.of_agent(DAY, EVEN, "a9") == {}
 
 
-def test_who_reads_again_and_again_sees_the_same_as_who_reads_anew(store):
+def test_repeated_reads_give_the_same_as_a_first_read(store):
     for minute in range(12):
         now = EVEN + 60 * minute
         store.samples.add(

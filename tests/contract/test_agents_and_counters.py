@@ -107,7 +107,7 @@ def test_generations_are_given_out_once(store):
     assert len(set(numbers)) == 40
 
 
-def test_passes_are_asked_for_by_number_and_finished_up_to_one(store):
+def test_passes_are_requested_by_number_and_finished_up_to_a_number(store):
     assert (store.requested_pass(), store.finished_pass()) == (0, 0)
     assert [store.request_pass(), store.request_pass()] == [1, 2]
     assert (store.requested_pass(), store.finished_pass()) == (2, 0)
@@ -119,7 +119,7 @@ def test_passes_are_asked_for_by_number_and_finished_up_to_one(store):
     assert (store.requested_pass(), store.finished_pass()) == (3, 3)
 
 
-def test_of_many_who_ask_for_a_pass_each_gets_a_number_of_its_own(url, open_store):
+def test_concurrent_requests_for_a_pass_get_different_numbers(url, open_store):
     stores = [open_store(url) for _ in range(4)]
     with ThreadPoolExecutor(8) as pool:
         numbers = list(pool.map(lambda number: stores[number % 4].request_pass(), range(40)))

@@ -1,4 +1,4 @@
-"""What is still to be told to others, sealed secrets, and other names: on every database alike."""
+"""Deliveries, sealed secrets and renames, alike on every database."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def followed(store):
     return session
 
 
-def test_a_callback_is_told_of_each_change_of_its_session_in_order(store, followed):
+def test_a_callback_is_sent_each_change_of_its_session_in_order(store, followed):
     store.deliveries.gather([], NOW)
     store.deliveries.gather([], NOW)
     assert told(store.deliveries) == [("callback", None, "PENDING"), ("callback", "PENDING", "SCHEDULED")]
@@ -48,7 +48,7 @@ def test_a_callback_is_told_of_each_change_of_its_session_in_order(store, follow
 
 
 @pytest.mark.usefixtures("followed")
-def test_a_hook_is_told_of_all_sessions_from_when_it_is_there(store):
+def test_a_hook_is_sent_the_changes_of_all_sessions_since_it_was_added(store):
     store.deliveries.gather([], NOW)
     told(store.deliveries)
     store.add([make_session(3)])

@@ -1,4 +1,4 @@
-"""Changes of sessions: applied once, whole or not at all, and told in the story."""
+"""Events of sessions: applied once, whole or not at all, and kept in the story."""
 
 import threading
 from collections import Counter
@@ -25,7 +25,7 @@ def event(session: Session, to: SessionState, reason: str = "because", **changes
     return Event(session.id, NOW, session.state, to, reason, changes)
 
 
-def test_an_event_changes_state_reason_and_fields_and_is_told_in_the_story(store):
+def test_an_event_changes_state_reason_and_fields_and_is_a_story_line(store):
     store.add([session := make_session()])
     allocation = Allocation("a1", (GpuShare("GPU-1", 500, whole=False),))
     change = replace(
@@ -119,7 +119,7 @@ def test_an_exception_leaves_nothing_of_its_transaction(store):
     assert len(store.story(one.id)) == 1
 
 
-def test_a_story_is_told_in_the_order_in_which_it_happened(store):
+def test_a_story_is_in_the_order_of_its_events(store):
     store.add([session := make_session()])
     path = [S.PENDING, S.SCHEDULED, S.PREPARING, S.PENDING, S.SCHEDULED, S.TERMINATING, S.TERMINATED]
     for at, (before, after) in enumerate(pairwise(path)):
@@ -136,7 +136,7 @@ def test_a_result_is_read_as_a_result(store):
     assert isinstance(after.result, Result)
 
 
-def test_changes_since_a_line_of_the_stories_are_told_without_what_only_gives_a_reason(store):
+def test_changes_since_a_story_line_omit_lines_that_only_give_a_reason(store):
     assert store.last_event() == 0
     store.add([session := make_session()])
     before = store.last_event()

@@ -1,4 +1,4 @@
-"""What kernels used, by launch: kept, read for a report, and gone on from by whoever works the queue next."""
+"""Usage of kernels by launch: stored, read for a report, and continued by the next process that works the queue."""
 
 from dataclasses import replace
 
@@ -91,7 +91,9 @@ def usage(store):
     return Usage(store)
 
 
-def test_an_idle_session_is_warned_and_ended_also_by_the_next_who_works_the_queue(store, usage, url, open_store):
+def test_an_idle_session_is_warned_and_ended_even_if_another_process_takes_over_the_queue(
+    store, usage, url, open_store
+):
     session = running(1)
     store.add([session])
     for at in (0, 30, 60):

@@ -1,4 +1,4 @@
-"""One worker of the queue at a time, whatever becomes of the process that is it."""
+"""One process works the queue at a time, even if that process dies or loses its connection."""
 
 import signal
 import threading
@@ -30,7 +30,7 @@ def hold_until_terminated(say, url, directory):
         say("held")
 
 
-def test_a_second_holder_is_refused_and_told_why(url, tmp_path):
+def test_a_second_holder_is_refused_with_the_reason(url, tmp_path):
     second = queue_lock(url, tmp_path, wait=False)
     with queue_lock(url, tmp_path, wait=False), pytest.raises(PassInProgressError, match="another pass"):
         second.__enter__()
@@ -65,7 +65,9 @@ def test_control_nodes_share_the_queue_of_their_database(postgresql_url, tmp_pat
         queue_lock(postgresql_url, tmp_path / "two", wait=False).__enter__()
 
 
-def test_one_whose_connection_ended_has_lost_the_lock_and_is_told(server, migrated_database, postgresql_url, tmp_path):
+def test_a_holder_whose_connection_ended_loses_the_lock_and_is_notified(
+    server, migrated_database, postgresql_url, tmp_path
+):
     with queue_lock(postgresql_url, tmp_path, wait=False) as lost:
         assert server.end_connections(migrated_database, ASKS) == 1
         with queue_lock(postgresql_url, tmp_path, wait=True) as taken:

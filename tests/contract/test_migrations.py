@@ -1,4 +1,4 @@
-"""The tables: as the code has them, made by whoever comes first, and made of older ones without loss."""
+"""The tables: equal to the code's, created by the first process, and migrated from older versions without loss."""
 
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -40,7 +40,7 @@ def test_nothing_is_heard_once_listening_has_ended(postgresql_url, open_store):
         assert ear.get() == "last"
 
 
-def test_one_that_listens_is_told_after_its_connection_broke_and_hears_again(
+def test_a_listener_is_notified_after_its_connection_broke_and_receives_again(
     server, migrated_database, postgresql_url, open_store, caplog
 ):
     store, ear = open_store(postgresql_url), queue.SimpleQueue()
@@ -59,7 +59,7 @@ def test_sqlite_tells_nobody_and_says_so(tmp_path, open_store):
     assert ear.empty()
 
 
-def test_without_the_database_nobody_is_told_and_nobody_can_begin_to_listen(server, postgresql_url, open_store):
+def test_without_the_database_no_listener_is_notified_and_none_can_begin(server, postgresql_url, open_store):
     store = open_store(postgresql_url)
     server.stop()
     try:

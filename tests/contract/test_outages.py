@@ -66,7 +66,7 @@ def test_a_wrong_or_missing_password_is_said_and_not_shown(server, migrated_data
     assert "wrong" not in line
 
 
-def test_a_user_who_may_not_make_tables_is_told_who_may(server):
+def test_without_the_right_to_create_tables_the_error_gives_the_command(server):
     assert "ALTER DATABASE" in refusal(server.url(server.new_database(), "guarded:right"))
 
 
@@ -109,9 +109,7 @@ def test_what_somebody_has_to_change_is_no_passing_trouble(text):
     assert type(cannot_be_opened(engine, Exception("FATAL: too many clients already"))) is DatabaseAwayError
 
 
-def test_what_is_asked_while_the_database_is_gone_fails_in_one_line_and_works_once_it_is_back(
-    server, postgresql_url, open_store
-):
+def test_requests_without_the_database_fail_in_one_line_and_work_once_it_is_back(server, postgresql_url, open_store):
     store = open_store(postgresql_url)
     store.add([session := make_session()])
     server.stop()

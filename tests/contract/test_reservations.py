@@ -59,7 +59,7 @@ def ended(session: Session, at: float, state: SessionState = SessionState.TERMIN
     return replace(session, state=state, result=Result.SUCCESS, ended_at=at)
 
 
-def test_what_ended_lately_is_told_with_its_owner_group_slots_and_times(store):
+def test_recently_ended_runs_have_their_owner_group_slots_and_times(store):
     gang = placed_on(make_session(1, cluster_size=3, cpu=2, mem="1G", resource_group="gpu"), "a1")
     before = placed_on(make_session(2), "a1")
     never_started = make_session(3)

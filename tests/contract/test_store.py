@@ -1,4 +1,4 @@
-"""What the store promises, whatever database is behind it."""
+"""The promises of the store, on every database."""
 
 import gzip
 import threading

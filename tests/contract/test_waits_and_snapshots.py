@@ -82,7 +82,7 @@ MESSAGES = st.sampled_from(("busy", "behind", "held", "limit"))
 
 @one_store_for_all_examples
 @given(st.lists(st.tuples(st.booleans(), st.lists(MESSAGES, min_size=6, max_size=6)), min_size=1, max_size=6))
-def test_whatever_was_kept_before_each_session_has_its_newest_wait(store, passes):
+def test_each_session_has_its_newest_wait_in_place_of_earlier_ones(store, passes):
     """As passes keep them, each after a snapshot or right after another."""
     with store._writing() as connection:
         connection.exec_driver_sql("DELETE FROM sessions")
@@ -102,7 +102,7 @@ def test_whatever_was_kept_before_each_session_has_its_newest_wait(store, passes
 
 
 def rows_written(store: Store, act: Callable[[], object]) -> Counter[str]:
-    """By table, how many rows it is asked to write."""
+    """Return the number of rows that are written, by table."""
     written: Counter[str] = Counter()
 
     def before(_connection, _cursor, statement, parameters, _context, executemany):

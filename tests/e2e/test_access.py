@@ -108,7 +108,7 @@ def test_who_may_use_the_engine_reaches_it_by_ssh(elsewhere, user):
         ("nobody-here", r"agent far: it cannot be logged in to \(ssh: .*Permission denied"),
     ],
 )
-def test_who_may_not_is_told_in_one_line(elsewhere, user, problem):
+def test_a_user_without_access_gets_one_line(elsewhere, user, problem):
     with pytest.raises(AgentUnreachableError, match=problem) as raised, engine_of(elsewhere.agent(user=user)):
         pass
     assert "\n" not in str(raised.value)

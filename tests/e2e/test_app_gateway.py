@@ -47,7 +47,7 @@ def signed_in(server: Server, user: str) -> SignedIn:
 
 
 def running(server: Server, client: SignedIn, name: str) -> str:
-    """The name of his session with the app, which serves."""
+    """Return the name of the user's session, once its app serves."""
     with server.client(client.token) as api:
         answer = api.post("/sessions", json={**SPEC, "name": name})
         assert answer.status_code == 201, answer.text
@@ -114,7 +114,7 @@ def test_nobody_opens_anothers_app_and_nobody_on_the_machine_has_its_token(serve
     assert sorted(noted) == [("ada", 200), ("eve", 404)]
 
 
-def test_what_serves_nothing_is_told_and_what_is_not_there_too(server, ada):
+def test_an_app_that_serves_nothing_and_a_missing_one_are_reported(server, ada):
     name = running(server, ada, "nothing-there")
     opened = ada.post(f"/sessions/{name}/apps/nothing/open")
     with httpx.Client(timeout=PATIENCE_S, follow_redirects=True) as browser:

@@ -16,7 +16,7 @@ import pytest
 from tests.control_node import SMALL, ControlNode
 from tests.opened_app import get, opened
 
-# An app of the site's own: it serves its user's name to whoever knows its token, and anyone its health.
+# A site-defined app. It serves its user's name to requests with its token, and its health to all.
 GUARDED = """
 import http.server, os
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -151,7 +151,7 @@ def test_the_printed_command_is_for_another_machine(apps_node, lab):
         ((), "session lab has several apps; name one of guarded, ttyd, broken, open, web"),
     ],
 )
-def test_an_app_that_is_not_there_is_told_with_those_that_are(apps_node, lab, arguments, line):
+def test_an_unknown_app_is_refused_with_the_names_of_the_known_ones(apps_node, lab, arguments, line):
     done = apps_node.run("open", lab, *arguments, check=False)
     assert (done.code, done.err) == (2, f"muster: {line}\n")
 

@@ -20,7 +20,7 @@ NEVER = (FOLDER_TEXT, LOG_TEXT, KEY_TEXT, ENV_TEXT, COMMAND_TEXT, "PRIVATE KEY",
 
 @contextmanager
 def as_user(node, name) -> Iterator[None]:
-    """As somebody who came to root by sudo."""
+    """Run as a user that became root by sudo."""
     before = dict(node.variables)
     node.variables["SUDO_USER"] = name
     try:

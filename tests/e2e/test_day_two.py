@@ -1,4 +1,4 @@
-"""What is done with sessions that run: another name, a fresh start, and who is told of it."""
+"""Changes of running sessions: renames, restarts, and the deliveries about them."""
 
 import json
 import threading

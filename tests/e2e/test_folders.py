@@ -12,7 +12,7 @@ ADA, BOB = ("--owner", "ada"), ("--owner", "bob")
 
 @pytest.fixture(scope="module")
 def quiet_node(new_node) -> ControlNode:
-    """A control node whose queue is worked by hand, with two users who have uids of their own."""
+    """Return a control node whose queue is worked by hand, with two users that have uids of their own."""
     node = new_node(owner_uids={"ada": 4711, "bob": 4712})
     node.run("pass")
     return node
@@ -20,7 +20,7 @@ def quiet_node(new_node) -> ControlNode:
 
 @pytest.fixture(scope="module")
 def sessions(quiet_node) -> dict[str, str]:
-    """One pass over all that the tests look at: hers (ada's), his (bob's), bare (ada's without her dot folders)."""
+    """Return the sessions after one pass: hers (ada's), his (bob's), bare (ada's without her dot folders)."""
     node = quiet_node
     for name in ("data", "papers", ".local", "hidden"):
         node.run("folder", "create", name, *ADA)
@@ -77,7 +77,7 @@ def test_a_link_in_a_plain_directory_leads_into_nobodys_folder(quiet_node, sessi
         assert "leads to where folders with an owner are kept" in reason
 
 
-def test_a_quota_is_enforced_or_told_not_to_be(quiet_node, sessions):
+def test_a_quota_is_enforced_or_reported_as_not_enforced(quiet_node, sessions):
     node = quiet_node
     shown = node.run("folder", "show", "small", *ADA, "--json")
     unenforced = shown.json()["quota_not_enforced"]

@@ -94,7 +94,7 @@ def test_rsync_takes_the_printed_command(node, tmp_path):
 
 
 @pytest.mark.usefixtures("built")
-def test_the_catalog_tells_who_holds_what(node):
+def test_the_catalog_shows_which_agents_have_an_image(node):
     node.run("pass", "--wait")
     known = {(image["name"], image["version"]): image for image in node.run("images", "--json").json()}
     held = docker.from_env().images.get("muster/python:latest")

@@ -54,7 +54,7 @@ def test_every_kernel_runs_the_bootstrap_script_first_and_its_command_in_the_wor
         assert said == f"bootstrap in {kernel} with {TOKEN}\n{HOME}/project\n"
 
 
-def test_a_secret_is_a_file_of_the_user_alone_and_where_it_was_asked_for(node, gang):
+def test_a_secret_is_a_file_of_the_user_alone_at_the_requested_path(node, gang):
     there = "until [ -s /tmp/seen ]; do sleep 0.1; done; stat -c '%a %u' /run/muster/secrets/token"
     assert in_kernel(node, gang, there) == "400 1000\n"
     assert in_kernel(node, gang, "cat ~/.config/app/token /tmp/seen") == f"{TOKEN}{TOKEN}\n"

@@ -17,7 +17,7 @@ from tests.web_server import Server, web_server
 
 SMALL = {"cpu": 0.05, "mem": "64M", "shm": "16M"}
 PATIENCE_S = 60
-# Whatever a shell writes to make its lines pretty.
+# The control sequences by which a shell formats its lines.
 ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)")
 
 

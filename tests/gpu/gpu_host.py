@@ -78,7 +78,7 @@ class GpuHost:
         return path
 
     def driver_status(self, clock: str) -> dict[str, Any]:
-        """The devices and who used them, at one instant of the clock that the processes go by."""
+        """Return the devices and their use by processes, at one instant of the processes' clock."""
         on_clock = ("env", "LD_PRELOAD=/opt/driver/libclock.so", f"FAKE_CLOCK={clock}")
         status: dict[str, Any] = json.loads(self.run(*on_clock, "/opt/driver/fakegpu", "status").out)
         return status

@@ -113,7 +113,7 @@ def story(node: LabControlNode, name: str) -> list[str]:
     return [line["reason"] for line in node.show(name)["story"]]
 
 
-# The real driver is in the container, as it must be; whoever looks for it finds it.
+# The real driver has to be in the container, so a program that looks for it finds it.
 PASSED_BY = (
     f"env LD_LIBRARY_PATH=/opt/muster/driver nohup /tools/smi hold {3 << 30} </dev/zero >/tmp/held 2>&1 & sleep 1"
 )

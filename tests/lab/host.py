@@ -1,4 +1,4 @@
-"""A test host: a container that is, to whoever logs in, a freshly installed Debian with systemd and nothing else.
+"""A test host: a container that looks like a freshly installed Debian with systemd and nothing else.
 
 Its image is made here from this machine's own distribution, once per recipe. DEVELOPERS.md says why each of the options
 is needed.
@@ -55,11 +55,11 @@ rm /usr/sbin/policy-rc.d
 
 
 class HostError(Exception):
-    """A test host could not be made, or does not do what it was told."""
+    """A test host could not be created, or a command on it failed."""
 
 
 def docker(*arguments: str, stdin: bytes | None = None, check: bool = True) -> str:
-    """What the command printed, both streams. Raises HostError when it failed, unless told not to."""
+    """Run a docker command and return its output, both streams. Raises HostError if it fails and `check` is set."""
     done = subprocess.run(
         ["docker", *arguments], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )

@@ -22,7 +22,7 @@ from tests.lab.host import (
     wait_until_booted,
 )
 
-# Wherever a host stands, its network's first addresses are the gateway's and whatever else a router may want.
+# The first addresses of each network are left to its gateway and routers.
 FIRST_HOST = 11
 
 

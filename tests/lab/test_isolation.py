@@ -56,7 +56,7 @@ def process_of(lab: Lab, kernel: dict) -> str:
 
 
 def addresses_of(lab: Lab, kernel: dict) -> list[str]:
-    """All that the kernel has, on whatever network."""
+    """Return all addresses of a kernel, on any network."""
     command = ("nsenter", "--net", "--target", process_of(lab, kernel), "ip", "-4", "-oneline", "address")
     found = re.findall(r"inet ([0-9.]+)/", lab.run(kernel["agent"], *command).out)
     return [address for address in found if not address.startswith("127.")]

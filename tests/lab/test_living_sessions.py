@@ -56,7 +56,7 @@ def test_top_looks_at_all_hosts(node: LabControlNode, gang: str) -> None:
     assert all(json.dumps(kernel) in seen for kernel in KERNELS)
 
 
-def test_an_app_is_asked_after_and_opened_on_the_host_of_main1(node: LabControlNode, gang: str) -> None:
+def test_an_apps_health_is_checked_and_it_is_opened_on_the_host_of_main1(node: LabControlNode, gang: str) -> None:
     eventually(lambda: [app["state"] for app in node.show(gang)["apps"]], lambda states: states == ["healthy"])
     with opened(node, gang, "names", "--port", "18090") as url:
         assert get(url) == (200, "main1\n")

@@ -1,4 +1,4 @@
-"""Apps in main1, on the real engine: started once the gang is released, and asked after from outside."""
+"""Apps in main1, on the real engine: started once the gang is released, with health checks from outside."""
 
 import json
 import socket
@@ -106,7 +106,7 @@ def test_the_report_tells_how_each_app_fares(cluster, lab):
     assert all(int(size) <= (1 << 20) + 4096 for size in sizes)
 
 
-def test_a_container_that_has_ended_is_not_asked():
+def test_the_health_of_an_ended_container_is_not_checked():
     container = {
         "Config": {"Labels": {"muster.apps": '[{"name": "a", "port": 1, "health": null, "starts": false}]'}},
         "State": {"Status": "exited", "Pid": 0},

@@ -34,7 +34,7 @@ def test_a_launch_killed_when(cluster, point):
 def test_a_probe_of_an_image_that_was_killed_leaves_nothing(cluster):
     gang = session()
     assert killed_when(lambda: cluster.states() != {}, cluster.manifest(gang))
-    # What the killed run had asked of the engine a moment before may still be made after this run has looked.
+    # The engine may still carry out the killed run's last requests after this run has listed the containers.
     time.sleep(0.5)
     cluster.converge()
     assert cluster.leaves_nothing()

@@ -1,4 +1,4 @@
-"""What a host says of its GPUs, and of who uses them, whatever state their driver is in."""
+"""The report of a host's GPUs and of the processes that use them, also with a broken driver."""
 
 import json
 import os
@@ -78,7 +78,7 @@ def sysfs(tmp_path):
 
 @pytest.fixture
 def driver(tmp_path):
-    """Return a function that makes a driver, broken as told, and asks it in a process of its own."""
+    """Return a function that creates a driver with given faults and queries it in a process of its own."""
 
     def ask(script, argument, *broken):
         library = tmp_path / "libnvidia-ml.so.1"
@@ -130,14 +130,14 @@ def test_a_host_without_a_driver_has_no_gpus(tmp_path):
         ("__builtin_trap()", "the GPU driver ends the process that asks it (wait status"),
     ],
 )
-def test_a_driver_that_is_broken_is_told_and_breaks_nothing(driver, broken, trouble):
+def test_a_broken_driver_is_reported_and_breaks_nothing(driver, broken, trouble):
     patience_s = 0.5 if broken == "pause()" else 30
     gpus, (told,) = driver(REPORT, patience_s, f"-DON_INIT={broken}")
     assert gpus == []
     assert told.startswith(trouble)
 
 
-def test_a_gpu_that_is_lost_is_told_and_the_others_stay(driver):
+def test_a_lost_gpu_is_reported_and_the_others_stay(driver):
     gpus, troubles = driver(REPORT, 30, "-DON_MEMORY=if (index_of(d) == 0) return 15")
     assert [gpu["uuid"] for gpu in gpus] == ["GPU-b"]
     assert troubles == ["GPU 0 is left out: the GPU driver does not answer: nvmlDeviceGetMemoryInfo: GPU is lost"]
@@ -225,7 +225,7 @@ def _add_c_library(folder):
     return next(folder.glob("ld-*"))
 
 
-def test_what_a_containers_processes_use_is_told_by_gpu(cluster, fake_gpus):
+def test_the_use_of_a_containers_processes_is_reported_by_gpu(cluster, fake_gpus):
     folder = fake_gpus("--gpus", "2", "--context", str(10 * MIB))
     loader = _add_c_library(folder)
     smi = f"sleep 100 | {loader} --library-path {folder} {folder}/smi hold"
@@ -246,7 +246,7 @@ def test_what_a_containers_processes_use_is_told_by_gpu(cluster, fake_gpus):
     assert [(gpu["uuid"], gpu["mem_used_bytes"]) for gpu in report["gpus"]] == [(one, 0), (other, 116 * MIB)]
 
 
-def test_a_gpu_in_mig_mode_is_told_as_its_instances(fake_gpus):
+def test_a_gpu_in_mig_mode_is_reported_as_its_instances(fake_gpus):
     folder = fake_gpus("--gpus", "2", "--mem", str(143771 * MIB), "--mig")
     gpus, processes, troubles, _ = _asked(folder, CUT, folder / "nothing")
     assert troubles == []

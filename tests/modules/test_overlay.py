@@ -170,7 +170,7 @@ def test_a_launch_waits_for_an_overlay_that_another_agent_makes(cluster):
     assert result["sessions"][0]["outcome"] == "started"
 
 
-def test_an_overlay_that_nobody_makes_is_told_in_one_line(cluster):
+def test_an_overlay_that_no_agent_creates_is_reported_in_one_line(cluster):
     gang, overlay = _overlay_gang("main1")
     (entry,) = cluster.converge(gang, start_timeout_s=1)["sessions"]
     name = overlay["name"]

@@ -1,4 +1,4 @@
-"""What kernels have used, and what they are told before their end: on the real engine."""
+"""Usage of kernels, and the notices before their end, on the real engine."""
 
 import ctypes
 import subprocess
@@ -134,7 +134,7 @@ def test_with_one_hierarchy_for_all_the_same_is_read_from_its_files(tmp_path, pl
 
 
 class Driver:
-    """The one function that is asked, as the driver's own behaves."""
+    """A driver with the one function that is called."""
 
     def __init__(self, status, samples):
         self.status, self.samples = status, samples

@@ -29,7 +29,7 @@ class FakeDriver:
         self.visible.unlink(missing_ok=True)
 
     def status(self, clock: VirtualClock | None = None) -> dict:
-        """The devices and who used them; where the processes are on a virtual clock, all at one instant of that."""
+        """Return the devices and their use by processes; with a virtual clock, all at one instant of it."""
         command = [self.directory / "fakegpu", "status"]
         if clock is not None:
             return json.loads(clock.output(clock.start(command)))

@@ -86,7 +86,7 @@ class Container:
         return compiled(name, self.driver.directory, *sanitize, *options)
 
     def popen(self, *arguments: object, gpu: int = 0) -> subprocess.Popen[str]:
-        """memory_client.c, which is told the judge and the device."""
+        """Start memory_client.c with the judge and the device as arguments."""
         words = [str(word) for word in (self.program("memory_client"), self.judge, gpu, *arguments)]
         return subprocess.Popen(
             words,

@@ -92,7 +92,7 @@ def test_get_proc_address_gives_the_hook_of_each_name_version_and_kind_of_stream
         assert name == symbol or symbol in missing or asked in several
 
 
-def test_get_proc_address_gives_the_version_that_was_asked_for(container):
+def test_get_proc_address_gives_the_requested_version(container):
     words = ["cuMemAlloc", 2000, 0, "cuMemAlloc", 3020, 0, "cuMemAlloc", 13000, 2, "cuStreamSynchronize", 13000, 1]
     words += ["cuStreamSynchronize", 13000, 2, "cuCtxGetDevice", 12000, 0]
     done = run(container, container.program("lookup_client"), "whose", 0, *words)

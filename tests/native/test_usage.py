@@ -1,4 +1,4 @@
-"""One cap for all processes of a container, whatever becomes of them."""
+"""One cap for all processes of a container, even if some are killed."""
 
 import os
 import signal

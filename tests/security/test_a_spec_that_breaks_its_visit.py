@@ -1,4 +1,4 @@
-"""One tenant's spec is what no agent can be told: that session's launch fails, and everybody else's goes on."""
+"""A tenant's spec that no manifest can carry: that session's launch fails, and all others go on."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -42,7 +42,7 @@ MARKS = ("\x1b", "\x00", "\x9b", "\u202e", "\u2028", "\u2066", "\ud800")
 
 @pytest.fixture
 def observed(tmp_path):
-    """Observes an agent whose Python is the attacker's: whatever it is sent, it says this."""
+    """Return a function that observes an agent whose Python is the attacker's: it answers all with a given text."""
 
     def observe(said: dict[str, Any] | str, then: str = "") -> AgentAnswer:
         (tmp_path / "said.json").write_text(said if isinstance(said, str) else json.dumps(said), encoding="utf-8")
@@ -87,7 +87,7 @@ def test_a_report_with_attributes_is_refused(observed):
     assert (answer.report, answer.problem, answer.reached) == (None, line, True)
 
 
-def test_a_failure_is_told_in_one_short_line(observed):
+def test_a_failure_is_reported_in_one_short_line(observed):
     answer = observed({"failed": True, "msg": "\x1b[2J" + "no\n" * 1_000_000})
     assert answer.report is None
     assert answer.problem.isprintable()

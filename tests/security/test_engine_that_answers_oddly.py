@@ -1,4 +1,4 @@
-"""A tenant's image name, or an image's file, makes the engine answer an agent with something else than it was asked.
+"""A tenant's image name, or an image's file, makes the engine answer an agent's request wrongly.
 
 The engine here is a server on a socket that says what a test wants; what asks is the agents' own client.
 """
@@ -68,7 +68,7 @@ def test_a_name_that_is_one_does(engine, server, name):
 
 
 @pytest.mark.parametrize("status", [301, 302, 304, 100 + 199, 400, 404, 500])
-def test_whatever_is_no_success_is_an_error_of_the_request(engine, server, status):
+def test_any_answer_but_success_is_an_error_of_the_request(engine, server, status):
     server.status, server.headers, server.body = status, {"Location": "/v1.41/containers/json"}, b"<html>moved</html>"
     with pytest.raises(EngineError) as refused:
         engine.image("busybox")

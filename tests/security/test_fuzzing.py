@@ -11,7 +11,7 @@ def test_hostile_input_leaves_no_traceback_and_does_no_harm(kind, count):
     assert list(problems(kind, 15, count)) == []
 
 
-def test_the_api_does_what_its_document_says_in_all_phases_whatever_is_sent():
+def test_the_api_keeps_to_its_document_in_all_phases_for_any_input():
     tried = fuzzed_api_briefly(15)
     assert tried.wrong == []
     assert set(tried.calls) >= {"coverage", "fuzzing", "stateful"}

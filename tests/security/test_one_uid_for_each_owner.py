@@ -43,7 +43,7 @@ def test_two_owners_run_as_two_and_again_as_the_same(node: ControlNode) -> None:
     assert uids(node) == first
 
 
-def test_a_session_of_an_owner_for_whom_there_is_none_does_not_start_as_another(node: ControlNode) -> None:
+def test_a_session_of_an_owner_without_a_uid_does_not_start_under_another(node: ControlNode) -> None:
     uids(node)
     late, early = node.submit(owner="eve"), node.submit(owner="ada")
     node.run()

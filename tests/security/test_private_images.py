@@ -69,7 +69,7 @@ def refusal(word: str, *, foreign: bool = True) -> str:
         *("lab/train:2 ", "LAB/train:2/", "lab/Train:2", "http://lab/train:2"),
     ],
 )
-def test_whoever_may_not_use_it_has_no_such_image_however_they_write_it(word):
+def test_a_user_without_the_right_gets_no_such_image_for_any_spelling(word):
     line = refusal(word)
     assert line.startswith(f"image: there is no image {word!r} in the catalog for bob in project default; ")
 

@@ -1,4 +1,4 @@
-"""A stranger who has no token keeps users out, or fills the server's memory."""
+"""A client without a token locks users out, or fills the server's memory."""
 
 import asyncio
 import stat

@@ -21,7 +21,7 @@ from muster.web_settings import WebSettings
 SESSIONS = "/api/v1/sessions"
 
 
-def test_a_user_who_requests_too_much_waits_and_nobody_else_does():
+def test_a_user_with_too_many_requests_waits_and_no_other_does():
     now = [0.0]
     limit = RequestLimit(120, lambda: now[0])
     for _ in range(120):
@@ -199,7 +199,7 @@ def test_a_second_request_has_a_time_of_its_own(connect):
     assert client.recv(1000) == b""
 
 
-def test_a_reader_who_reads_nothing_is_cut_off(connect):
+def test_a_reader_that_reads_nothing_is_cut_off(connect):
     flood = Flood()
     client = connect(flood)
     client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -12,7 +12,7 @@ OWN_VIEW = (
     "|ProtectControlGroups|ProtectHome|ProtectHostname|ProtectKernelLogs|ProtectKernelModules|ProtectKernelTunables"
     "|ProtectProc|ProtectSystem|ReadOnlyPaths|ReadWritePaths|RootDirectory|TemporaryFileSystem"
 )
-# What agents' modules need where an agent is the control node itself: folders with quotas, and whatever owner.
+# The rights that agents' modules need if the control node is an agent too: folders with quotas and any owner.
 FOR_FOLDERS = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SYS_ADMIN", "CAP_SYS_RESOURCE"}
 
 

@@ -1,4 +1,4 @@
-"""Chromium, and people who sit before it."""
+"""Chromium, and pages of signed-in users."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def server(node: ControlNode, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
-    """A page of somebody who has signed in. What the browser complains of fails the test."""
+    """Yield a function that opens a page of a signed-in user. An error in the browser's console fails the test."""
     contexts = []
     complaints: list[str] = []
 

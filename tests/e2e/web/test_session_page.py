@@ -68,7 +68,7 @@ def test_it_shows_what_each_container_uses_at_this_moment(visit, busy):
     expect(line).to_have_attribute("d", re.compile(r"M[\d. ]+(L[\d. ]+){2}"))
 
 
-def test_another_user_is_told_that_there_is_no_such_session(visit, busy):
+def test_another_user_gets_no_such_session(visit, busy):
     page = visit("eve")
     for reference in ("busy", busy):
         assert page.goto(f"/sessions/{reference}").status == 404

@@ -122,7 +122,7 @@ def test_labels_say_whose_it_is():
     }
 
 
-def test_a_label_tells_the_gpus_so_that_the_host_alone_knows_who_has_what():
+def test_a_label_names_the_gpus_so_that_the_host_alone_can_account_for_them():
     gpus = [
         {"uuid": "GPU-a", "mem_bytes": 2 << 30, "compute": 250},
         {"uuid": "GPU-b", "mem_bytes": None, "compute": None},
@@ -140,7 +140,7 @@ def test_mounts_are_keys_runtime_folders_as_resolved_and_what_gpus_need():
     ]
 
 
-def test_ports_are_published_as_asked():
+def test_ports_are_published_as_the_manifest_says():
     publish = [
         {"container_port": 2200, "host_ip": "127.0.0.1", "host_port": 0},
         {"container_port": 8888, "host_ip": "", "host_port": 8080},
@@ -217,7 +217,7 @@ def test_an_overlay_spans_the_swarm_and_can_be_attached_to():
     assert body["Labels"] == {"muster.cluster": "muster", "muster.session": SESSION_ID, "muster.generation": "7"}
 
 
-def test_an_overlay_has_the_mtu_and_the_encryption_that_were_asked_for():
+def test_an_overlay_has_the_mtu_and_the_encryption_of_the_manifest():
     overlay = agent_manifest.Overlay(SESSION_ID, "n", "7", 1400, True)
     assert container_spec.overlay_body("muster", overlay)["Options"] == {
         "com.docker.network.driver.mtu": "1400",

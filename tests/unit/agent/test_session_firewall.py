@@ -66,7 +66,7 @@ def test_what_a_site_opens_is_tried_before_what_is_closed_on_hosts_too():
     assert f"-d 10.0.0.0/8 {REFUSED}" in rules_of("MUSTER-SESSION", 4, opened)
 
 
-def test_only_members_reach_the_ports_of_the_swarm_and_without_a_swarm_nobody_is_asked():
+def test_only_members_reach_the_swarms_ports_and_without_a_swarm_they_stay_open():
     members = site(peers=["198.51.100.0/24"])
     assert rules_of("MUSTER-PEERS", 4, members) == [
         "-i lo -j RETURN",

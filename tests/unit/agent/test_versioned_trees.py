@@ -54,7 +54,7 @@ def test_a_whole_tree_is_never_made_again(path):
     assert beside(path) == ["one"]
 
 
-def test_a_damaged_tree_is_replaced_and_kept_for_those_who_run_from_it(path, monkeypatch):
+def test_a_damaged_tree_is_replaced_and_kept_for_kernels_that_run_from_it(path, monkeypatch):
     versioned_trees.switch_over(path, made(path, "one", "a=1\n"))
     (path / "VERSION").write_text("")
     running = (path / "program").stat().st_ino

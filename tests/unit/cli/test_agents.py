@@ -141,7 +141,7 @@ def test_an_agent_that_is_not_given_up_says_why(cluster):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_drain_says_who_drained_when_no_reason_is_given():
+def test_drain_names_the_administrator_if_no_reason_is_given():
     assert muster("agent", "drain", "a1").out == "a1 is ALIVE,DRAINING (drained by ada); 1 sessions are on it\n"
 
 
@@ -179,7 +179,7 @@ def test_drain_stops_waiting_after_its_time_and_stays_drained():
     assert muster("agent", "drain", "a1", "--timeout", "1").code == 2
 
 
-def test_drain_ends_the_sessions_on_the_agent_when_asked(cluster):
+def test_drain_ends_the_agents_sessions_if_requested(cluster):
     muster("agent", "drain", "a1", "--end-sessions")
     assert (cluster.find("train").state, cluster.find("lab").state) == ("TERMINATING", "RUNNING")
 

@@ -1,4 +1,4 @@
-"""What commands leave in the audit log: every change, by whom, and nothing that is only asked."""
+"""Lines of commands in the audit log: every change with its user, and no queries."""
 
 import json
 import os

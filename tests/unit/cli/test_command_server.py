@@ -121,7 +121,7 @@ def test_without_a_server_a_command_runs_by_itself():
 
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_command_ends_with_the_one_who_called_it(tmp_path, number):
+def test_a_command_ends_with_its_caller(tmp_path, number):
     fifo = tmp_path / "spec.yml"
     os.mkfifo(fifo)
     caller = subprocess.Popen([sys.executable, "-c", PROGRAM, "submit", "-f", str(fifo)], stderr=subprocess.DEVNULL)
@@ -173,7 +173,7 @@ def test_another_users_server_is_given_nothing(monkeypatch):
     assert command_client.served_exit_code(["ls"]) is None
 
 
-def test_another_user_is_told_from_this_one(monkeypatch):
+def test_another_user_is_distinguished_from_this_one(monkeypatch):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert command_client.is_own(ours)

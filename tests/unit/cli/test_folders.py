@@ -56,7 +56,7 @@ def test_an_agent_that_is_away_keeps_its_part_and_that_is_said(store):
     }
 
 
-def test_everybodys_folders_are_listed_only_when_asked_for():
+def test_all_owners_folders_are_listed_only_on_request():
     muster("folder", "create", "his", "--owner", "bob")
     assert muster("folder", "ls", "--json").json == []
     assert [folder["name"] for folder in muster("folder", "ls", "--all", "--json").json] == ["his"]

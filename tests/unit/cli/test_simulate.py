@@ -80,7 +80,7 @@ def test_ways_are_compared_in_columns(written, cluster):
     assert first == {"fifo": ["ada", "ada"], "lifo": ["bob", "bob"]}
 
 
-def test_it_stops_when_it_is_told_to(written, cluster):
+def test_the_simulation_stops_at_the_given_time(written, cluster):
     workload = written("workload.yml", {"sessions": [{"duration": "10m", "cpu": 8, "count": 3}]})
     (figures,) = simulated("--cluster", cluster, "--workload", workload, "--until", "5m").values()
     assert (figures["running"], figures["waiting"], figures["span_s"]) == (2, 1, 300)

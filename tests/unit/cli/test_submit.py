@@ -203,7 +203,7 @@ def test_an_array_that_is_too_much_is_refused(arguments, said):
 # Dependencies
 
 
-def test_what_a_session_starts_after_is_kept_by_id_whatever_it_was_called():
+def test_a_dependency_is_stored_by_id_for_any_way_of_naming_it():
     prep, other = submitted("--name", "prep"), submitted("--name", "other")
     array = muster("submit", "--name", "parts", "--array", "0-2", "--json").json
     parts = [session["id"] for session in array]

@@ -135,7 +135,7 @@ def test_a_mig_instance_is_a_device_that_needs_nothing_else(whole):
 
 
 @pytest.mark.parametrize("provider", ["whole", "mig"])
-def test_a_part_that_was_promised_is_never_a_whole_gpu_whatever_the_site_has_changed_since(provider):
+def test_a_promised_share_never_becomes_a_whole_gpu_after_a_change_of_the_site(provider):
     got = accesses(an_agent(fgpu_provider=provider, fgpu=None), QUARTER)
     assert got.access.libraries == LIBRARIES
     assert got.gpus[0].mem_bytes is not None

@@ -59,7 +59,7 @@ def test_a_word_stands_for_one_image(word, expected):
 @pytest.mark.parametrize(
     ("word", "near"), [("pytoch", "pytorch"), ("pytorch:1.8", "pytorch:1.7 or pytorch:2.9"), ("defualt", "default")]
 )
-def test_a_near_miss_is_told_what_was_meant(word, near):
+def test_a_near_miss_is_answered_with_the_likely_name(word, near):
     with pytest.raises(SpecError, match=f"did you mean {near}"):
         reference(word, PYTORCH, PLAIN)
 
@@ -110,7 +110,7 @@ def test_the_default_image_goes_through_the_catalog():
     assert with_images(validated(SessionSpec, {}), choosing(PLAIN), "base").image == "muster/default:latest"
 
 
-def test_all_that_a_session_has_too_little_of_is_told_at_once():
+def test_all_shortages_of_a_session_are_reported_at_once():
     spec = validated(SessionSpec, {"image": "torch", "roles": [{"name": "ps", "mem": "6G", "replicas": 2}]})
     with pytest.raises(SpecError) as refused:
         with_images(spec, choosing(PYTORCH), "torch")

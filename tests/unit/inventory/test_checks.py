@@ -56,7 +56,7 @@ def test_labels_racks_and_units_of_the_inventory_reach_the_agents_report():
     assert [{name: agent[name] for name in fgpu} for agent in (gpu, node)] == [fgpu, fgpu]
 
 
-def test_what_is_wrong_is_told_of_each_host_before_anything_is_done(tmp_path):
+def test_errors_of_each_host_are_reported_before_any_change(tmp_path):
     agents = {
         "one": {**LOCAL, "ansible_host": "h1", "labels": ["gpu"], "units_per_gpu": {"A100": "all"}},
         "two": {**LOCAL, "ansible_host": "h2", "cpu_overcommit": "much", "resource_group": "a b"},

@@ -118,7 +118,7 @@ def test_agents_and_running_kernels_are_hosts_in_their_groups(store, tmp_path):
     assert f"Host sub1 {sub['ansible_host']}\n" in config.read_text(encoding="utf-8")
 
 
-def test_hosts_are_those_that_were_asked_for(store, tmp_path):
+def test_hosts_are_the_requested_ones(store, tmp_path):
     store.save_agents([make_agent("a1")])
     store.add([running_session(1, "a1", name="train")])
     assert set(parsed(tmp_path, agents=False).hosts) == {"train-main1"}

@@ -109,7 +109,7 @@ def test_local_rank_counts_on_each_agent_by_itself():
     assert {env["BACKENDAI_CLUSTER_MODE"] for env in found.values()} == {"multi-node"}
 
 
-def test_the_mode_is_what_was_placed_not_what_was_asked():
+def test_the_mode_is_the_placed_one_not_the_requested_one():
     assert environments(running(cluster_mode="multi-node"))["main1"]["BACKENDAI_CLUSTER_MODE"] == "single-node"
 
 

@@ -102,7 +102,7 @@ def test_a_sites_app_needs_a_command_and_a_port(tmp_path):
         load_settings(file)
 
 
-def test_a_command_of_ones_own_is_not_asked_as_the_kinds_program_is():
+def test_an_app_with_a_command_of_its_own_does_not_get_its_kinds_url_and_token():
     (app,) = apps_of(resolved(apps=[{"name": "jupyterlab", "command": "serve"}]))
     assert app == App("jupyterlab", 8888, "serve", health="/", url="/", token=False)
 
@@ -121,7 +121,7 @@ def test_a_token_is_one_launchs_and_one_apps(key, other, name):
     assert key not in app_token(key, name) or len(key) < 16
 
 
-def test_only_main1_is_told_of_apps():
+def test_only_main1_gets_apps():
     session = with_apps(cluster_size=3, apps=["jupyterlab", "ttyd"], publish=["80"])
     session = replace(session, state=SessionState.PREPARING, step=LaunchStep.STARTING)
     keys = {session.id: KeyPair("the private key", "public")}

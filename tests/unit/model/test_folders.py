@@ -56,7 +56,7 @@ def known_folders(draw) -> list[Folder]:
     st.sampled_from(["", ":ro", ":rw"]),
     st.sampled_from(["default", "vision"]),
 )
-def test_nobody_mounts_what_is_not_his_or_shared_and_nobody_writes_to_what_is_read_only(
+def test_users_mount_only_their_own_and_shared_folders_and_write_to_no_read_only_one(
     known, user, reference, mode, project
 ):
     spec = mounting(reference + mode, project=project)
@@ -91,7 +91,7 @@ def test_of_a_users_and_a_projects_share_the_wider_one_holds():
     assert folder.read_only_for("eve", "default") is None
 
 
-def test_ones_own_folder_goes_before_a_shared_one_and_two_shared_ones_are_asked_about():
+def test_an_own_folder_goes_before_a_shared_one_and_two_shared_ones_are_ambiguous():
     everybody = FolderShare("@default", read_only=True)
     hers, his = made("data", "ada", everybody), made("data", "bob", everybody)
     assert [m.owner for m in mounted_folders(mounting("data"), "bob", [hers, his])] == ["bob"]

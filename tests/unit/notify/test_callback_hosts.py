@@ -1,4 +1,4 @@
-"""Where the control node posts callbacks to, whatever their names say."""
+"""The addresses to which the control node posts callbacks, for any host name."""
 
 import datetime as dt
 import socket
@@ -144,7 +144,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def named(monkeypatch):
-    """Makes every name mean these addresses, and notes which were asked for."""
+    """Return a function that makes every name resolve to given addresses, and returns the list of resolved names."""
     resolved = socket.getaddrinfo
 
     def mean(*addresses: str) -> list[str]:

@@ -27,7 +27,7 @@ def node(control_node, agents):
     return made
 
 
-def test_each_change_of_a_session_is_a_line_whoever_made_it_and_only_once(node, lines, caplog):
+def test_each_change_of_a_session_by_any_process_is_logged_once(node, lines, caplog):
     with daemon(node, Lock(), interval_s=0.05) as loop:
         session = node.submit(name="train")
         loop.send(Nudge.QUEUE)

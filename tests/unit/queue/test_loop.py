@@ -1,4 +1,4 @@
-"""The loop around the queue's worker: what wakes it, what it promises to those who wait, and how it stops."""
+"""The loop around the queue's worker: its nudges, its promises to callers that wait for a pass, and its end."""
 
 import os
 import socket
@@ -129,7 +129,7 @@ def test_nothing_is_decided_without_the_lock(node, lock):
     assert node.state(session) is S.PENDING
 
 
-def test_each_agent_that_gave_a_report_is_told_of(node, lock, agents):
+def test_each_agent_that_gave_a_report_is_passed_to_the_callback(node, lock, agents):
     agents[1].reachable = False
     seen: list[str] = []
     QueueLoop(Settings(), node.shell, lock, lambda agent: seen.append(agent.id)).run_until_idle()
@@ -219,7 +219,7 @@ def test_a_place_on_an_agent_that_is_slow_is_taken_back_without_a_nudge(node, lo
         assert "agent a1 is slow to answer" in [line.reason for line in node.store.story(session.id)]
 
 
-# Those who wait for a pass
+# Callers that wait for a pass
 
 
 def requested(node: ControlNode, loop: QueueLoop) -> int:
@@ -248,14 +248,14 @@ def test_a_requested_pass_does_not_wait_for_an_agent_that_hangs(node, lock, agen
         eventually(lambda: node.store.finished_pass() >= number)
 
 
-def test_a_pass_that_nobody_asked_for_finishes_none(node, lock):
+def test_a_pass_that_was_not_requested_finishes_no_request(node, lock):
     with daemon(node, lock, interval_s=0.05):
         eventually(lambda: lock.decisions > 10)
     assert node.store.finished_pass() == 0
 
 
 def test_a_requested_pass_is_not_over_before_ansible_is_tried_again(node, lock):
-    """After a failure Ansible is left alone for a while."""
+    """After a failure, Ansible is not run again for a while."""
     clock = [node.now]
     loop = QueueLoop(Settings(), replace(node.shell, clock=lambda: clock[0]), lock)
     thread = threading.Thread(target=loop.run)
@@ -279,7 +279,7 @@ def test_a_requested_pass_is_not_over_before_ansible_is_tried_again(node, lock):
 # Stopping
 
 
-def test_stopping_waits_for_what_agents_have_been_told(node, lock, agents):
+def test_stopping_waits_for_manifests_under_way(node, lock, agents):
     with daemon(node, lock) as loop:
         session = node.submit(cpu=2)
         agents[0].hangs = True

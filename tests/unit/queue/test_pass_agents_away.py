@@ -35,7 +35,7 @@ def known(node, agent_id):
 
 
 def goes_away_when(node, agent, session, desired):
-    """The agent is cut off just as it is told this of the session."""
+    """Cut the agent off in the visit whose manifest has this for the session."""
 
     def meanwhile():
         for entry in node.gateway.manifests[-1].get(agent.id, {"sessions": ()})["sessions"]:

@@ -1,4 +1,4 @@
-"""What fails is told, and costs nobody anything: Ansible itself, leftovers that resist, agents that go against all."""
+"""Failures are reported and harm no other session: of Ansible, of leftovers, of agents that refuse everything."""
 
 from dataclasses import replace
 

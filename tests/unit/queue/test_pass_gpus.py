@@ -39,7 +39,7 @@ def test_three_sessions_of_a_unit_on_a_gpu_of_two_are_two_that_run_and_one_that_
     assert node.state(sessions[2]) == S.RUNNING
 
 
-def test_a_container_above_its_share_is_told_of_when_that_begins_and_when_it_ends(control_node):
+def test_a_container_above_its_share_is_reported_at_the_begin_and_at_the_end(control_node):
     agent = host()
     node = control_node(agent)
     session = node.submit(fgpu="0.5")
@@ -92,7 +92,7 @@ def test_whole_gpus_have_no_cap(control_node):
     assert (node.state(session), told(node, session)) == (S.RUNNING, [])
 
 
-def test_a_container_that_holds_another_gpu_than_was_recorded_is_told_of(control_node):
+def test_a_container_that_holds_another_gpu_than_recorded_is_reported(control_node):
     agent = host()
     node = control_node(agent)
     session = node.submit(fgpu="0.5")

@@ -1,4 +1,4 @@
-"""Pulls beside the worker: one that breaks off for whatever reason has brought nothing, and says so."""
+"""Pulls beside the worker. One that fails for any reason counts as failed, and its reason is reported."""
 
 import pytest
 

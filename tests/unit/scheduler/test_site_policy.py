@@ -80,7 +80,7 @@ def test_what_runs_counts_and_so_does_what_has_ended(settings, make_store):
     passes=st.lists(st.floats(0, 4), max_size=4).map(sorted),
 )
 def test_passes_in_between_change_nothing_of_what_is_counted_in_the_end(settings, make_store, runs, passes):
-    """Each session is written when it ends; who looks all the time and who looks once at last see the same."""
+    """Each session is written when it ends. Frequent reads and a single last read give the same."""
     store = make_store()
     ended = [ran(number, owner, end - length, end) for number, (owner, end, length) in enumerate(runs, 1)]
     often = SiteScheduling(settings, store)

@@ -1,4 +1,4 @@
-"""Which sessions may be tried now, and what those that may not are told."""
+"""Which sessions may be tried now, and the refusals of the others."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ def test_a_session_that_asks_for_nothing_special_is_tried():
     assert refusal(make_session()) is None
 
 
-def test_a_held_session_says_who_holds_it():
+def test_a_held_session_names_the_user_of_the_hold():
     wait = refusal(make_session(held_by="root", begin=NOW + 60))
     assert (wait.code, wait.message) == (WaitCode.HELD, "held by root; `muster release` lets it go")
 
@@ -138,7 +138,7 @@ def test_a_limit_says_what_it_is_and_what_is_used():
     assert refusal(make_session(1, gpu=2), running, limits=GPUS) is None
 
 
-def test_who_is_named_has_his_own_limit_and_everybody_else_the_common_one_by_himself():
+def test_a_named_user_has_an_own_limit_and_each_other_user_the_common_one():
     running = placed_on(make_session(2, gpu=2), "a1")
     assert refusal(make_session(1, gpu=1, owner="bob"), running, limits=GPUS) is None
     bobs = replace(running, owner="bob")
@@ -146,7 +146,7 @@ def test_who_is_named_has_his_own_limit_and_everybody_else_the_common_one_by_him
     assert refusal(make_session(1, gpu=8, owner="eve"), running, bobs, limits=GPUS) is None
 
 
-def test_who_asks_for_more_than_his_limit_never_runs():
+def test_a_session_above_its_owners_limit_never_runs():
     wait = refusal(make_session(1, mem="3G", cpu=1), limits=Limits(projects={"default": Limit(running={"mem": 2 * G})}))
     assert wait.code is WaitCode.NEVER_RUNS
     assert wait.message == "never runs: it asks for 3G mem, more than project default may ever run: 2G"
@@ -269,7 +269,7 @@ def test_new_sessions_are_refused_exactly_where_they_break_a_limit_of_what_may_w
     assert (pending_refusal(limits, pending, new) is not None) == bool(broken)
 
 
-def test_what_may_not_be_queued_is_told_with_the_limit_its_value_and_its_use():
+def test_a_refused_submit_names_the_limit_its_value_and_its_use():
     limits = Limits(users={"*": Limit(pending={"sessions": 2})})
     pending = [make_session(1)]
     assert pending_refusal(limits, pending, [make_session(3)]) is None

@@ -1,4 +1,4 @@
-"""Who may pass the head of the queue: nobody whom it would have to wait for."""
+"""Backfill: sessions pass the head of the queue unless they would delay it."""
 
 import math
 from dataclasses import replace
@@ -154,7 +154,7 @@ def test_a_head_that_no_agent_can_hold_now_stops_nobody():
     assert plan.waits[wants.id].code is WaitCode.BUSY
 
 
-def test_those_behind_the_head_are_told_when_they_start_if_all_wait_their_turn():
+def test_sessions_behind_the_head_have_estimated_starts_one_after_another():
     runs = running(1, cpu=4, time_limit="1h")
     queue = [make_session(number, cpu=4, time_limit="30m") for number in (2, 3, 4)]
     plan, started = decided(runs, *queue)

@@ -48,7 +48,7 @@ def test_no_agent_is_closed_where_nothing_is_reserved():
         (window(users=frozenset({"bob"}), projects=frozenset({"audio"})), {"a1", "a2"}),
     ],
 )
-def test_a_reservation_closes_its_agents_to_whom_it_does_not_name(reservation, agents):
+def test_a_reservation_closes_its_agents_to_users_that_it_does_not_name(reservation, agents):
     assert closed(make_session(project="vision", time_limit="30m"), reservation) == agents
 
 
@@ -59,7 +59,7 @@ def test_a_coming_window_closes_its_agents_to_what_may_still_run_when_it_begins(
     assert closed(make_session(time_limit=time_limit), window(HOUR, 2 * HOUR)) == agents
 
 
-def test_who_waits_for_a_window_is_told_which_and_until_when():
+def test_a_wait_for_a_maintenance_window_names_it_and_its_end():
     session = make_session()
     snapshot = Snapshot(AGENTS, (session,), NOW, reservations=(window(HOUR, 2 * HOUR, agents=frozenset({"a1"})),))
     wait = Admission(snapshot).window(session)

@@ -48,7 +48,7 @@ def test_drf_counts_what_is_held_already_and_what_each_is_entitled_to():
     assert [s.owner for s in worked("drf", sessions, shares={"A": 4.0})] == ["A", "B", "A", "A", "B"]
 
 
-def test_fair_share_puts_him_first_who_had_least_of_his_due():
+def test_fair_share_puts_the_owner_with_the_least_of_their_share_first():
     sessions = [*of("A", 2, **A), *of("B", 2, first=10, **A), *of("C", 2, first=20, **A)]
     usage = {"A": 0.5, "B": 0.25}
     assert [s.owner for s in worked("fair_share", sessions, usage=usage)] == ["C", "C", "B", "B"]
@@ -104,7 +104,7 @@ def test_an_owners_sessions_stay_in_the_order_of_their_age(name, queue):
 
 
 @given(queues())
-def test_drf_never_serves_an_owner_who_holds_more_than_one_who_waits(queue):
+def test_drf_always_serves_the_waiting_owner_with_the_least_dominant_share(queue):
     allocated: dict[str, Slots] = {}
     view = QueueView(NOW, CAPACITY, allocated)
     waiting = {session.id: session.owner for session in queue}

@@ -1,4 +1,4 @@
-"""Who gives way to whom when a group's policy allows preemption."""
+"""The sessions that give way to others if a group's policy allows preemption."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -105,7 +105,7 @@ def test_the_youngest_gives_way_because_it_loses_least():
     assert plan.waits[comes.id].waits_for == (young.id,)
 
 
-def test_the_lowest_priority_gives_way_first_whatever_it_loses():
+def test_the_lowest_priority_gives_way_first_even_if_it_loses_more():
     low, high = running(1, cpu=2, since=9000, priority=5), running(2, cpu=2, since=60, priority=20)
     assert [p.session_id for p in decided(low, high, make_session(3, cpu=2)).preemptions] == [low.id]
 

@@ -1,4 +1,4 @@
-"""Every reason is true: without what it names the session starts, or is told the next reason, which is another."""
+"""Every reason is true: once its obstacle is gone, the session starts or has another reason."""
 
 from dataclasses import replace
 from typing import Any
@@ -107,7 +107,7 @@ def test_what_keeps_a_session_out_keeps_nothing_else_out(snapshot):
             if wait.code is WaitCode.BUSY and not overlay_can_be_had(site):
                 break
             seen.append(wait.code)
-            # Where room appears, others that are ahead may take it: each goes in his turn.
+            # Sessions ahead may take capacity that becomes free, each in its turn.
             assert len(seen) < 40, seen
             waiting = next(s for s in site.sessions if s.id == session)
             site = removed(site, waiting, wait)
@@ -160,7 +160,7 @@ def test_a_dependency_that_has_ended_is_looked_up_among_the_ended(ended):
         assert plan.waits[then.id].code is WaitCode.NEVER_RUNS
 
 
-def test_a_busy_session_is_told_what_is_missing_where():
+def test_a_busy_wait_names_the_missing_resources_and_the_agent():
     runs = placed_on(make_session(1, cpu=3), "a1")
     waits = make_session(2, cpu=4)
     wait = schedule(Snapshot((make_agent(cpus=4),), (runs, waits), NOW)).waits[waits.id]

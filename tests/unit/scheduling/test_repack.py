@@ -1,4 +1,4 @@
-"""What a pass has placed is placed anew for a gang that does not fit: nobody who was admitted loses by it."""
+"""A pass moves its own placements for a gang that does not fit, and no admitted session loses its place."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def queues(draw: st.DrawFn) -> Snapshot:
 
 @cheap
 @given(queues())
-def test_nobody_who_was_admitted_loses(snapshot):
+def test_no_admitted_session_loses_its_place(snapshot):
     """Up to the first that starts only now, the same start, and what lay on one agent still does."""
     before = {placement.session_id: placement for placement in without_trials(snapshot).placements}
     after = {placement.session_id: placement for placement in schedule(snapshot).placements}

@@ -1,4 +1,4 @@
-"""The rules that every plan keeps, whatever the queue and the agents look like."""
+"""The rules that every plan keeps, for any queue and any agents."""
 
 import json
 from collections.abc import Sequence
@@ -128,7 +128,7 @@ def test_the_same_input_gives_the_same_plan_in_whatever_order_it_is_read(snapsho
 
 
 @given(snapshots())
-def test_every_pending_session_is_placed_or_told_why_not(snapshot):
+def test_every_pending_session_is_placed_or_has_a_wait(snapshot):
     plan = schedule(snapshot)
     placed = [placement.session_id for placement in plan.placements]
     assert sorted([*placed, *plan.waits]) == sorted(session.id for session in snapshot.pending)

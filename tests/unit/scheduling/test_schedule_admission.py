@@ -1,4 +1,4 @@
-"""What is not admitted, in the whole decision: it never starts, it is told why, and it keeps nobody else waiting."""
+"""Sessions that are not admitted, in a whole decision: they never start, have a reason, and delay no other."""
 
 from dataclasses import replace
 
@@ -68,7 +68,7 @@ def test_a_maintenance_window_lets_in_only_what_ends_before_it():
     assert (started, waits) == ({short.id}, {endless.id: WaitCode.WINDOW})
 
 
-def test_a_reservation_takes_those_whom_it_names():
+def test_a_reservation_admits_the_users_that_it_names():
     window = Reservation("night", NOW - 1, NOW + HOUR, users=frozenset({"bob"}))
     ada, bob = make_session(1, **SMALL), make_session(2, owner="bob", **SMALL)
     started, waits = decided(ada, bob, reservations=(window,))
@@ -89,7 +89,7 @@ def test_a_gang_gets_the_repaired_room_of_its_agents_although_others_go_before_i
 
 
 @given(snapshots(), st.integers(0, 3), st.integers(0, 4))
-def test_no_pass_takes_a_user_over_his_limits(snapshot, most_sessions, most_cores):
+def test_no_pass_takes_a_user_over_their_limits(snapshot, most_sessions, most_cores):
     limit = Limit(running={"sessions": most_sessions, "cpu": most_cores * 1000})
     plan = schedule(replace(snapshot, policy=SchedulingPolicy(limits=Limits(users={"*": limit}))))
     by_id = {session.id: session for session in snapshot.pending}

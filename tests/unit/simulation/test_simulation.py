@@ -128,7 +128,7 @@ def test_a_short_session_is_filled_in_where_time_limits_allow_it():
     assert [life.started_at for life in simulate(workload, Cluster((agent,), strict)).lives] == [0, 100, 160]
 
 
-def test_what_never_fits_is_told_and_is_in_nobodys_way():
+def test_a_session_that_never_fits_is_reported_and_holds_up_no_other():
     result = simulate([job(1, cpu=64), job(2, cpu=1)], Cluster((make_agent(cpus=8),)))
     assert [life.fate for life in result.lives] == [Fate.NEVER, Fate.ENDED]
     assert "never fits" in result.lives[0].reason
@@ -168,7 +168,7 @@ def test_a_preempted_session_that_may_not_be_queued_again_has_ended():
     assert second.started_at == 40
 
 
-def test_it_stops_when_it_is_told_to():
+def test_the_simulation_stops_at_the_given_time():
     workload = [job(1, duration_s=1000, cpu=8), job(2, cpu=8), job(3, at=900)]
     result = simulate(workload, Cluster((make_agent(cpus=8),)), until=500)
     assert [life.fate for life in result.lives] == [Fate.RUNNING, Fate.WAITING, Fate.WAITING]

@@ -45,7 +45,7 @@ def test_a_spec_is_the_same_after_a_round_trip_through_json(original):
 
 @examples(60)
 @given(specs())
-def test_kernels_are_as_many_as_asked_and_in_rank_order(original):
+def test_kernels_are_as_many_as_requested_and_in_rank_order(original):
     count = kernel_count(original)
     assert count == max(original.cluster_size or 1, 1 + sum(role.replicas for role in original.roles))
     kernels = kernels_of(original, tuple(new_id(1, number) for number in range(count)), "busybox")
@@ -227,7 +227,7 @@ def test_a_command_makes_a_batch_session():
     ("run_on", "commands"),
     [("main", ["train", None, "serve"]), ("all", ["train", "train", "serve"])],
 )
-def test_the_command_runs_where_it_is_asked_for(run_on, commands):
+def test_the_command_runs_on_the_requested_kernels(run_on, commands):
     found = spec(command="train", run_on=run_on, roles=[{"name": "worker"}, {"name": "ps", "command": "serve"}])
     kernels = kernels_of(found, tuple(new_id(1, number) for number in range(3)), "busybox")
     assert [kernel.command for kernel in kernels] == commands

@@ -1,4 +1,4 @@
-"""What owners used of late."""
+"""Owners' recent usage, which decays with time."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ def run(begin: float, end: float, owner: str = "ada", cpu: int = 4000, group: st
     return SessionRun(owner, group, Slots(cpu=cpu, mem=1 << 30), NOW + begin, NOW + end)
 
 
-def test_who_held_half_of_his_group_for_ever_has_used_a_half():
+def test_an_owner_that_always_held_half_of_the_group_has_used_a_half():
     assert decayed_usage([run(-1000 * DAY, 0)], NOW, DAY, CAPACITY)["ada"] == pytest.approx(0.5)
 
 

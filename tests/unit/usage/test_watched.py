@@ -1,4 +1,4 @@
-"""Live use of sessions: one poller for all who watch one, and none for nobody."""
+"""Live usage of sessions: one poller for all watchers of a session, and none without watchers."""
 
 import threading
 from dataclasses import replace
@@ -24,7 +24,7 @@ class Clock:
 
 
 class FakeUses:
-    """Answers when it is told to, and tells when it is asked and stopped."""
+    """A poller that answers on command, and notes its requests and its stop."""
 
     made: tuple["FakeUses", ...] = ()
 
@@ -81,7 +81,7 @@ def running(number=1, **values):
     return placed_on(make_session(number, cluster_size=2, **values), "a1")
 
 
-def test_one_poller_serves_all_who_watch_a_session(hub):
+def test_one_poller_serves_all_watchers_of_a_session(hub):
     session = running()
     assert hub.of(session).kernels == {}
     assert hub.of(session).kernels == {}
@@ -97,7 +97,7 @@ def test_one_poller_serves_all_who_watch_a_session(hub):
     assert len(FakeUses.made) == 1
 
 
-def test_it_ends_when_nobody_has_asked_for_a_while_and_begins_anew(hub, clock):
+def test_it_ends_after_a_while_without_requests_and_begins_anew(hub, clock):
     session = running()
     hub.of(session)
     clock.now += LINGER_S - 1

@@ -16,7 +16,7 @@ def plan_of(*sessions, drain=("a1",)):
     return drain_plan(Snapshot(AGENTS, sessions, NOW), drain)
 
 
-def test_each_session_there_is_told_with_its_end_and_the_agent_with_when_it_is_empty():
+def test_each_session_has_its_end_and_the_agent_the_time_when_it_is_empty():
     short = placed_on(make_session(1, name="short", time_limit="1h", **SMALL), "a1")
     long = placed_on(make_session(2, name="long", time_limit="2h", cluster_size=2, **SMALL), "a1", "a2")
     elsewhere = placed_on(make_session(3, name="elsewhere", **SMALL), "a3")
@@ -30,7 +30,7 @@ def test_each_session_there_is_told_with_its_end_and_the_agent_with_when_it_is_e
     assert plan_of(elsewhere).empty_at == {"a1": NOW}
 
 
-def test_what_would_start_elsewhere_is_told_of_all_together():
+def test_what_fits_elsewhere_is_decided_for_all_sessions_together():
     first, second = (placed_on(make_session(number, **LARGE), "a1") for number in (1, 2))
     full = placed_on(make_session(3, **LARGE), "a2")
     assert [hit.fits_elsewhere for hit in plan_of(first, full).hits] == [True]

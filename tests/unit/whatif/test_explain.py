@@ -72,19 +72,19 @@ def test_there_is_an_example_of_every_code():
     assert {wait.code for wait, _ in EXAMPLES} == set(WaitCode)
 
 
-def test_no_place_is_told_of_a_session_that_is_about_to_start():
+def test_a_session_that_is_about_to_start_is_shown_no_place_in_the_queue():
     lines = explain(SessionView.of(make_session()), Wait(C.BUSY, "busy"), 0, AROUND)
     assert not any("place in the queue" in line for line in lines)
 
 
-def test_times_are_told_as_such_and_as_spans():
+def test_times_are_given_as_instants_and_as_durations():
     assert moment_text(NOW + 90, AROUND) == "T+90 (in 1m30s)"
     assert moment_text(NOW - 5, AROUND) == "T+-5 (now)"
     assert start_text(Wait(C.BUSY, "busy", estimated_start=NOW + 60, until=NOW + 1), AROUND) == "T+60 (in 1m)"
     assert start_text(Wait(C.BUSY, "busy"), AROUND) == "-"
 
 
-def test_a_placement_is_told_by_agent_and_gpu():
+def test_a_placement_is_given_by_agent_and_gpu():
     kernels = [
         PlacedKernelView(name="main1", agent="a1", gpus=[GpuShare("u0", 1000, whole=True)]),
         PlacedKernelView(name="sub1", agent="a2", gpus=[GpuShare("u7", 500, whole=False)]),

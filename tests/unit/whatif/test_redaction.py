@@ -1,4 +1,4 @@
-"""What somebody is told of sessions that he may not see: nothing."""
+"""Texts name no sessions that their reader may not see."""
 
 import pytest
 

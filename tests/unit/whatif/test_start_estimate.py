@@ -15,14 +15,14 @@ def test_what_is_about_to_start_starts_now():
 
 
 @pytest.mark.parametrize("code", WaitCode)
-def test_a_time_is_told_only_where_it_is_known(code):
+def test_a_time_is_given_only_if_it_is_known(code):
     told = start_estimate(Wait(code, ""), AROUND)
     assert told.startswith("never" if code in HOPELESS else "unknown: ")
     assert "T+" not in told
 
 
 @pytest.mark.parametrize("code", sorted(set(WaitCode) - HOPELESS))
-def test_a_known_time_is_told(code):
+def test_a_known_time_is_given(code):
     assert start_estimate(Wait(code, "", estimated_start=NOW + 1200), AROUND) == "T+1200 (in 20m)"
     assert start_estimate(Wait(code, "", until=NOW + 60), AROUND) == "not before T+60 (in 1m)"
     both = Wait(code, "", until=NOW + 60, estimated_start=NOW + 1200)

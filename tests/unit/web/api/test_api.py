@@ -153,7 +153,7 @@ def test_the_log_of_what_has_no_container_is_refused(caller):
     assert ada.get(f"{SESSIONS}/train/kernels/sub9/log").json()["type"] == "urn:muster:not-found"
 
 
-def test_the_kept_log_of_what_has_ended_is_told(caller, service):
+def test_the_kept_log_of_an_ended_session_is_returned(caller, service):
     ada = caller("ada")
     session = submitted(ada, name="train")
     ada.delete(f"{SESSIONS}/train")
@@ -162,7 +162,7 @@ def test_the_kept_log_of_what_has_ended_is_told(caller, service):
     assert (answer.text, answer.headers["content-type"]) == ("two\n", "text/plain; charset=utf-8")
 
 
-def test_a_caller_without_a_valid_token_is_told_so_and_stopped_when_he_goes_on(app):
+def test_a_caller_without_a_valid_token_is_refused_and_slowed_down_after_repeats(app):
     nobody = TestClient(app)
     answer = nobody.get(SESSIONS)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")

@@ -1,4 +1,4 @@
-"""Data folders and secrets by the API: whose they are, who is told what."""
+"""Data folders and secrets by the API: their owners, and what each user sees of them."""
 
 import json
 import resource
@@ -22,7 +22,7 @@ SECRETS = "/api/v1/secrets"
 
 @pytest.fixture
 def asked_agents(monkeypatch):
-    """What agents are asked to do with folders, while agent a1 answers and far does not."""
+    """Return the list of requests to agents for folders. Agent a1 answers, and far does not."""
     asked = []
 
     class Gateway:
@@ -165,7 +165,7 @@ def no_room_for_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_told_as_such_and_changes_nothing(caller, service):
+def test_a_full_disk_is_reported_as_such_and_changes_nothing(caller, service):
     ada = caller("ada")
     assert ada.get(SECRETS).json()["items"] == []
     with no_room_for_files():
@@ -178,7 +178,7 @@ def test_a_full_disk_is_told_as_such_and_changes_nothing(caller, service):
     assert ada.put(f"{SECRETS}/key", json={"value": "s3cret"}).status_code == 200
 
 
-def test_a_secret_is_nobody_elses_and_never_told(caller, service):
+def test_a_secret_is_its_owners_alone_and_never_shown(caller, service):
     ada, root = caller("ada"), caller("root", Scope.ADMIN)
     answers = [ada.put(f"{SECRETS}/token", json={"value": "hush-hush"})]
     answers += [ada.get(SECRETS), root.get(SECRETS), ada.put(f"{SECRETS}/to ken", json={"value": "hush-hush"})]

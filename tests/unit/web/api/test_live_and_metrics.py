@@ -49,7 +49,7 @@ def client(server, secret_of):
     return make
 
 
-def test_a_listener_hears_of_his_sessions_as_they_change_and_of_no_others(client):
+def test_a_subscriber_receives_changes_of_its_users_sessions_and_of_no_others(client):
     ada, eve = client("ada"), client("eve")
     with ada.stream("GET", "/api/v1/events") as stream:
         lines = stream.iter_lines()

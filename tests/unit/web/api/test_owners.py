@@ -48,7 +48,7 @@ def test_nothing_starts_after_a_session_that_is_not_ones_own(caller, hers, path)
     assert root.post(SESSIONS + path, json={**SMALL, "after": [hers["id"]]}).status_code in {200, 201}
 
 
-def test_why_a_session_waits_names_nobody_elses_wherever_it_is_told(caller, hers, service):
+def test_a_wait_names_no_other_users_session_in_any_view(caller, hers, service):
     ada, root = caller("ada"), caller("root", Scope.ADMIN)
     mine = submitted(ada, name="mine")
     message = "session private-work of eve is ahead"
@@ -65,7 +65,7 @@ def test_why_a_session_waits_names_nobody_elses_wherever_it_is_told(caller, hers
     assert "private-work" not in str([live.visible_to_owner.wait for live in changes])
 
 
-def test_lists_hold_ones_own_only_whatever_is_asked_for(caller, hers):
+def test_lists_hold_only_the_callers_own_for_any_query(caller, hers):
     ada = caller("ada")
     submitted(ada, name="mine")
     for query in ({}, {"owner": "eve"}, {"ended": True}, {"state": "PENDING"}):

@@ -85,7 +85,7 @@ def test_every_command_prints_what_it_prints_on_the_control_node(remote, service
     )
 
 
-def test_folders_secrets_images_and_reports_are_told_as_on_the_control_node(remote, service, tmp_path):
+def test_folders_secrets_images_and_reports_are_shown_as_on_the_control_node(remote, service, tmp_path):
     service.store.save_agents([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
     (tmp_path / "images.yml").write_text(yaml.safe_dump({"images": [{"name": "base", "reference": "lab/base:1"}]}))
     ran = replace(placed_on(make_session(1, name="ran"), "far"), owner="ada", submitted_at=time.time() - 60)
@@ -141,7 +141,7 @@ def test_folders_secrets_images_and_reports_are_told_as_on_the_control_node(remo
     assert ada("restart", "renamed", "--json").json[0]["step"] == "RESTARTING"
 
 
-def test_a_commit_is_waited_for_and_its_failure_told(remote, service, monkeypatch):
+def test_a_commit_is_waited_for_and_its_failure_reported(remote, service, monkeypatch):
     service.store.save_agents([make_agent("a1")])
     service.store.add([replace(placed_on(make_session(1, name="ran"), "a1"), owner="ada")])
     outcomes = [ImageError("it is too large", permanent=True), Made("sha256:" + "1" * 64, 1 << 20)]
@@ -199,7 +199,7 @@ def test_what_needs_the_control_node_says_so_in_a_line(remote):
         (("--server", "http://127.0.0.1:1"), "--server: http://127.0.0.1:1 cannot be reached: "),
     ],
 )
-def test_a_server_that_is_none_is_told_in_a_line(service, monkeypatch, arguments, message):
+def test_an_address_without_a_muster_server_is_reported_in_a_line(service, monkeypatch, arguments, message):
     del service
     monkeypatch.setenv("MUSTER_TOKEN", "muster_x")
     answer = muster(*arguments, "ls")
@@ -246,7 +246,7 @@ def test_fields_that_a_newer_server_adds_are_ignored(remote, monkeypatch):
     assert without_times(ada("ls").out) == without_times(before)
 
 
-def test_a_token_that_is_missing_or_wrong_is_told_in_a_line(server, tmp_path, monkeypatch):
+def test_a_missing_or_wrong_token_is_reported_in_a_line(server, tmp_path, monkeypatch):
     monkeypatch.delenv("MUSTER_TOKEN", raising=False)
     monkeypatch.setenv("MUSTER_SERVER", server)
     assert muster("ls").errors == [

@@ -37,7 +37,7 @@ def running(service):
     return put
 
 
-def test_a_user_is_told_his_own_use_and_an_administrator_everybodys(caller, running):
+def test_a_user_sees_their_own_usage_and_an_administrator_that_of_all(caller, running):
     running(1, "ada", "vision")
     running(2, "eve")
     ada, root = caller("ada"), caller("root", Scope.ADMIN)
@@ -65,7 +65,7 @@ def test_a_user_is_told_his_own_use_and_an_administrator_everybodys(caller, runn
         ({"since": "2026-11-01T00:00", "until": ""}, "until: "),
     ],
 )
-def test_a_time_or_a_key_that_is_none_is_told(caller, query, words):
+def test_an_invalid_time_or_key_is_refused_by_name(caller, query, words):
     answer = caller("ada").get("/api/v1/report", params=query)
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith(words)
@@ -73,7 +73,7 @@ def test_a_time_or_a_key_that_is_none_is_told(caller, query, words):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Agents that answer at once; the sessions that were asked about."""
+    """Agents that answer at once; notes the sessions of the requests."""
 
     class Uses:
         def __init__(self, sessions, agents, interval_s):
@@ -163,7 +163,7 @@ def test_a_commit_is_begun_watched_and_found_in_the_catalog(caller, running, eng
     assert known["committed"]["message"] == "with results"
 
 
-def test_why_a_commit_failed_is_told_and_its_name_is_free_again(caller, running, engine):
+def test_a_failed_commit_gives_its_reason_and_frees_its_name(caller, running, engine):
     running(1, "ada")
     ada = caller("ada")
     engine.error = ImageError("image lab/train:2 would have 9 GiB", permanent=True)
@@ -217,7 +217,7 @@ def test_a_commit_that_cannot_be_is_refused_at_once(caller, running, engine, wan
     assert answer.json()["detail"].startswith(words)
 
 
-def test_one_user_does_not_have_everybody_wait_for_his_images(caller, running, engine):
+def test_one_users_images_do_not_delay_others(caller, running, engine):
     running(1, "ada")
     running(2, "eve")
     ada = caller("ada")

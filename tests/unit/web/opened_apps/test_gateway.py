@@ -1,4 +1,4 @@
-"""Opening an app from the pages: who may, where it leads, and when it is over."""
+"""Opening an app from the pages: the right to do so, its address, and its end."""
 
 import hashlib
 import json
@@ -172,7 +172,7 @@ def test_an_app_of_a_session_that_does_not_run_is_not_opened(browser, service, w
 
 
 @pytest.mark.usefixtures("session")
-def test_a_way_that_cannot_be_made_is_told_and_takes_no_port(browser, monkeypatch):
+def test_a_tunnel_that_cannot_be_opened_is_reported_and_takes_no_port(browser, monkeypatch):
     ada = browser("ada")
 
     def fails(*_asked):

@@ -1,4 +1,4 @@
-"""An opened app at its own port: who is let in, and what passes between a browser and the app."""
+"""An opened app at its own port: access to it, and what passes between a browser and the app."""
 
 import json
 import socket
@@ -102,7 +102,7 @@ def test_a_ticket_lets_one_browser_in_once_and_leaves_the_address_line(opened):
     assert opened.upstream.requests == []
 
 
-def test_a_ticket_that_is_used_again_by_who_is_in_leads_to_the_app_and_clears_nothing(opened):
+def test_a_ticket_used_again_by_its_browser_leads_to_the_app_and_clears_nothing(opened):
     again = opened.browser.get(opened.entered.request.url)
     assert (again.status_code, again.headers["location"]) == (303, f"{opened.origin}/lab?token=t0ken")
     assert "set-cookie" not in again.headers
@@ -160,7 +160,7 @@ def test_other_pages_get_nothing_by_a_browser_that_is_in_and_no_worker_stays_beh
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
     ],
 )
-def test_the_apps_own_pages_and_people_who_go_there_are_answered(opened, headers):
+def test_requests_of_the_apps_own_pages_and_navigations_are_answered(opened, headers):
     assert opened.browser.get("/x", headers=headers).status_code == 200
 
 
@@ -169,7 +169,7 @@ def test_a_websocket_names_its_page(opened):
         opened.websocket(Origin="")
 
 
-def test_the_app_is_asked_as_on_its_own_machine_and_hears_no_cookie_of_ours(opened):
+def test_the_app_gets_requests_as_on_its_own_host_and_none_of_our_cookies(opened):
     headers = {
         "Origin": opened.origin,
         "Referer": f"{opened.origin}/lab?token=t",
@@ -236,7 +236,7 @@ def test_an_answer_is_read_as_fast_as_the_browser_reads_and_no_longer_than_it_do
     assert opened.upstream.gone.wait(30)
 
 
-def test_an_app_that_does_not_answer_is_told(opened, tmp_path):
+def test_an_app_that_does_not_answer_is_reported(opened, tmp_path):
     (tmp_path / "app").unlink()
     answer = opened.browser.get("/x")
     assert answer.status_code == 502
@@ -291,7 +291,7 @@ def test_when_it_ends_nobody_is_let_in_and_what_goes_on_is_cut_off(opened):
         opened.stranger.get("/x")
 
 
-def test_an_app_with_a_password_is_asked_with_it(loop, tmp_path):
+def test_the_proxy_sends_the_password_of_an_app(loop, tmp_path):
     app = App("ttyd", 7681, "serve", url="http://muster:{token}@127.0.0.1:{port}/", token=True)
     with ExitStack() as stack:
         opened = open_app(loop, tmp_path, stack, app)
@@ -317,7 +317,7 @@ def test_an_address_is_a_path_of_the_apps_own_port(url, target):
     assert app_address(App("x", 1, url=url), 8100, "T").target == target
 
 
-def test_an_address_that_is_none_is_told():
+def test_an_invalid_address_is_reported():
     with pytest.raises(BadInputError, match=r"^url of app x: .*; write a path such as /lab$"):
         app_address(App("x", 1, url="http://[x/"), 8100, "")
 

@@ -73,7 +73,7 @@ def test_others_folders_are_not_there(browser, service, action, scope):
     assert (folder.shares, folder.quota_bytes, folder.owner) == ((), None, "eve")
 
 
-def test_whoever_it_is_shared_with_sees_it_and_changes_nothing(browser, service):
+def test_a_user_of_a_shared_folder_sees_it_and_changes_nothing(browser, service):
     eve, ada = browser("eve"), browser("ada")
     eve.post("/folders", data={"name": "shared"})
     for whom in ("ada", "bob"):

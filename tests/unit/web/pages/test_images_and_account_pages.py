@@ -80,7 +80,7 @@ def test_who_may_only_read_is_not_led_to_launch(browser):
     ("scope", "may"),
     [(Scope.ADMIN, "everything"), (Scope.USER, "your own sessions and folders"), (Scope.READ, "changes nothing")],
 )
-def test_the_account_says_who_one_is_and_what_one_may(browser, scope, may):
+def test_the_account_shows_the_user_and_their_rights(browser, scope, may):
     text = browser("ada", scope, name="laptop").get("/account").text
     for fact in ("ada", "laptop", may, "never", "muster token create", "muster token revoke laptop"):
         assert fact in words(text)

@@ -1,4 +1,4 @@
-"""The form that launches is a session spec, whatever is in it; and the picture of what its containers add up to."""
+"""The launch form: it gives a session spec for any input, and a picture of its containers' sum."""
 
 import threading
 import time

@@ -172,13 +172,13 @@ def test_errors_stand_beside_their_fields(preview):
     assert text.count("hx-swap-oob") == len(BESIDE) + 1
 
 
-def test_a_name_that_is_taken_is_told_beside_the_name(preview, caller):
+def test_a_taken_name_is_reported_beside_its_field(preview, caller):
     submitted(caller("ada"), name="train")
     assert "already called train" in element(preview(name="train"), "problem-name")
 
 
 @pytest.mark.usefixtures("agents")
-def test_the_same_is_told_as_a_command_line_and_as_a_file(preview):
+def test_the_spec_is_shown_as_a_command_line_and_as_a_file(preview):
     text = preview(
         name="lab", cluster_size="2", cpu="0.5", env_name=["A"], env_value=["x <y>"], begin="now+2h", count="3"
     )
@@ -268,7 +268,7 @@ def test_nothing_is_launched_without_the_pages_own_token_or_with_one_that_reads(
     )
 
 
-def test_what_is_asked_while_one_types_is_not_noted_and_a_launch_is(ada, service):
+def test_previews_are_not_audited_and_a_launch_is(ada, service):
     pairs = form_of(ada.get("/launch").text)
     ada.post("/launch/preview", data=with_fields(pairs), headers=HTMX)
     ada.post("/launch", data=with_fields(pairs), follow_redirects=False)

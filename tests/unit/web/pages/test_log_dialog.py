@@ -1,4 +1,4 @@
-"""The log in a dialog: what it offers, its text, its file, and who gets them."""
+"""The log in a dialog: its controls, its text, its file, and who may see them."""
 
 import gzip
 import re
@@ -41,7 +41,7 @@ def ended(service) -> str:
 
 @pytest.fixture
 def engine(monkeypatch):
-    """What the engine would tell, and what it was asked for; it goes on until it is told to stop."""
+    """A log of the engine that goes on until it is stopped; notes its requests."""
     asked, stop, opened = [], threading.Event(), threading.Event()
 
     class Pieces:

@@ -35,7 +35,7 @@ def test_signing_in_leads_to_no_other_site(browser, wanted):
     assert re.fullmatch(r"/[^/\\].*|/", back.headers["location"])
 
 
-def test_a_wrong_token_is_refused_and_ten_of_them_slow_down_who_guesses_alone(browser):
+def test_a_wrong_token_is_refused_and_ten_slow_down_their_sender_alone(browser):
     eve = browser("eve", sign_in=False)
     first = eve.post("/sign-in", data={"token": "<b>guess</b>"})
     assert first.status_code == 401
@@ -57,7 +57,7 @@ def test_who_signs_out_or_loses_the_token_is_out(browser, service):
     assert again.get("/live", follow_redirects=False).status_code == 303
 
 
-def test_who_signs_out_is_told_no_more(browser, server, monkeypatch):
+def test_a_users_streams_end_when_they_sign_out(browser, server, monkeypatch):
     monkeypatch.setattr(subscribers, "HEARTBEAT_S", 0.2)
     ada = browser("ada")
     with httpx.stream("GET", f"{server}/live", cookies={"muster": ada.cookie}, timeout=30) as stream:

@@ -1,4 +1,4 @@
-"""The page of the queue: who waits, at which place and why; several held, released and cancelled at once."""
+"""The queue's page: waiting sessions with place and reason; several held, released or cancelled at once."""
 
 import html
 import re
@@ -55,7 +55,7 @@ def test_sessions_stand_in_the_order_in_which_they_are_tried_with_their_reasons(
 
 
 @pytest.mark.usefixtures("agent")
-def test_an_estimate_is_told_where_the_scheduler_knows_it(browser, caller):
+def test_an_estimate_is_shown_if_the_scheduler_knows_it(browser, caller):
     ada = caller("ada")
     submitted(ada, name="first", cpu=6, time_limit="1h")
     submitted(ada, name="second", cpu=6)
@@ -66,7 +66,7 @@ def test_an_estimate_is_told_where_the_scheduler_knows_it(browser, caller):
 
 
 @pytest.mark.usefixtures("agent")
-def test_a_user_sees_only_his_own_and_at_which_place_among_how_many(browser, caller):
+def test_users_see_only_their_own_sessions_with_place_and_number_of_all(browser, caller):
     eve, ada = caller("eve"), caller("ada")
     submitted(eve, name="eves-0", cpu=6, priority=95, time_limit="1h")
     submitted(eve, name="secret-plan", cpu=7, priority=90)
@@ -102,7 +102,7 @@ def test_several_are_held_released_and_cancelled_at_once(browser, caller):
     assert ada.get(SESSIONS).json()["total"] == 0
 
 
-def test_what_is_asked_wrongly_is_refused_in_one_line(browser, caller):
+def test_an_invalid_query_is_refused_in_one_line(browser, caller):
     submitted(caller("ada"), name="one")
     page = browser("ada", name="page")
     nothing = page.post("/queue/change", data={"action": "hold"}, headers={"HX-Request": "true"})

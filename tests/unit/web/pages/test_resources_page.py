@@ -1,4 +1,4 @@
-"""The pages of agents: what is free, who has which part of a GPU, use over time; nobody learns others' sessions."""
+"""The pages of agents: free capacity, shares of GPUs, usage over time; no user sees others' sessions."""
 
 import html
 import re
@@ -48,7 +48,7 @@ def sampled(service, agent_id="a1", group="default", **amounts):
 
 @pytest.mark.usefixtures("shared_gpu")
 @pytest.mark.parametrize("path", ["/resources", "/resources/a1", "/resources?group=default&span=week"])
-def test_of_others_sessions_only_how_much_they_have_is_told(browser, path):
+def test_only_the_amounts_of_others_sessions_are_shown(browser, path):
     ada = browser("ada").get(path)
     assert ada.status_code == 200
     assert "mine" in ada.text
@@ -132,7 +132,7 @@ def test_a_group_is_paged_and_all_groups_show_the_first_agents(service, browser)
 
 
 @pytest.mark.usefixtures("shared_gpu")
-def test_the_live_part_alone_is_asked_for_by_htmx(browser):
+def test_htmx_requests_the_live_part_alone(browser):
     for path in ("/resources", "/resources/a1"):
         text = browser("ada", name=f"ada{len(path)}").get(path, headers={"HX-Request": "true"}).text
         assert "<html" not in text

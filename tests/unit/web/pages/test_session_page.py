@@ -1,4 +1,4 @@
-"""A session's page: what it tells, what it offers, and to whom."""
+"""A session's page: its content and its actions, by user."""
 
 import html
 import re
@@ -198,7 +198,7 @@ def test_what_users_write_is_shown_as_text(browser, add, watched, service):
     assert not re.search(r"<script(?![^>]*\bsrc=)|<[^>]*\son\w+=|<[^>]*\sstyle=", page)
 
 
-def test_secrets_are_named_and_the_environment_is_shown_to_who_sees_the_session(browser, caller, service):
+def test_secrets_are_named_and_the_environment_is_shown_to_users_of_the_session(browser, caller, service):
     service.secrets.set("ada", "api-key", "top-secret-value", 0.0)
     key = submitted(caller("ada"), name="mine", env={"BATCH": "sixty-four"}, secrets=["api-key=API_KEY"])["id"]
     for page in (browser("ada"), browser("root", Scope.ADMIN)):
@@ -312,7 +312,7 @@ def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(app, browse
     assert "/open" not in browser("ada", Scope.READ).get(f"/sessions/{session.id}").text
 
 
-def test_the_story_is_told_in_its_order(browser, caller):
+def test_the_story_is_shown_in_its_order(browser, caller):
     key = submitted(caller("ada"), name="mine")["id"]
     ada = browser("ada")
     ada.post(f"/sessions/{key}/hold", headers=HTMX)

@@ -44,7 +44,7 @@ def cells(text):
 
 
 @pytest.mark.usefixtures("uses")
-def test_a_user_sees_his_own_use_only(browser):
+def test_users_see_only_their_own_usage(browser):
     page = browser("ada", name="page")
     for query in ("", "?user=eve", "?by=user&by=project&user=eve", "?project=%3DHYPERLINK(1)"):
         text = page.get(f"/usage{query}").text

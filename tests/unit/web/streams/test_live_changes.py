@@ -1,4 +1,4 @@
-"""One reader of the store for all who listen."""
+"""One reader of the store for all subscribers."""
 
 import threading
 
@@ -31,7 +31,7 @@ class Ear:
     [(event_routes, event_routes._event_for_owner), (pages_live, pages_live._event)],
     ids=["api", "pages"],
 )
-def test_a_change_is_put_into_words_once_for_all_who_listen(service, monkeypatch, routes, words):
+def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, routes, words):
     worded = []
     in_words = routes.json.dumps
 

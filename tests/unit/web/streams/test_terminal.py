@@ -74,7 +74,7 @@ def shown_until(socket, end):
 
 
 def closed(socket):
-    """How it ends, whatever it still shows."""
+    """Return how the terminal closes, and skip the rest of its output."""
     while True:
         message = socket.receive()
         if message["type"] == "websocket.close":
@@ -275,7 +275,7 @@ def test_more_than_is_read_is_not_kept(browser, ssh):
 
 
 @pytest.mark.usefixtures("train")
-def test_the_browser_is_told_how_much_was_read(browser, ssh):
+def test_the_browser_gets_the_number_of_bytes_read(browser, ssh):
     (ssh / "script").write_text("echo ready; exec cat >/dev/null")
     with opened(browser("ada")) as socket:
         shown_until(socket, b"ready")
