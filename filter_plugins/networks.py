@@ -17,12 +17,12 @@ def _network_errors(networks: Iterable[object], field: str) -> list[str]:
 def _host_addresses(
     hosts: Sequence[str],
     names: Mapping[str, str],
-    looked: Mapping[str, Sequence[str]],
+    reported: Mapping[str, Sequence[str]],
     resolved: Mapping[str, Sequence[str]],
     known: Mapping[str, Sequence[str]],
 ) -> dict[str, list[str]]:
     return {
-        host: sorted({*looked.get(host, known.get(host, ())), *resolved.get(names.get(host) or host, ())})
+        host: sorted({*reported.get(host, known.get(host, ())), *resolved.get(names.get(host) or host, ())})
         for host in hosts
     }
 
@@ -30,8 +30,9 @@ def _host_addresses(
 class FilterModule:
     """`networks | muster_network_errors(field)`: a line for each entry that is no network.
 
-    `hosts | muster_host_addresses(names, looked, resolved, known)`: the addresses of each host. They are those that the
-    host reported in this run (`looked`), else in an earlier one (`known`), and those of its name in the inventory.
+    `hosts | muster_host_addresses(names, reported, resolved, known)`: the addresses of each host. They are those that
+    the host reported in this run (`reported`), else in an earlier one (`known`), and those of its name in the
+    inventory.
     """
 
     def filters(self) -> dict[str, Callable[..., object]]:

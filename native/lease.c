@@ -65,10 +65,10 @@ static void *drain(void *argument)
     struct process_lease *lease = argument;
     pthread_mutex_lock(&lease->mutex);
     while (!lease->stopping) {
-        uint32_t number = atomic_load(&lease->drains_asked);
+        uint32_t number = atomic_load(&lease->drains_requested);
         if (number == lease->drains_done) {
             pthread_mutex_unlock(&lease->mutex);
-            futex_wait(&lease->drains_asked, number, NEVER, false);
+            futex_wait(&lease->drains_requested, number, NEVER, false);
             pthread_mutex_lock(&lease->mutex);
             continue;
         }
@@ -82,7 +82,7 @@ static void *drain(void *argument)
         uint64_t rest = waited ? 0 : lease_estimated_rest(lease, count, monotonic_ns());
         if (rest != 0) {
             pthread_mutex_unlock(&lease->mutex);
-            futex_wait(&lease->drains_asked, number, rest, false);
+            futex_wait(&lease->drains_requested, number, rest, false);
             pthread_mutex_lock(&lease->mutex);
         }
         bool taken = take(lease);
@@ -134,7 +134,7 @@ bool lease_wait(struct lease *gate)
             if (atomic_fetch_sub(&gate->credits, 1) > 0)
                 break;
             if (lease->leaving == 0)
-                lease_ask_for_drain(lease);
+                lease_request_drain(lease);
         }
         atomic_fetch_add(&lease->kicks, 1);
         futex_wake(&lease->kicks, false);
@@ -173,8 +173,8 @@ static void close_lease(struct process_lease *lease)
         lease_table_ring(lease->table);
         give(lease, taken);
     }
-    atomic_fetch_add(&lease->drains_asked, 1);
-    futex_wake(&lease->drains_asked, false);
+    atomic_fetch_add(&lease->drains_requested, 1);
+    futex_wake(&lease->drains_requested, false);
     atomic_fetch_add(&lease->kicks, 1);
     futex_wake(&lease->kicks, false);
     lease_wake_launches(lease);

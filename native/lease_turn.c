@@ -57,19 +57,19 @@ static void give_batch(struct process_lease *lease, bool contended, uint64_t now
 
 /* --- this process under a grant --- */
 
-void lease_ask_for_drain(struct process_lease *lease)
+void lease_request_drain(struct process_lease *lease)
 {
-    uint32_t number = atomic_load(&lease->drains_asked);
+    uint32_t number = atomic_load(&lease->drains_requested);
     if (number == lease->drains_done) {
         lease->drain_since = monotonic_ns();
-        atomic_store(&lease->drains_asked, ++number);
-        futex_wake(&lease->drains_asked, false);
+        atomic_store(&lease->drains_requested, ++number);
+        futex_wake(&lease->drains_requested, false);
     }
 }
 
 static bool drain_goes_on(struct process_lease *lease)
 {
-    return atomic_load(&lease->drains_asked) != lease->drains_done;
+    return atomic_load(&lease->drains_requested) != lease->drains_done;
 }
 
 /* Charges this process's account for work that outlasts its turn, until it ends. */
@@ -140,7 +140,7 @@ static void leave(struct process_lease *lease)
     lease->leaving = lease->entered;
     /* A drain that has begun already may miss the latest launches, so wait for the one after it. */
     lease->leaving_drain = lease->drains_done + (drain_goes_on(lease) ? 2 : 1);
-    lease_ask_for_drain(lease);
+    lease_request_drain(lease);
 }
 
 static void left(struct process_lease *lease, uint64_t now)
@@ -210,7 +210,7 @@ static void look_for_idleness(struct process_lease *lease, uint64_t now)
     if (lease->blocked != 0 || changed || lease->leaving != 0) {
         lease->idle_since = 0;
     } else if (lease->idle_since == 0) {
-        lease_ask_for_drain(lease);
+        lease_request_drain(lease);
     } else if (elapsed(lease->idle_since, now) >= lease->patience) {
         lease->rested_since = lease->idle_since;
         leave(lease);
@@ -325,7 +325,7 @@ void lease_drained(struct process_lease *lease, uint32_t number, int64_t count, 
         if ((int32_t)(number - lease->leaving_drain) >= 0)
             left(lease, now);
         else
-            lease_ask_for_drain(lease);
+            lease_request_drain(lease);
     }
     lease_step(lease, now);
     if (lease->entered != 0 && lease->leaving == 0 && atomic_load(&lease->gate.credits) <= 0)

@@ -32,7 +32,7 @@ struct process_lease {
     pthread_mutex_t mutex;
     bool keeping, draining, stopping;
     _Atomic uint32_t kicks;           /* futex: the keeper, while it has nothing to watch in the table */
-    _Atomic uint32_t drains_asked;    /* futex: the drainer */
+    _Atomic uint32_t drains_requested; /* futex: the drainer */
     _Atomic uint32_t turns;           /* futex: launches that wait */
     _Atomic uint32_t in_driver;       /* futex: the drainer is in drain() */
     uint32_t drains_done;
@@ -68,6 +68,6 @@ void lease_drained(struct process_lease *lease, uint32_t number, int64_t launche
 /* Returns the nanoseconds that the GPU is expected to need for these launches yet, by the cost of earlier ones. */
 uint64_t lease_estimated_rest(const struct process_lease *lease, int64_t launches, uint64_t now);
 
-void lease_ask_for_drain(struct process_lease *lease);
+void lease_request_drain(struct process_lease *lease);
 int64_t lease_launches(struct process_lease *lease);
 void lease_wake_launches(struct process_lease *lease);
