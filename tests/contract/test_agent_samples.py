@@ -65,7 +65,7 @@ def test_repeated_reads_give_the_same_as_a_first_read(store):
             assert min(found["default"]) >= since
 
 
-def test_what_is_not_known_is_left_out_of_the_mean_and_is_not_zero(store):
+def test_unknown_values_are_left_out_of_the_mean_and_are_not_zero(store):
     store.samples.add([sample("a1", EVEN, Amount(8000, 0, None), mem=Amount(1, 1, None))])
     assert means(store, DAY, EVEN)[EVEN]["cpu"].used is None
     store.samples.add([sample("a1", EVEN + 60, Amount(8000, 0, 4000.0), mem=Amount(1, 1, None))])
@@ -73,7 +73,7 @@ def test_what_is_not_known_is_left_out_of_the_mean_and_is_not_zero(store):
     assert (found["cpu"].used, found["mem"].used) == (4000, None)
 
 
-def test_what_no_plot_shows_is_removed(store):
+def test_samples_that_no_plot_shows_are_removed(store):
     store.samples.add([sample("a1", EVEN, Amount(1, 1, 1.0))])
     store.samples.remove_old(EVEN + HOUR.kept_s + 1)
     assert [bool(means(store, span, 0)) for span in (HOUR, DAY, WEEK)] == [False, True, True]

@@ -147,7 +147,7 @@ def test_all_that_there_is_comes_back_on_a_fresh_control_node(here, elsewhere, t
     store.close()
 
 
-def test_nobody_but_the_owner_can_read_a_backup_and_what_is_restored(here, elsewhere, tmp_path):
+def test_only_the_owner_can_read_a_backup_and_its_restored_files(here, elsewhere, tmp_path):
     back_up(here, tmp_path / "b.tar.gz")
     assert stat.S_IMODE((tmp_path / "b.tar.gz").stat().st_mode) == 0o600
     there = elsewhere()
@@ -198,7 +198,7 @@ def test_a_backup_is_of_one_moment_while_others_write(here, elsewhere, tmp_path)
     store.close()
 
 
-def test_what_is_only_in_the_write_ahead_log_is_in_the_backup(empty_database, tmp_path):
+def test_a_backup_includes_the_write_ahead_log(empty_database, tmp_path):
     """A plain copy of the file loses it: the reason for `muster backup`."""
     settings = settings_of(f"sqlite:///{tmp_path / 'here' / 'muster.db'}", tmp_path / "here")
     shutil.copy(empty_database, tmp_path / "here" / "muster.db")

@@ -72,7 +72,7 @@ def test_owners_of_callbacks_and_hooks_take_turns(store):
     assert eves[:3] == ["s1", "s2", "s3"]
 
 
-def test_what_failed_keeps_back_what_follows_and_is_noted_once(store, followed):
+def test_a_failed_delivery_holds_up_the_next_ones_and_is_noted_once(store, followed):
     deliveries = store.deliveries
     deliveries.gather([], NOW)
     (first,) = deliveries.due(NOW)
@@ -93,7 +93,7 @@ def test_what_failed_keeps_back_what_follows_and_is_noted_once(store, followed):
     assert told(deliveries) == []
 
 
-def test_what_failed_is_tried_again_at_once_when_the_clock_is_set_back(store, followed):
+def test_a_failed_delivery_is_retried_at_once_if_the_clock_is_set_back(store, followed):
     deliveries = store.deliveries
     deliveries.gather([], NOW)
     for attempt in range(12):
@@ -105,7 +105,7 @@ def test_what_failed_is_tried_again_at_once_when_the_clock_is_set_back(store, fo
 
 
 @pytest.mark.usefixtures("followed")
-def test_what_fails_for_a_day_is_given_up_and_the_next_has_its_turn(store):
+def test_a_delivery_that_fails_for_a_day_is_given_up_and_the_next_is_sent(store):
     store.deliveries.gather([], NOW)
     now = NOW
     for _ in range(MAX_ATTEMPTS):

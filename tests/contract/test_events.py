@@ -74,7 +74,7 @@ def test_facts_alone_leave_no_line_in_the_story_and_keep_the_reason(store):
     assert len(store.story(session.id)) == 1
 
 
-def test_of_many_threads_that_end_a_session_one_does(store):
+def test_only_one_of_many_threads_ends_a_session(store):
     sessions = [make_session(number) for number in range(1, 11)]
     store.add(sessions)
     barrier = threading.Barrier(8)

@@ -51,7 +51,7 @@ def test_a_forgotten_image_leaves_its_name(store):
 @pytest.mark.parametrize(
     "name", ["", "a", ":1", "a:", "A:1", "a b:1", "a//b:1", "host:5000/a:1", "a:1/b", "-a:1", "a:-1"]
 )
-def test_what_is_no_name_is_refused(name):
+def test_an_invalid_name_is_refused(name):
     with pytest.raises(ValueError, match="write"):
         parse_name(name)
 

@@ -48,7 +48,7 @@ def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits(url, tmp_path):
             assert second.hear() == "held"
 
 
-def test_one_that_waits_can_be_terminated(url, tmp_path):
+def test_a_process_that_waits_for_the_lock_can_be_terminated(url, tmp_path):
     with queue_lock(url, tmp_path, wait=False), Forked(hold_until_terminated, url, tmp_path) as waits:
         assert waits.hear() == "waiting"
         assert waits.terminate() == 7
@@ -76,7 +76,9 @@ def test_a_holder_whose_connection_ended_loses_the_lock_and_is_notified(
             taken.check()
 
 
-def test_one_that_waits_outlives_a_restart_of_the_database(server, migrated_database, postgresql_url, tmp_path, caplog):
+def test_a_process_that_waits_for_the_lock_outlives_a_restart_of_the_database(
+    server, migrated_database, postgresql_url, tmp_path, caplog
+):
     def wait_for_it() -> None:
         with queue_lock(postgresql_url, tmp_path, wait=True) as lock:
             lock.check()

@@ -67,7 +67,7 @@ def test_a_session_is_found_by_id_by_the_start_of_its_id_and_by_name(store):
 
 
 @pytest.mark.parametrize("reference", ["", "tra", "abc", "nosuch", "%", "____", "abcd%", "train ", "TRAIN", "'; --"])
-def test_what_is_no_reference_is_not_found(store, reference):
+def test_an_invalid_reference_is_not_found(store, reference):
     store.add([make_session(0xABCDEF12, name="train")])
     with pytest.raises(NotFoundError, match="there is no session"):
         store.find(reference)
@@ -111,7 +111,7 @@ def test_a_name_is_free_again_once_its_session_has_ended(store, state):
     assert store.find("train").id == second.id
 
 
-def test_of_several_new_sessions_all_are_added_or_none(store):
+def test_several_new_sessions_are_added_all_or_none(store):
     store.add([make_session(1, name="train")])
     with pytest.raises(NameTakenError) as raised:
         store.add([make_session(2), make_session(3, name="train"), make_session(4)])
@@ -134,7 +134,7 @@ def claim_names(say, url, own):
     say(wins)
 
 
-def test_of_two_processes_only_one_gets_a_name(url, open_store):
+def test_only_one_of_two_processes_gets_a_name(url, open_store):
     with Forked(claim_names, url, 1000) as one, Forked(claim_names, url, 2000) as two:
         assert (one.hear(), two.hear()) == ("ready", "ready")
         assert one.hear() + two.hear() == 40

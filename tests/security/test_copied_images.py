@@ -109,7 +109,7 @@ def that_is_large(image: SmallImage) -> bytes:
         that_is_large,
     ],
 )
-def test_what_is_not_the_image_is_refused_before_an_engine_can_load_it(said):
+def test_an_archive_of_another_image_is_refused_before_an_engine_loads_it(said):
     image = SmallImage()
     problem, passed = refusal(said(image), image.id)
     assert problem.startswith(("its archive lacks sha256:", "its file sha256:", "it sends more", "what it sends is no"))

@@ -77,7 +77,7 @@ def test_any_answer_but_success_is_an_error_of_the_request(engine, server, statu
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"\xff", b"[" * 100_000, b'{"Id": '])
-def test_what_is_no_json_is_an_error_of_the_request(engine, server, body):
+def test_an_answer_that_is_no_json_is_an_error_of_the_request(engine, server, body):
     server.body = body
     with pytest.raises(EngineError) as refused:
         engine.image("busybox")

@@ -68,7 +68,7 @@ def test_a_token_is_for_its_projects_alone(caller, app, service):
     assert bound.get(FOLDERS, params={"project": "vision"}).status_code == 422
 
 
-def test_what_is_shared_with_a_project_is_seen_by_its_members_alone(caller):
+def test_a_folder_shared_with_a_project_is_visible_to_its_members_alone(caller):
     eve, ada = caller("eve"), caller("ada")
     assert eve.post(FOLDERS, json={"name": "data"}).status_code == 201
     assert eve.post(f"{FOLDERS}/data/share", json={"grantee": "@vision", "read_only": False}).status_code == 200

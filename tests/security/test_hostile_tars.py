@@ -133,7 +133,7 @@ def test_an_honest_tree_arrives_whole(trap):
         tarfile.TarInfo("a").tobuf()[:124] + b"\xff" * 12 + tarfile.TarInfo("a").tobuf()[136:],
     ],
 )
-def test_what_is_no_archive_is_refused(data):
+def test_a_stream_that_is_no_archive_is_refused(data):
     with pytest.raises(MalformedTarError) as refused:
         for _entry, _content in tar_entries(io.BytesIO(data).read):
             pass

@@ -42,7 +42,7 @@ def test_a_tenant_who_grows_them_fills_nobody_elses_memory(cluster, gpu):
     assert room(cluster.paths.kernel_usage(other["id"], "main1")) == MIB
 
 
-def test_what_was_mounted_for_a_kernel_goes_with_it(cluster, gpu):
+def test_the_mounts_of_a_kernel_are_removed_with_it(cluster, gpu):
     gang = shared(gpu)
     cluster.converge(gang)
     usage = cluster.paths.kernel_usage(gang["id"], "main1")

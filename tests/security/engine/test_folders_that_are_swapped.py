@@ -101,7 +101,7 @@ def test_a_copy_out_of_a_kernel_is_of_what_it_mounts(cluster, folder):
     assert copied(gang, "/data/file") == "mine"
 
 
-def test_what_lies_in_the_folder_stays_when_the_session_ends(cluster, folder):
+def test_the_content_of_a_folder_stays_when_the_session_ends(cluster, folder):
     inner = folder / "mounted"
     inner.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "inner", str(inner)], check=True)

@@ -197,7 +197,7 @@ def test_an_image_cannot_ask_for_more_gpus_than_were_given(image, devices, visib
     assert _environment(image, gpu_access=access).get("NVIDIA_VISIBLE_DEVICES") == visible
 
 
-def test_what_a_share_of_a_gpu_needs_wins_over_the_users_environment():
+def test_the_variables_of_a_gpu_share_replace_those_of_the_user():
     access = {**ACCESS, "env": {"CUDA_MPS_PIPE_DIRECTORY": "/run/pipe"}}
     environment = _environment(env={"CUDA_MPS_PIPE_DIRECTORY": "/mine", "RANK": "0"}, gpu_access=access)
     assert (environment["CUDA_MPS_PIPE_DIRECTORY"], environment["RANK"]) == ("/run/pipe", "0")

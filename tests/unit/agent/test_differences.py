@@ -31,7 +31,7 @@ def test_what_is_replaced_goes_from_its_first_state_to_its_last():
     assert tracker.diff()["after"] == {"containers": {"c": "running"}}
 
 
-def test_what_is_made_and_undone_is_no_change():
+def test_a_change_that_is_undone_is_no_difference():
     tracker = _tracked(("containers", "c", "absent", "running"), ("containers", "c", "running", "absent"))
     assert not tracker.changed
     assert tracker.diff() == {"before": {}, "after": {}}

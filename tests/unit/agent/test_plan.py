@@ -64,7 +64,7 @@ def test_on_an_empty_host_all_is_missing():
     assert launch.network_missing
 
 
-def test_what_runs_already_is_not_missing():
+def test_a_running_kernel_is_not_missing():
     (launch,) = _plan(_session(), containers=[_container()], networks=[_network()]).launches
     assert _names(launch.missing) == ["sub1"]
     assert not launch.network_missing
@@ -99,7 +99,7 @@ def test_stop_takes_all_of_the_session_named_or_not():
     assert plan.discarded_containers == []
 
 
-def test_what_the_manifest_does_not_name_is_discarded():
+def test_containers_outside_of_the_manifest_are_discarded():
     strangers = [_container(session_id=TWO), _container("sub9")]
     plan = _plan(
         _session(desired="keep"),

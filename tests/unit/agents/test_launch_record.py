@@ -54,7 +54,7 @@ def test_the_site_says_after_how_many_sessions_and_for_how_long():
     assert records["a1"].reason == "launches of 2 sessions failed there in a row"
 
 
-def test_one_session_that_fails_again_and_again_makes_no_agent_suspect():
+def test_repeated_failures_of_one_session_make_no_agent_suspect():
     assert suspects(after(*[failed("a1", 1)] * 9)) == set()
 
 

@@ -93,7 +93,7 @@ def test_show_tells_where_an_agent_stands_and_what_is_near_to_what(cluster):
     assert ["1", "4-7", "8G"] in lines
 
 
-def test_what_is_wrong_in_the_inventory_is_an_agents_problem(cluster):
+def test_an_error_in_the_inventory_is_an_agents_problem(cluster):
     cluster.save_agents([make_agent("a3", labels="gpu")])
     assert "inventory: labels: 'gpu' is not a mapping;" in muster("agents").out
 

@@ -44,7 +44,7 @@ def test_a_change_is_recorded_with_user_source_sessions_and_result(records, stat
     assert stat.S_IMODE((state_dir / "audit.log").stat().st_mode) == 0o600
 
 
-def test_what_was_refused_is_recorded_with_its_exit_code(records):
+def test_a_refused_command_is_recorded_with_its_exit_code(records):
     submitted("--name", "train")
     assert muster("terminate", "nosuch").code == 2
     assert muster("restart", "train").code == 1
@@ -73,7 +73,7 @@ def test_every_command_that_changes_something_is_recorded_once_without_what_may_
     assert "hunter2" not in json.dumps(record)
 
 
-def test_what_only_asks_leaves_no_record(records, store):
+def test_a_query_leaves_no_record(records, store):
     store.save_agents([make_agent("a1")])
     submitted("--name", "train")
     for arguments in (

@@ -32,7 +32,7 @@ def test_both_answer_programs_with_json(state_dir, tmp_path):
     assert muster("ls", "--json").json[0]["held_by"] is None
 
 
-def test_what_is_refused_has_exit_code_2_and_one_line(tmp_path):
+def test_a_refusal_has_exit_code_2_and_one_line(tmp_path):
     submitted("--name", "train")
     (tmp_path / "there").write_text("x")
     for arguments in (

@@ -49,7 +49,7 @@ def test_images_say_when_agents_hold_different_ones_under_one_name(store):
     ],
 )
 @pytest.mark.usefixtures("catalog")
-def test_what_cannot_be_copied_is_refused(store, arguments, problem):
+def test_an_image_that_cannot_be_copied_is_refused(store, arguments, problem):
     store.save_agents([holding("a1", OLD), holding("a2", NEW)])
     answer = muster("images", "sync", *arguments)
     assert (answer.code, problem in answer.err) == (2, True), answer.err
@@ -106,7 +106,7 @@ def test_an_image_is_shown_by_any_of_its_names(store):
 
 
 @pytest.mark.usefixtures("large_catalog", "store")
-def test_what_is_for_others_is_not_listed(monkeypatch):
+def test_images_of_other_users_are_not_listed(monkeypatch):
     monkeypatch.setenv("SUDO_USER", "nobody-of-ours")
     assert {image["name"] for image in muster("images", "--json").json} == {"torch"}
     monkeypatch.setenv("SUDO_USER", "ann")

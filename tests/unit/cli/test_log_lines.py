@@ -41,7 +41,7 @@ def test_the_time_is_utc_wherever_the_machine_stands(logged):
     assert line == "1970-01-01T00:00:00.250Z INFO muster: x"
 
 
-def test_what_a_tenant_wrote_begins_no_line_of_its_own(logged):
+def test_a_tenants_text_begins_no_log_line_of_its_own(logged):
     evil = "ended\n2026-01-01T00:00:00.000Z INFO muster.queue: session x: ended\x1b[2J"
     for form in LogFormat:
         (line,) = logged(form, lambda log: log.info("%s", evil))

@@ -120,7 +120,7 @@ def test_the_examples_of_the_documentation_are_played():
     assert (figures["as set"]["submitted"], figures["as set"]["ended"]) == (130, 130)
 
 
-def test_what_can_never_start_is_told(written, cluster):
+def test_a_session_that_can_never_start_is_reported(written, cluster):
     workload = written("workload.yml", {"sessions": [{"duration": "1m", "cpu": 99}]})
     answer = muster("simulate", "--cluster", cluster, "--workload", workload, "--sessions")
     assert "never: never fits" in answer.out
@@ -167,7 +167,7 @@ def test_the_sites_own_agents_and_history_are_played(store: Store):
         ("workload", {"sessions": []}, "names no session"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_file_is_told_with_its_place(written, cluster, file, content, error):
+def test_an_error_in_a_file_is_reported_with_its_place(written, cluster, file, content, error):
     good = written("good.yml", {"sessions": [{"duration": "1m"}]})
     bad = written("bad.yml", content)
     answer = muster(
@@ -187,7 +187,7 @@ def test_what_is_wrong_with_a_file_is_told_with_its_place(written, cluster, file
         ("arrival,cpu\n1,1\n", "line 2: duration: it is missing"),
     ],
 )
-def test_what_is_wrong_with_a_trace_is_told_with_its_line(written, cluster, content, error):
+def test_an_error_in_a_trace_is_reported_with_its_line(written, cluster, content, error):
     answer = muster("simulate", "--cluster", cluster, "--workload", written("trace.csv", content))
     assert (answer.code, error in answer.err) == (2, True)
 
@@ -200,7 +200,7 @@ def test_what_is_wrong_with_a_trace_is_told_with_its_line(written, cluster, cont
         (["--order", "pack"], "is no queue order"),
     ],
 )
-def test_what_is_wrong_with_a_flag_is_told(written, cluster, arguments, error):
+def test_an_invalid_flag_is_reported(written, cluster, arguments, error):
     workload = written("workload.yml", {"sessions": [{"duration": "1m"}]})
     answer = muster("simulate", "--cluster", cluster, "--workload", workload, *arguments)
     assert (answer.code, error in answer.err) == (2, True)

@@ -61,7 +61,7 @@ def test_submit_prints_name_and_id_or_with_quiet_the_id_alone():
         (["prog", "--name", "x", "--", "-q"], "prog --name x -- -q"),
     ],
 )
-def test_what_stands_behind_two_dashes_is_the_command(words, command):
+def test_the_words_after_two_dashes_are_the_command(words, command):
     session = submitted("--cpu", "2", "--", *words)
     assert (session["spec"]["command"], session["type"]) == (command, "batch")
 

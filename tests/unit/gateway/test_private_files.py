@@ -54,7 +54,7 @@ def holder():
         process.kill()
 
 
-def test_what_a_killed_process_left_goes_with_the_next_visit(holder):
+def test_files_of_a_killed_process_are_removed_by_the_next_visit(holder):
     process, directory = holder
     process.kill()
     process.wait()
@@ -65,7 +65,7 @@ def test_what_a_killed_process_left_goes_with_the_next_visit(holder):
     assert not own.exists()
 
 
-def test_what_a_living_process_uses_stays(holder):
+def test_files_of_a_living_process_stay(holder):
     process, directory = holder
     with private_directory():
         assert (directory / "id_ed25519").exists()
@@ -74,7 +74,7 @@ def test_what_a_living_process_uses_stays(holder):
     assert not directory.exists()
 
 
-def test_what_another_user_left_stays(holder, monkeypatch):
+def test_another_users_files_stay(holder, monkeypatch):
     process, directory = holder
     process.kill()
     process.wait()

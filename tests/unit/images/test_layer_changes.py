@@ -76,5 +76,5 @@ def test_what_leads_to_a_key_or_is_ours_is_left_out(entry):
         Entry("var/empty/", is_directory=True),
     ],
 )
-def test_what_the_user_changed_stays(entry):
+def test_the_users_changes_stay(entry):
     assert kept([entry], MOUNTS, HOME) == {entry.name}

@@ -98,7 +98,7 @@ def test_gpus_are_as_busy_as_their_kernels_say():
 
 @examples(60)
 @given(snapshots())
-def test_what_is_allocated_is_what_is_not_free(snapshot):
+def test_the_allocated_amount_is_the_total_without_the_free_one(snapshot):
     for agent, remaining in zip(snapshot.agents, snapshot.free_capacities, strict=True):
         on_it = [
             kernel

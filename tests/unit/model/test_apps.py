@@ -179,7 +179,7 @@ def test_apps_of_a_session_that_does_not_run_have_no_state():
     assert view.state is None
 
 
-def test_what_an_agent_said_of_an_earlier_launch_does_not_count():
+def test_an_agents_report_of_an_earlier_launch_does_not_count():
     session = with_apps(apps=["ttyd"])
     healthy = {"ttyd": {"healthy": True, "exit_code": None, "problem": ""}}
     report = reports_of(session, main1={"apps": healthy})["a1"]

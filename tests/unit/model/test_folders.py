@@ -99,7 +99,7 @@ def test_an_own_folder_goes_before_a_shared_one_and_two_shared_ones_are_ambiguou
         mounted_folders(mounting("data"), "eve", [hers, his])
 
 
-def test_what_names_no_folder_is_a_plain_directory():
+def test_a_mount_that_names_no_folder_is_a_plain_directory():
     assert mounted_folders(mounting("datasets", "ada/data/deep", "sets/mnist"), "ada", [made()]) == ()
 
 

@@ -72,7 +72,7 @@ def test_an_address_is_allowed_by_the_list_and_the_control_nodes_own_by_a_networ
         (["*.example.org", "10.1.0.0/16"], "https://10.2.0.1/x", True),
     ],
 )
-def test_what_can_never_be_posted_is_refused_at_submit(entries, url, refused):
+def test_a_callback_that_can_never_be_posted_is_refused_at_submit(entries, url, refused):
     spec = validated(SessionSpec, {"callback": url})
     if not refused:
         check_callback(spec, CallbackHosts.of(entries))

@@ -47,7 +47,7 @@ def test_each_change_of_a_session_by_any_process_is_logged_once(node, lines, cap
     assert (fields["from_state"], fields["to_state"]) == ("PENDING", "SCHEDULED")
 
 
-def test_what_ended_while_the_daemon_stops_is_logged_too(node, lines):
+def test_sessions_that_end_while_the_daemon_stops_are_logged_too(node, lines):
     with daemon(node, Lock()) as loop:
         node.submit(name="last")
         loop.send(Nudge.QUEUE)

@@ -126,7 +126,7 @@ def test_a_session_that_is_itself_broken_makes_no_agent_suspect(node, agents):
     assert not any(known(node, agent.id).is_suspect for agent in agents)
 
 
-def test_what_runs_on_a_suspect_agent_goes_on(node, agents):
+def test_sessions_on_a_suspect_agent_go_on(node, agents):
     session = node.submit(cpu=1)
     node.run()
     assert node.session(session).agents == ("a1",)

@@ -43,7 +43,7 @@ def test_an_observation_does_not_resume_an_agent(node):
 
 
 @pytest.mark.parametrize("image", ["busybox", "debian:13"])
-def test_what_was_only_placed_on_a_drained_agent_goes_back_to_the_queue(node, agents, image):
+def test_sessions_that_are_only_placed_on_a_drained_agent_return_to_the_queue(node, agents, image):
     """It has no container yet: a1 is busy with another visit, or its image is still on its way."""
     agents[0].hangs = agents[0].pull_hangs = True
     if image == "busybox":

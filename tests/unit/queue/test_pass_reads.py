@@ -37,7 +37,7 @@ def test_a_launch_is_read_again_before_agents_hear_of_it(node, reads):
     assert reads_before == [2]
 
 
-def test_what_was_decided_for_a_session_that_a_user_ended_meanwhile_is_decided_anew(node, agents, monkeypatch):
+def test_a_decision_about_a_session_that_its_user_ended_meanwhile_is_made_again(node, agents, monkeypatch):
     session, other = node.submit(), node.submit()
     apply = node.store.apply
 

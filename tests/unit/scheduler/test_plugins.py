@@ -83,7 +83,7 @@ def test_a_sites_order_can_neither_lose_nor_double_a_session(site):
         ),
     ],
 )
-def test_what_is_wrong_with_a_plugin_is_said_in_one_line(site, text, problem):
+def test_an_error_in_a_plugin_is_reported_in_one_line(site, text, problem):
     (site / "mine.py").write_text(text)
     with pytest.raises(SettingsError) as raised:
         names(load_order("mine", site))

@@ -67,7 +67,7 @@ def test_usage_is_read_only_where_an_order_needs_it(settings, make_store):
     assert usage(SiteScheduling(settings, store), store) == {"ada": pytest.approx(0.25)}
 
 
-def test_what_runs_counts_and_so_does_what_has_ended(settings, make_store):
+def test_running_and_ended_sessions_count(settings, make_store):
     store = make_store()
     running = replace(placed_on(make_session(2, owner="bob", cpu=4), "a1"), started_at=NOW - DAY)
     store.add([ran(1, "ada", -2, -1), running])

@@ -111,7 +111,7 @@ def array(count: int, most: int, *, placed: int = 0) -> list[Session]:
     return [placed_on(session, "a1") if n < placed else session for n, session in enumerate(sessions)]
 
 
-def test_of_an_array_no_more_are_admitted_than_it_says():
+def test_no_more_sessions_of_an_array_are_admitted_than_its_limit():
     sessions = array(5, 3, placed=1)
     admission = Admission(snapshot_of(*sessions))
     refused = []
@@ -160,7 +160,7 @@ def test_a_users_limit_holds_across_resource_groups():
     assert admission.refusal(there).message == "limit: user ada may run 1 sessions, uses 1, this asks for 1 more"
 
 
-def test_what_asks_for_none_of_a_limited_slot_is_not_held_up_by_it():
+def test_a_session_that_requests_none_of_a_limited_slot_is_not_held_up():
     running = placed_on(make_session(2, gpu=9), "a1")
     assert refusal(make_session(1), running, limits=GPUS) is None
 

@@ -69,7 +69,7 @@ def heads(snapshot: Snapshot, plan: Plan) -> list[Session]:
 
 
 @given(snapshots(max_sessions=8))
-def test_those_that_pass_the_head_do_not_delay_it(snapshot):
+def test_sessions_that_pass_the_head_do_not_delay_it(snapshot):
     without_preemption = replace(snapshot.policy.default, preemption=False)
     snapshot = replace(snapshot, policy=SchedulingPolicy(without_preemption))
     plan = schedule(snapshot)
@@ -192,7 +192,7 @@ def test_sessions_start_when_it_was_estimated_if_all_end_by_their_time_limits(sn
     assert starts == expected
 
 
-def test_what_is_being_ended_counts_as_gone_at_once():
+def test_a_session_that_is_being_ended_counts_as_gone_at_once():
     leaving = replace(running(1, cpu=4), state=SessionState.TERMINATING)
     head, long = make_session(2, cpu=4), make_session(3, cpu=4)
     plan, started = decided(leaving, head, long)

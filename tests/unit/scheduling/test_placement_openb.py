@@ -41,7 +41,7 @@ def test_arrivals_are_each_task_once_and_then_some_until_130_percent(data):
     assert drawn == list(arrivals(tasks, 42, 80_000))
 
 
-def test_what_is_allocated_is_at_most_what_there_is(data):
+def test_allocations_are_at_most_the_capacity(data):
     tasks = tasks_of(data, "small")
     at = allocated(nodes_of(data), tasks, 42, PACK, typical_without_memory(tasks))
     assert set(at) >= {100, 110, 120}

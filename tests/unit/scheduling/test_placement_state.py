@@ -102,7 +102,7 @@ def on(kernels: Sequence[Kernel], agent: Agent) -> list[Kernel]:
 
 
 @given(agents(min_size=1, max_size=3), sessions, policies)
-def test_what_is_released_can_be_placed_again(known, waiting, policy):
+def test_released_capacity_can_be_placed_again(known, waiting, policy):
     state = PlacementState.of(known, {}, policy, MIX)
     before = state.free
     placed = fill(state, waiting)

@@ -77,17 +77,17 @@ def test_preempting_makes_the_room_that_it_is_for_and_no_victim_is_needless(snap
             assert comes not in {placement.session_id for placement in schedule(without(after, rest)).placements}
 
 
-def test_it_is_off_by_default():
+def test_preemption_is_off_by_default():
     assert decided(running(1, cpu=4), make_session(2, cpu=4), policy=SchedulingPolicy()).preemptions == ()
 
 
-def test_one_that_is_not_preemptible_stays():
+def test_a_session_that_is_not_preemptible_stays():
     plan = decided(running(1, cpu=4, preemptible=False), waits := make_session(2, cpu=4))
     assert plan.preemptions == ()
     assert plan.waits[waits.id].code is WaitCode.BUSY
 
 
-def test_one_that_the_session_depends_on_stays():
+def test_a_session_that_the_new_one_depends_on_stays():
     needed = running(1, cpu="4")
     comes = make_session(2, cpu="4", priority=90, after=[needed.id])
     assert decided(needed, comes).preemptions == ()
@@ -110,7 +110,7 @@ def test_the_lowest_priority_gives_way_first_even_if_it_loses_more():
     assert [p.session_id for p in decided(low, high, make_session(3, cpu=2)).preemptions] == [low.id]
 
 
-def test_those_that_are_not_in_the_way_are_spared():
+def test_sessions_that_are_not_in_the_way_are_spared():
     """The cheaper one lies on an agent that is too full of others."""
     stays = running(1, "a1", cpu=3, preemptible=False)
     cheap, dear = running(2, "a1", cpu=1, since=10), running(3, "a2", cpu=4, since=5000)

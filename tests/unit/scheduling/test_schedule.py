@@ -180,7 +180,7 @@ def test_positions_count_those_that_wait_in_each_group(snapshot):
 
 
 @given(snapshots(), st.sampled_from(({"cpu": 10_000}, {"mem": 1 << 50}, {"gpu": 64}, {"fgpu": 10_000})))
-def test_what_never_fits_changes_nothing_for_the_others(snapshot, too_much):
+def test_a_session_that_never_fits_changes_nothing_for_others(snapshot, too_much):
     giant = make_session(99, priority=100, **too_much)
     giant = replace(giant, submitted_at=0.0)
     with_giant = replace(snapshot, sessions=(giant, *snapshot.sessions))
@@ -190,7 +190,7 @@ def test_what_never_fits_changes_nothing_for_the_others(snapshot, too_much):
 
 
 @given(snapshots())
-def test_what_is_busy_starts_when_all_others_are_gone_and_all_agents_are_back(snapshot):
+def test_a_busy_session_starts_when_all_others_are_gone_and_all_agents_are_back(snapshot):
     plan = schedule(snapshot)
     for session in snapshot.pending:
         if session.id in plan.waits and plan.waits[session.id].code is WaitCode.BUSY:
@@ -200,7 +200,7 @@ def test_what_is_busy_starts_when_all_others_are_gone_and_all_agents_are_back(sn
 
 
 @given(snapshots(never_spread=True))
-def test_what_is_busy_has_no_arrangement_in_the_room_that_is_left(snapshot):
+def test_a_busy_session_has_no_arrangement_in_the_free_capacity(snapshot):
     plan = schedule(snapshot)
     started = committed(snapshot, plan)
     used = kernels_in(snapshot.placed)
@@ -212,7 +212,7 @@ def test_what_is_busy_has_no_arrangement_in_the_room_that_is_left(snapshot):
 
 
 @given(snapshots(never_spread=True))
-def test_what_never_fits_has_no_arrangement_on_any_empty_agent(snapshot):
+def test_a_session_that_never_fits_has_no_arrangement_on_empty_agents(snapshot):
     plan = schedule(snapshot)
     for session in snapshot.pending:
         if session.id in plan.waits and plan.waits[session.id].code is WaitCode.NEVER_FITS:
@@ -220,7 +220,7 @@ def test_what_never_fits_has_no_arrangement_on_any_empty_agent(snapshot):
 
 
 @given(snapshots())
-def test_what_never_fits_does_not_start_when_all_others_are_gone(snapshot):
+def test_a_session_that_never_fits_does_not_start_when_all_others_are_gone(snapshot):
     plan = schedule(snapshot)
     for session in snapshot.pending:
         if session.id in plan.waits and plan.waits[session.id].code is WaitCode.NEVER_FITS:

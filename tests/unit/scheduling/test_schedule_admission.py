@@ -24,7 +24,7 @@ def decided(*sessions, agents=ONE, **fields):
     return {p.session_id for p in plan.placements}, {key: plan.waits[key].code for key in plan.waits}
 
 
-def test_what_is_refused_keeps_nobody_waiting():
+def test_a_refused_session_delays_no_other():
     limits = SchedulingPolicy(limits=Limits(users={"ada": Limit(running={"sessions": 0})}))
     refused = [
         make_session(1, priority=100, cpu=4, held_by="ada", owner="bob"),
@@ -43,7 +43,7 @@ def test_what_is_refused_keeps_nobody_waiting():
     ]
 
 
-def test_of_an_array_as_many_start_as_it_says_and_those_behind_it_go_on():
+def test_an_array_starts_up_to_its_limit_and_sessions_behind_it_go_on():
     array = [
         make_session(n, name=f"a-{n}", array="1-3%2", array_id="x", array_index=n, priority=60, **SMALL)
         for n in (1, 2, 3)

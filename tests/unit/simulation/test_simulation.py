@@ -94,7 +94,7 @@ def test_equal_input_gives_equal_results(workload, cluster):
 
 
 @given(jobs(), clusters)
-def test_what_is_in_use_is_what_the_sessions_hold(workload, cluster):
+def test_the_used_amount_is_the_sum_of_the_sessions_slots(workload, cluster):
     result = simulate(workload, cluster)
     total = sum(agent.capacity.cpu for agent in cluster.agents)
     for use in result.use:

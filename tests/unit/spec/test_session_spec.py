@@ -171,7 +171,7 @@ def test_each_error_names_its_field_and_its_remedy(field):
         ({"roles": [{"name": "ps", "gpu": 10**400}]}, "roles[0].gpu", "64 or less"),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_field_and_a_remedy(values, field, remedy):
+def test_an_invalid_value_is_refused_with_its_field_and_a_remedy(values, field, remedy):
     found = errors_of(**values)
     assert list(found) == [field]
     assert remedy in found[field]
@@ -316,7 +316,7 @@ def test_times_are_written_as_for_slurm_or_with_units(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "-5", "1.5h", "1:2:3:4", "h", "1w", "0", "0s", "infinite", "1-", None, True])
-def test_what_is_no_time_is_refused(text):
+def test_an_invalid_time_is_refused(text):
     with pytest.raises(ValueError, match="span of time"):
         parse_duration(text)
 
@@ -331,7 +331,7 @@ def test_bytes_are_powers_of_1024(text, amount):
 
 
 @pytest.mark.parametrize("text", ["", "G", "1X", "-1", "1GG", "nan", "inf", "0x10", None, "1 2", "1e99999999"])
-def test_what_is_no_amount_of_bytes_is_refused(text):
+def test_an_invalid_amount_of_bytes_is_refused(text):
     with pytest.raises(ValueError, match="bytes"):
         parse_bytes(text)
 
@@ -342,7 +342,7 @@ def test_cores_are_counted_in_thousandths(text, amount):
 
 
 @pytest.mark.parametrize("text", ["", "m", "-1", "0.0001", "0.5m", "nan", "inf", "snan", "1e99999999", None, "two"])
-def test_what_is_no_number_of_cores_is_refused(text):
+def test_an_invalid_number_of_cores_is_refused(text):
     with pytest.raises(ValueError, match=r"number|thousandth"):
         parse_milli(text)
 

@@ -54,7 +54,7 @@ def test_a_secret_has_a_short_form(short, env, path):
         ({"callback": "https://host/\r\nX: y"}, "callback"),
     ],
 )
-def test_what_is_wrong_gets_one_line_with_the_field(fields, field):
+def test_an_error_gets_one_line_with_the_field(fields, field):
     (line,) = errors(**fields)
     assert line.startswith(f"{field}: ")
     assert "; " in line

@@ -90,7 +90,7 @@ def test_a_session_counts_once_however_often_it_ran(runs):
     assert len(lines) == len({run.session_id for run in runs})
 
 
-def test_of_a_run_that_is_longer_than_the_time_its_part_counts():
+def test_only_the_part_of_a_run_within_the_time_counts():
     (line,) = usage_report([run_of()], MIDNIGHT + 1800, MIDNIGHT + 5400, ["user"])
     totals = line.totals
     assert line.keys == ("ada",)

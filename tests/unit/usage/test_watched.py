@@ -112,7 +112,7 @@ def test_it_ends_after_a_while_without_requests_and_begins_anew(hub, clock):
     assert len(FakeUses.made) == 2
 
 
-def test_what_does_not_run_is_not_watched(hub):
+def test_a_session_that_does_not_run_is_not_watched(hub):
     assert hub.of(replace(running(), state=SessionState.TERMINATING)).kernels == {}
     assert hub.watched == 0
 

@@ -29,7 +29,7 @@ def test_an_array_is_indexes_and_how_many_may_run_at_once(text, indexes, most):
     ["", ",", "1,", "-1", "1-", "a", "1-b", "3-1", "0-9:0", "1:2", "0-9%", "0-9%0", "0-9%-1", "0-9%1%2", "1 2", "٣",
      f"0-{MAX_INDEXES}", "0-999999999", "0-9999999999"],
 )  # fmt: skip
-def test_what_is_no_array_is_refused(text):
+def test_an_invalid_array_is_refused(text):
     with pytest.raises(ValueError, match=r"index|range|number"):
         array_indexes(text)
 

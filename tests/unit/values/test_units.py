@@ -64,7 +64,7 @@ def test_a_point_in_time_is_read_in_the_zone_of_now(text, seconds):
      "9999-12-31", "now+9999999d",
      "now+999999999d", 750, 0, -1, float("nan"), float("inf"), True, None, "08:00 tomorrow"],
 )  # fmt: skip
-def test_what_is_no_point_in_time_is_refused(text):
+def test_an_invalid_point_in_time_is_refused(text):
     with pytest.raises(ValueError, match=r"point in time|too far"):
         parse_moment(text, NOW)
 

@@ -45,7 +45,7 @@ def test_a_gangs_room_on_the_agents_that_stay_is_counted_for_it():
     assert [hit.fits_elsewhere for hit in plan_of(gang, drain=("a1", "a2")).hits] == [False]
 
 
-def test_what_waits_and_would_have_started_there_is_delayed():
+def test_a_waiting_session_that_would_have_started_there_is_delayed():
     waiting = make_session(1, name="waiting", **LARGE)
     full = [placed_on(make_session(number, **LARGE), agent) for number, agent in ((2, "a2"), (3, "a3"))]
     assert [session.name for session in plan_of(waiting, *full).delayed] == ["waiting"]

@@ -17,7 +17,7 @@ def test_no_wait_names_a_session_that_may_not_be_seen(code):
     assert told.message
 
 
-def test_what_the_scheduler_says_of_others_is_said_without_them():
+def test_reasons_about_other_sessions_do_not_name_them():
     hers = make_session(name="secret-plan")
     for wait in (behind(hers, delays=True), behind(hers, delays=False), preempting([hers])):
         assert "secret-plan" in wait.message

@@ -10,7 +10,7 @@ NOW = 1_000_000.0
 AROUND = Surroundings(NOW, lambda at: f"T+{at - NOW:g}")
 
 
-def test_what_is_about_to_start_starts_now():
+def test_the_estimate_of_a_session_that_is_about_to_start_is_now():
     assert start_estimate(None, AROUND) == "now"
 
 

@@ -83,7 +83,7 @@ def test_no_parameter_can_be_null(operations):
             assert "anyOf" not in parameter["schema"], parameter
 
 
-def test_what_the_service_checks_stands_in_the_schema(app, operations):
+def test_the_services_checks_are_in_the_schema(app, operations):
     schemas = app.openapi()["components"]["schemas"]
     parameters = {
         (*key, one["name"]): one["schema"] for key, found in operations.items() for one in found.get("parameters", ())

@@ -68,7 +68,7 @@ def test_a_subscriber_receives_changes_of_its_users_sessions_and_of_no_others(cl
     assert missed[0] == told[1][0]
 
 
-def test_nobody_reads_the_store_while_nobody_listens(service):
+def test_the_store_is_not_read_without_subscribers(service):
     live = LiveChanges(service.store)
     heard = []
     with live.running():

@@ -183,7 +183,7 @@ def test_it_shows_and_touches_what_the_tokens_user_may(remote):
     assert ada("submit", *SMALL, "--owner", "eve").code == 1
 
 
-def test_what_needs_the_control_node_says_so_in_a_line(remote):
+def test_a_command_that_needs_the_control_node_is_refused_in_a_line(remote):
     for command in (("pass",), ("agent", "ls"), ("token", "ls"), ("ssh", "train"), ("web",)):
         answer = remote("ada")(*command) if command == ("pass",) else muster("--server", "http://127.0.0.1:1", *command)
         assert answer.code == 2

@@ -116,7 +116,7 @@ def test_a_ticket_is_good_for_a_while_only(opened, monkeypatch):
 
 
 @pytest.mark.parametrize("cookie", [None, "muster-app-1-aa=x", "{name}=guess", "{name}="])
-def test_nobody_else_reaches_the_app(opened, cookie):
+def test_no_other_user_reaches_the_app(opened, cookie):
     name = opened.cookie.partition("=")[0]
     headers = {"Cookie": cookie.format(name=name)} if cookie else {}
     for method, path in (("GET", "/"), ("POST", "/upload"), ("GET", "/?muster-ticket=guess"), ("GET", "/lab")):

@@ -99,7 +99,7 @@ def test_a_text_of_fields_is_read_as_the_same_fields(fields):
         ("a: [" + "1," * 20_000 + "]", "it holds more than 10000 values"),
     ],
 )
-def test_what_is_no_session_file_is_refused_in_one_line(text, problem):
+def test_an_invalid_session_file_is_refused_in_one_line(text, problem):
     with pytest.raises(SpecError) as raised:
         fields_of(text, "file")
     assert problem in str(raised.value)
@@ -133,7 +133,7 @@ def test_every_spec_can_be_drawn_and_no_part_is_longer_than_its_whole(spec):
 # Questions
 
 
-def test_of_a_pages_questions_only_the_newest_is_answered():
+def test_only_the_newest_request_of_a_page_is_answered():
     requests = NewestRequest()
     answered: dict[str, bool] = {}
     begun, may_end = threading.Event(), threading.Event()

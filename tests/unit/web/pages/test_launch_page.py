@@ -122,7 +122,7 @@ def preview(ada):
 
 
 @pytest.mark.usefixtures("agents")
-def test_it_says_where_it_starts_now(preview):
+def test_the_form_shows_where_the_session_would_start_now(preview):
     text = preview(cluster_size="3", cpu="4", cluster_mode="multi-node")
     line = element(text, "verdict-line")
     assert re.fullmatch(r"Starts now on a\d \(\w+, \w+\) and a\d \(\w+\)", line)
@@ -132,7 +132,7 @@ def test_it_says_where_it_starts_now(preview):
 
 
 @pytest.mark.usefixtures("agents")
-def test_it_says_why_it_never_starts_and_what_would_let_it(preview):
+def test_the_form_shows_why_it_would_never_start_and_the_remedy(preview):
     text = preview(cpu="20")
     assert element(text, "verdict-line").startswith("Can never start: never fits")
     applied = [json.loads(html.unescape(found)) for found in re.findall(r'data-apply="([^"]*)"', text)]
@@ -140,7 +140,7 @@ def test_it_says_why_it_never_starts_and_what_would_let_it(preview):
     assert element(preview(**applied[0]), "verdict-line").startswith("Starts now on ")
 
 
-def test_it_says_why_it_waits_and_names_nobody_elses_session(preview, caller, service):
+def test_the_form_shows_why_it_would_wait_and_names_no_other_users_session(preview, caller, service):
     service.store.save_agents([make_agent("a1")])
     eve = caller("eve")
     submitted(eve, name="secret-work-1", cpu=6, priority=95, time_limit="1h")
@@ -191,7 +191,7 @@ def test_the_spec_is_shown_as_a_command_line_and_as_a_file(preview):
     assert "No flag takes bootstrap as it is here" in words_of(preview(bootstrap="true"))
 
 
-def test_what_was_written_is_text_on_the_page(ada):
+def test_input_is_shown_as_text_on_the_page(ada):
     evil = '"><script>alert(1)</script>'
     pairs = form_of(ada.get("/launch").text)
     changes = {
@@ -331,7 +331,7 @@ def test_a_file_that_cannot_be_read_is_refused(ada):
 
 
 @pytest.mark.usefixtures("agents")
-def test_one_chooses_from_what_one_may_use(ada, service):
+def test_the_form_offers_only_what_the_user_may_use(ada, service):
     service.store.folders.add(Folder("1" * 36, "ada", "mine", NOW))
     service.store.folders.add(Folder("2" * 36, "eve", "her-folder", NOW))
     service.secrets.set("ada", "token", "hush", NOW)

@@ -84,7 +84,7 @@ def test_the_dialog_offers_the_kernels_and_the_apps_that_have_logs(browser, trai
 
 
 @pytest.mark.usefixtures("ended")
-def test_what_has_ended_is_not_followed(browser):
+def test_the_log_of_an_ended_session_is_not_followed(browser):
     dialog = browser("ada").get("/sessions/done/kernels/main1/log-dialog", headers=HTMX).text
     assert "muster-log" in dialog
     assert "log-follow" not in dialog

@@ -184,7 +184,7 @@ def test_a_token_that_may_only_read_is_offered_no_change(browser, caller):
     assert reader.post("/sessions/change", data={"action": "terminate", "selected": "mine"}).status_code == 403
 
 
-def test_what_users_write_is_shown_as_text(browser):
+def test_users_texts_are_shown_as_text(browser):
     found = browser("ada").get("/sessions", params={"project": '"><script>alert(1)</script>'})
     assert found.status_code == 200
     assert "<script>alert" not in found.text

@@ -137,7 +137,7 @@ def test_the_live_part_keeps_what_is_selected_and_says_nothing_else(browser, cal
     assert not re.search(rf'value="{two}" checked', part)
 
 
-def test_what_users_wrote_is_text_on_the_page(browser, caller):
+def test_users_texts_are_text_on_the_page(browser, caller):
     ada = caller("ada")
     made = submitted(ada, name="mine", resource_group="<script>alert(1)</script>")
     text = browser("ada", name="page").get("/queue").text

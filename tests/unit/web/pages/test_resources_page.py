@@ -190,7 +190,7 @@ def test_a_suspect_agent_says_why_and_an_administrator_resumes_it(service, brows
 
 
 @pytest.mark.parametrize("scope", [Scope.USER, Scope.READ])
-def test_nobody_else_drains(service, browser, scope):
+def test_only_administrators_drain(service, browser, scope):
     service.store.save_agents([make_agent("a1")])
     ada = browser("ada", scope)
     assert "drain" not in ada.get("/resources/a1").text.lower()

@@ -180,7 +180,7 @@ def test_renaming_says_in_its_dialog_what_is_wrong(browser, caller):
     assert page.post(f"/sessions/{key}/rename", data={"name": "taken"}).status_code == 409
 
 
-def test_what_users_write_is_shown_as_text(browser, add, watched, service):
+def test_users_texts_are_shown_as_text(browser, add, watched, service):
     service.store.save_agents([make_agent("a1")])
     made = make_session(
         1, command=NASTY, env={"EVIL": NASTY}, project=NASTY, image="busybox", bootstrap=NASTY, labels={"x": NASTY}
@@ -241,7 +241,7 @@ def test_it_says_why_it_waits_and_what_would_help_without_naming_others(browser,
     assert "session secret-project of eve ended" in admin.get(f"/sessions/{mine.id}/what-if", headers=HTMX).text
 
 
-def test_what_a_session_uses_stands_in_its_containers_row(browser, add, watched, service):
+def test_a_sessions_usage_is_in_its_containers_row(browser, add, watched, service):
     service.store.save_agents([make_agent("a1")])
     session = add(in_state(1, SessionState.RUNNING))
     ada = browser("ada")

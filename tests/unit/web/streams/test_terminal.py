@@ -104,7 +104,7 @@ def gone(pid):
     return False
 
 
-def test_what_is_typed_reaches_the_kernel_and_what_it_writes_the_browser(browser, train, ssh, service):
+def test_input_reaches_the_kernel_and_its_output_the_browser(browser, train, ssh, service):
     with opened(browser("ada"), kernel="sub1") as socket:
         shown_until(socket, b"ready")
         socket.send_bytes("größer\n".encode())
@@ -119,7 +119,7 @@ def test_what_is_typed_reaches_the_kernel_and_what_it_writes_the_browser(browser
 
 
 @pytest.mark.usefixtures("train")
-def test_it_is_as_large_as_the_browser_says(browser):
+def test_a_terminal_has_the_size_that_the_browser_sends(browser):
     with opened(browser("ada")) as socket:
         shown_until(socket, b"ready")
         socket.send_text('{"columns": 132, "rows": 43}')
@@ -130,7 +130,7 @@ def test_it_is_as_large_as_the_browser_says(browser):
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"columns": 0, "rows": 1}', '{"columns": "a", "rows": 1}', '{"taken": 9999999}', "[" * 50_000]
 )
-def test_what_is_no_message_ends_it_with_one_line(browser, text):
+def test_an_invalid_message_ends_the_terminal_with_one_line(browser, text):
     with opened(browser("ada")) as socket:
         shown_until(socket, b"ready")
         socket.send_text(text)
@@ -141,7 +141,7 @@ def test_what_is_no_message_ends_it_with_one_line(browser, text):
 
 
 @pytest.mark.usefixtures("train")
-def test_it_says_when_the_shell_has_ended(browser, ssh):
+def test_the_close_reason_says_that_the_shell_has_ended(browser, ssh):
     (ssh / "script").write_text("echo bye")
     assert refused(browser("ada")) == (1000, "the shell has ended")
 
@@ -217,7 +217,7 @@ def test_only_so_many_are_open(browser, service, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["revoked", "signed out", "ended", "restarted", "server"])
-def test_it_ends_with_its_token_its_session_and_the_server(browser, train, ssh, service, app, monkeypatch, how):
+def test_a_terminal_ends_with_its_token_its_session_and_the_server(browser, train, ssh, service, app, monkeypatch, how):
     monkeypatch.setattr(terminal, "CHECK_S", 0.1)
     ada = browser("ada", name="mine")
     with opened(ada) as socket:
