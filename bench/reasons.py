@@ -8,7 +8,7 @@ ends at it. Cases are drawn until `--sessions` sessions that wait for capacity h
 - nearest miss: true if the session fits once that agent has the missing resources free, and nothing else has changed;
 - suggestion: true if the next decision starts the session with the suggested change;
 - estimated start: compared with a simulation in which all sessions end at their time limits, no new ones come, and each
-  end is followed by a decision. The mean error is printed in parts of the mean wait.
+  end is followed by a decision. The mean error is printed as a part of the mean wait.
 """
 
 import argparse
