@@ -76,7 +76,7 @@ def test_allocations_stop_at_the_share_which_all_processes_have_together(node: L
     assert [line.split(";")[0] for line in lines if line.startswith("holds")] == [f"holds {within}", f"holds {rest}"]
 
 
-def test_of_three_sessions_of_one_unit_two_run_and_the_third_follows(node: LabControlNode) -> None:
+def test_two_of_three_sessions_of_one_unit_run_and_the_third_follows(node: LabControlNode) -> None:
     first, second, third = (idle(node, "1") for _ in range(3))
     node.reaches(first, "RUNNING")
     node.reaches(second, "RUNNING")

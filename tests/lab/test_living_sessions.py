@@ -103,7 +103,7 @@ def test_an_image_made_of_a_kernel_is_on_all_hosts_at_once(lab: Lab, node: LabCo
         assert "lab-made" not in lab.run(host.name, "docker", "image", "ls").out
 
 
-def test_what_kernels_used_is_recorded_on_every_host(node: LabControlNode) -> None:
+def test_the_usage_of_kernels_is_recorded_on_every_host(node: LabControlNode) -> None:
     burn = "import time\nwhile time.process_time() < 2: pass"
     name = node.submit(*BESIDE, "--cpu", "0.5", "--on", "all", "-c", f"python3 -c {shlex.quote(burn)}")
     used = [use["cpu_seconds"] for use in node.reaches(name, "TERMINATED")["use"]]

@@ -63,7 +63,7 @@ def test_a_kernel_that_was_taken_off_its_network_is_put_back(cluster):
     assert cluster.run_in(gang, "main1", "ssh", "sub1", "hostname") == "sub1"
 
 
-def test_what_check_mode_foresees_of_a_repair_is_what_is_done(cluster):
+def test_check_mode_foresees_the_changes_of_a_repair(cluster):
     gang = session(["main1", "sub1"])
     cluster.converge(gang)
     _remove_network(gang)

@@ -58,7 +58,7 @@ def test_a_folder_is_made_once_belongs_to_its_owner_and_goes_with_all_that_is_in
     assert list((tmp_path / ".muster" / "trash").iterdir()) == []
 
 
-def test_what_a_killed_run_left_in_the_trash_goes_with_the_next(module, tmp_path):
+def test_a_killed_runs_trash_is_removed_by_the_next_run(module, tmp_path):
     module("present")
     trash = tmp_path / ".muster" / "trash"
     trash.mkdir(0o700)
@@ -99,7 +99,7 @@ def test_a_root_that_is_not_there_is_named(module, tmp_path):
     assert "is no directory on this agent (roles/folders makes it)" in answer["msg"]
 
 
-def test_those_with_whom_it_is_shared_can_write_whatever_the_umask(module, tmp_path):
+def test_users_of_a_shared_folder_can_write_with_any_umask(module, tmp_path):
     module("present")
     script = "umask 077; mkdir sub && echo one > sub/file"
     as_owner, as_other = [{"user": uid, "group": uid, "extra_groups": [NUMBER]} for uid in (4711, 4712)]
@@ -112,7 +112,7 @@ def test_those_with_whom_it_is_shared_can_write_whatever_the_umask(module, tmp_p
     assert (place / "sub" / "file").read_text() == "one\ntwo\n"
 
 
-def test_what_a_folder_holds_is_counted_or_said_to_be_unknown(module, tmp_path):
+def test_the_content_of_a_folder_is_counted_or_reported_as_unknown(module, tmp_path):
     module("present")
     (tmp_path / ENTRY["path"] / "big").write_bytes(b"x" * (1 << 20))
     (tmp_path / ENTRY["path"] / "out").symlink_to("/usr")

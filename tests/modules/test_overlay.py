@@ -100,7 +100,7 @@ def test_an_overlay_that_the_swarm_has_not_allocated_is_one_already(cluster):
     assert cluster.leaves_nothing()
 
 
-def test_what_a_newer_keeper_made_is_left_alone(cluster):
+def test_a_newer_keepers_overlay_is_left_alone(cluster):
     _, newer = _overlay_gang(generation=9)
     cluster.generation = 9
     cluster.converge(overlays=[newer])

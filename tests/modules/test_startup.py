@@ -67,7 +67,7 @@ def test_a_bootstrap_script_without_a_first_line_is_run_by_sh(cluster):
         ),
     ],
 )
-def test_what_cannot_begin_ends_the_kernel_with_one_clear_line(cluster, files, code, says):
+def test_a_start_that_fails_ends_the_kernel_with_one_clear_line(cluster, files, code, says):
     ended, log = ran(cluster, with_files(("echo", "never"), **files))
     assert ended == code
     assert log.count("muster: ") == 1

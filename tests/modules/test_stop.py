@@ -36,7 +36,7 @@ def test_stopped_kernels_leave_nothing_but_their_last_words(cluster):
     assert not cluster.converge()["changed"]
 
 
-def test_of_a_long_log_the_end_is_kept(cluster):
+def test_the_end_of_a_long_log_is_kept(cluster):
     gang = session(command=["seq", "100000"])
     cluster.converge(gang)
     _wait_for_end(cluster, "main1")
@@ -82,7 +82,7 @@ def test_launch_makes_what_is_missing_of_a_gang(cluster):
     assert len(after) == 2
 
 
-def test_what_is_not_in_the_manifest_is_removed(cluster):
+def test_containers_that_are_not_in_the_manifest_are_removed(cluster):
     gone, kept = session(["main1", "sub1"]), session()
     cluster.converge(gone, kept)
     result = cluster.converge(kept)

@@ -39,7 +39,7 @@ def test_a_running_kernels_counters_are_in_the_report_and_only_grow(cluster):
     assert later["gpu_percent"] is None
 
 
-def test_what_a_kernel_used_is_known_after_its_end_and_then_forgotten(cluster):
+def test_a_kernels_usage_is_known_after_its_end_and_then_forgotten(cluster):
     gang = session(command=["sh", "-c", FILL])
     cluster.converge(gang)
     ended = the_kernel(cluster, lambda kernel: kernel["state"] == "exited")["use"]

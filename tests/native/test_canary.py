@@ -96,7 +96,7 @@ def test_limits_that_cannot_be_read_start_nothing(run_canary, fake_driver) -> No
     assert "cannot be used (the memory of a gpu is bytes, a multiple of 2 MiB)" in said
 
 
-def test_it_starts_with_any_c_library(run_canary) -> None:
+def test_the_canary_starts_with_any_c_library(run_canary) -> None:
     canary = run_canary.proxies.parent / "bin/canary"
     facts = subprocess.run(["readelf", "-V", "-d", "-W", canary], capture_output=True, text=True, check=True).stdout
     versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([\d.]+)", facts)}

@@ -27,12 +27,12 @@ def declared(header: str, prefix: str) -> set[str]:
     return twins | set(re.findall(rf"^(?:[\w ]+[ *]|ON_STREAM\()({prefix}[A-Z]\w+)[(,]", text, re.MULTILINE))
 
 
-def test_it_exports_what_the_headers_declare_and_nothing_else(fake_driver: FakeDriver):
+def test_the_fake_driver_exports_just_the_functions_of_the_headers(fake_driver: FakeDriver):
     assert exported(fake_driver.directory / "libcuda.so.1") == declared("cuda_functions.h", "cu")
     assert exported(fake_driver.directory / "libnvidia-ml.so.1") == declared("nvml.h", "nvml")
 
 
-def test_it_loads_into_images_with_an_old_c_library(fake_driver: FakeDriver):
+def test_the_fake_driver_loads_into_images_with_an_old_c_library(fake_driver: FakeDriver):
     for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
         command = ["readelf", "--version-info", "--wide", fake_driver.directory / library]
         done = subprocess.run(command, check=True, capture_output=True, text=True)

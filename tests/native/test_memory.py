@@ -100,7 +100,7 @@ ok(cuda.cuStreamSynchronize(None))
 """
 
 
-def test_what_a_pool_gives_back_at_a_synchronisation_is_there_for_other_processes(fake_driver, plain_container):
+def test_memory_that_a_pool_gives_back_at_a_synchronisation_is_free_for_other_processes(fake_driver, plain_container):
     script = USE_A_POOL.replace("KEEP", "0") + "tell(free_and_total())\nwait()"
     process = fake_driver.start(script, plain_container.libraries)
     assert process.stdout.readline() == f"[{CAP - CONTEXT}, {CAP}]\n"
@@ -108,7 +108,7 @@ def test_what_a_pool_gives_back_at_a_synchronisation_is_there_for_other_processe
     process.communicate()
 
 
-def test_what_a_pool_keeps_unused_is_given_up_for_another_allocation(fake_driver, plain_container):
+def test_unused_memory_of_a_pool_is_given_up_for_another_allocation(fake_driver, plain_container):
     script = USE_A_POOL.replace("KEEP", str(1 << 40)) + (
         "before = free_and_total()[0]\nallocate(1024 * MIB)\ntell([before, free_and_total()[0]])"
     )

@@ -53,7 +53,7 @@ def test_gpus_are_divided_once_whatever_the_order_of_the_profiles(geometry, fake
     assert geometry("plan-apply", MIXED) == {"changed": False, "gpus": []}
 
 
-def test_what_was_found_can_be_made_again(geometry, fake_driver) -> None:
+def test_the_original_geometry_can_be_restored(geometry, fake_driver) -> None:
     geometry("apply", MIXED)
     geometry("apply", ["7g.141gb"])
     assert geometry("plan-restore")["changed"]
@@ -81,7 +81,7 @@ def test_the_most_precise_model_says_the_profiles(geometry, fake_driver) -> None
         ({"A100": ["1g.5gb"]}, "no GPU is divided, and fgpu_mig_profiles names no profiles for Fake GPU"),
     ],
 )
-def test_what_cannot_be_leaves_the_gpus_as_they_were(geometry, fake_driver, profiles, message: str) -> None:
+def test_an_impossible_geometry_leaves_the_gpus_unchanged(geometry, fake_driver, profiles, message: str) -> None:
     before = fake_driver.status()
     with pytest.raises(RuntimeError, match=message) as refused:
         geometry("apply", profiles)
