@@ -46,6 +46,7 @@ import muster.service.control_node
 import muster.service.images.commits
 import muster.service.images.distribution
 import muster.web.server  # noqa: F401 - like the ones above, for the children to find
+from muster.cli.command_server import finish_threads
 from muster.cli.main import main
 from muster.service.scheduler.compiled_code import compile_placement
 
@@ -174,6 +175,7 @@ def _become_muster(
     except BaseException:  # noqa: BLE001 - shown as Python itself would show it, then the child ends
         sys.excepthook(*sys.exc_info())
     finally:
+        finish_threads()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 0 if code is None else 1)

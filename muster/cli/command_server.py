@@ -260,10 +260,18 @@ def _exit_code() -> int:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:  # noqa: BLE001 - this process ends here, and its caller reads why
         traceback.print_exc()
+    finish_threads()
     for output in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             output.flush()
     return code
+
+
+def finish_threads() -> None:
+    """Wait for the threads that Python itself waits for at its end, which a fork leaves without."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
 
 
 if __name__ == "__main__":
