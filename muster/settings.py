@@ -148,6 +148,9 @@ class Settings(BaseModel):
     commit_max_size: Bytes = Field(
         default=20 << 30, description="bytes of an image that `muster commit` may make, its parent's included"
     )
+    disk_limit: Bytes | None = Field(
+        default=None, ge=1 << 20, description="bytes that a kernel may write outside its mounts; none: any number"
+    )
     image_max_size: Bytes = Field(default=100 << 30, description="bytes of an image that one agent may give to another")
     folders_root: Path = Field(default=Path(_LAUNCH.folders_root), description="data root on the agents")
     observe_interval_s: float = Field(
