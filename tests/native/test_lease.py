@@ -177,7 +177,8 @@ def test_the_same_seed_gives_the_same_run(gpu, new_clock):
 
     first = run("first", 1)
     assert run("second", 1) == first
-    assert run("third", 2) != first
+    # Not every seed makes a difference that the totals show.
+    assert any(run(f"seed {seed}", seed) != first for seed in range(2, 20))
 
 
 def test_a_file_that_holds_no_table_is_begun_anew(gpu, clock):
