@@ -17,7 +17,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.service.service import Service
 from muster.settings import load_settings
 from muster.web.app import make_app
-from tests.command_line import write_settings
+from tests.command_line import muster, write_settings
 from tests.modules.agent_code import agent_names, disk_use
 from tests.reports import reports_of
 from tests.strategies import NOW, fake_key_pair, make_agent, make_session, placed_on
@@ -249,3 +249,12 @@ def test_nobody_asks_for_more_than_the_sites_limit(caller, service):
 def test_every_session_has_a_limit_where_the_site_has_one(caller, service, asked, given):
     assert caller("ada").post(SESSIONS, json={**SMALL, **asked}).status_code == 201
     assert [session.spec.disk for session in service.store.search()] == [given]
+
+
+def test_muster_show_names_the_limit(control_node, tmp_path, monkeypatch):
+    store = control_node().store
+    limited, unlimited = make_session(1, disk="10M"), make_session(2)
+    store.add([limited, unlimited])
+    monkeypatch.setenv("MUSTER_CONFIG", str(write_settings(tmp_path, {"state_dir": str(tmp_path)})))
+    assert "Disk limit: 10M in each kernel\n" in muster("show", limited.name).out
+    assert "Disk limit" not in muster("show", unlimited.name).out
