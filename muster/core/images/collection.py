@@ -45,7 +45,8 @@ def removable(
         for image in pulled
         if (image.agent_id, image.removed_at) == (agent.id, None)
         and held.get(image.reference) == image.image_id
-        and not {image.reference, image.image_id} & set(kept)
+        and image.reference not in kept
+        and image.image_id not in kept
         and now - image.needed_at >= rules.keep_s
     ]
     return min(found, key=lambda image: (image.needed_at, image.reference), default=None)

@@ -57,6 +57,7 @@ class ImageCollection:
                 self._begin(agent, image, snapshot.now)
 
     def _with_needs(self, snapshot: Snapshot, pulled: Sequence[PulledImage]) -> list[PulledImage]:
+        """Return what agents still have of these, with the present time where a placed session needs it."""
         now = snapshot.now
         needed = {
             (kernel.allocation.agent_id, familiar(kernel.image))
@@ -64,15 +65,15 @@ class ImageCollection:
             for kernel in session.kernels
             if kernel.allocation
         }
-        known = [
-            replace(image, needed_at=now)
+        # A pull under way may bring a removed one again: its row is the pull's to write.
+        held = [image for image in pulled if image.removed_at is None]
+        used = {
+            image: replace(image, needed_at=now)
+            for image in held
             if (image.agent_id, image.reference) in needed and abs(now - image.needed_at) >= _NOTED_EVERY_S
-            else image
-            for image in pulled
-        ]
-        if changed := [new for new, old in zip(known, pulled, strict=True) if new is not old]:
-            self._store.pulled_images.save(changed)
-        return known
+        }
+        self._store.pulled_images.save(list(used.values()))
+        return [used.get(image, image) for image in held]
 
     def _kept(self, snapshot: Snapshot) -> frozenset[str]:
         """Return names and ids that a session, queued ones too, or the catalog needs. Raises SettingsError."""

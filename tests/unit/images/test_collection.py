@@ -164,6 +164,13 @@ def test_time_counts_from_the_last_session_there(store, collection):
     assert removals.names == ["old:1"]
 
 
+def test_a_removed_image_that_is_needed_again_is_left_to_its_pull(store, collection):
+    gone = pulled("old", OLD, 9 * HOUR, removed_at=NOW - 1)
+    store.pulled_images.save([gone])
+    collection(Removals())(snapshot(placed_on(make_session(image="old:1"), "a1")), [agent()])
+    assert store.pulled_images.all() == [gone]
+
+
 def test_an_image_that_the_engine_keeps_holds_up_no_other(store, collection):
     store.pulled_images.save([pulled("old", OLD, 9 * HOUR), pulled("new", NEW, 2 * HOUR)])
     removals = Removals(ImageError("image old:1 cannot be removed: a container uses it", permanent=False))
