@@ -3,8 +3,8 @@
     python -m bench.fuzz --seed 1 --specs 100000 --reports 20000 --tars 2000 --api 20000
 
 Wrong is a traceback, an answer that is no short line, a spec that changes by being stored, anything that an archive
-does outside of its copy, and an API call that is answered with 5xx or otherwise than the API's document says. The exit
-code is 1 where there was any. `--first 50000` skips that many of each kind, so that a long run may be made in parts.
+does outside of its copy, and an API call that is answered with 5xx or with what the API's document does not have. The
+exit code is 1 where there was any. `--first 50000` skips that many of each kind, so that a long run may be made in parts.
 `tests/security/test_fuzzing.py` is a smaller run.
 """
 

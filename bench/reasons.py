@@ -8,7 +8,7 @@ and ends by it. Cases are drawn until so many sessions have been judged that wai
 - nearest miss: with what is missing free on that agent, and all else as the pass left it, the session fits;
 - suggestion: with the change, the next decision starts the session;
 - estimated start: all sessions end by their time limits, nobody new comes, and there is a decision after each end. The
-  error is the difference to the start in that play, and its mean is told in parts of the mean wait.
+  error is the difference to the start in that play, and its mean is shown as a part of the mean wait.
 """
 
 import argparse

@@ -56,7 +56,7 @@ import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     sender.sendto(bytes.fromhex(sys.argv[3]), (sys.argv[1], int(sys.argv[2])))
 """
-# Until it is told to end, which comes over the overlay as the session's own datagrams do.
+# It ends at the word to do so, which comes over the overlay as the session's own datagrams do.
 LISTEN = """
 import socket
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:

@@ -21,6 +21,7 @@ import os
 import shutil
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Union
@@ -251,22 +252,22 @@ def _nft_opening(opening: Opening) -> str:
     return f"{family} daddr {opening.network} {port}return"
 
 
-class Backend:
+class Backend(ABC):
     """A means by which a host has the rules. `actual` is what it has of them, as text; `expected`, what it should."""
 
     program: str
 
-    def actual(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def actual(self) -> str: ...
 
-    def expected(self, site: Site) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def expected(self, site: Site) -> str: ...
 
-    def apply(self, site: Site) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def apply(self, site: Site) -> None: ...
 
-    def remove(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def remove(self) -> None: ...
 
 
 class Iptables(Backend):

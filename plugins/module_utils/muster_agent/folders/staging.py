@@ -1,8 +1,8 @@
 """Where the engine finds the folders that a kernel mounts: each bound by itself to a place that only root may enter.
 
-The engine goes to a mount's source by its path, when it starts a container and at every copy out of it. Whoever may
-write to a directory above a folder could put a link in its place meanwhile. So the folder is opened without following
-links, and what was opened is bound to a path that no tenant can change.
+The engine goes to a mount's source by its path, when it starts a container and at every copy out of it. A tenant with
+write access to a directory above a folder could put a link in its place meanwhile. So the folder is opened without
+following links, and what was opened is bound to a path that no tenant can change.
 """
 
 from __future__ import annotations
