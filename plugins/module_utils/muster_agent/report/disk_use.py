@@ -63,11 +63,12 @@ def disk_use(paths: ClusterPaths, container: dict[str, Any]) -> int | None:
 
 
 def forget_others(paths: ClusterPaths, container_ids: Collection[str]) -> None:
-    """Remove the counts of containers that are no more."""
-    with suppress(FileNotFoundError):
+    """Remove the counts of containers that are no more, and with the last one their directory."""
+    with suppress(OSError):  # there is none, or it is not empty
         for path in list(paths.disk_counts.iterdir()):
             if path.name.partition(".")[0] not in container_ids:
                 path.unlink(missing_ok=True)
+        paths.disk_counts.rmdir()
 
 
 def written_places(container: dict[str, Any]) -> list[str]:
