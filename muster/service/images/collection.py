@@ -72,7 +72,8 @@ class ImageCollection:
             for image in held
             if (image.agent_id, image.reference) in needed and abs(now - image.needed_at) >= _NOTED_EVERY_S
         }
-        self._store.pulled_images.save(list(used.values()))
+        if used:
+            self._store.pulled_images.save(list(used.values()))
         return [used.get(image, image) for image in held]
 
     def _kept(self, snapshot: Snapshot) -> frozenset[str]:
