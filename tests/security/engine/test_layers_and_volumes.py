@@ -39,7 +39,7 @@ def counted(cluster):
     for lock in cluster.paths.disk_counts.glob("*.lock"):
         wait_for_count(lock)  # of the launch's own report
     shutil.rmtree(cluster.paths.disk_counts)
-    assert cluster.report()["kernels"][0]["disk_bytes"] is None
+    cluster.report()
     (lock,) = cluster.paths.disk_counts.glob("*.lock")
     wait_for_count(lock)
     return cluster.report()["kernels"][0]["disk_bytes"]

@@ -108,7 +108,8 @@ def _begin_count(answer: Path, places: list[str]) -> None:
     lock = os.open(f"{answer}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_due(answer, began_at=os.fstat(lock).st_mtime):
+        ended_at = _counted_at(answer)
+        if ended_at is not None and not is_due(os.fstat(lock).st_mtime, ended_at, time.time()):
             return
         os.utime(lock)
         null = subprocess.DEVNULL
@@ -128,11 +129,13 @@ def _begin_count(answer: Path, places: list[str]) -> None:
         os.close(lock)
 
 
-def _is_due(answer: Path, began_at: float) -> bool:
+def is_due(began_at: float, ended_at: float, now: float) -> bool:
+    """Whether the next count may begin, by the times of the last one; a clock that was set back delays none."""
+    return not 0 <= now - ended_at < max(_LEAST_REST_S, _REST * (ended_at - began_at))
+
+
+def _counted_at(answer: Path) -> float | None:
     try:
-        ended_at = answer.stat().st_mtime
+        return answer.stat().st_mtime
     except FileNotFoundError:
-        return True
-    rest_s = max(_LEAST_REST_S, _REST * (ended_at - began_at))
-    # A clock that was set back delays no count.
-    return not 0 <= time.time() - ended_at < rest_s
+        return None
