@@ -4,7 +4,8 @@
 
 Wrong is a traceback, an answer that is no short line, a spec that changes by being stored, anything that an archive
 does outside of its copy, and an API call that is answered with 5xx or with what the API's document does not have. The
-exit code is 1 where there was any. `--first 50000` skips that many of each kind, so that a long run may be made in parts.
+exit code is 1 where there was any. `--first 50000` skips that many of each kind, so that a long run may be made in
+parts.
 `tests/security/test_fuzzing.py` is a smaller run.
 """
 
