@@ -148,7 +148,16 @@ class Settings(BaseModel):
     commit_max_size: Bytes = Field(
         default=20 << 30, description="bytes of an image that `muster commit` may make, its parent's included"
     )
+    disk_limit: Bytes | None = Field(
+        default=None, ge=1 << 20, description="bytes that a kernel may write outside its mounts; none: any number"
+    )
     image_max_size: Bytes = Field(default=100 << 30, description="bytes of an image that one agent may give to another")
+    image_keep_s: float | None = Field(
+        default=None, ge=0, description="seconds that agents keep a pulled image which nobody needs; none: for good"
+    )
+    image_min_free: Bytes = Field(
+        default=20 << 30, description="bytes free on an agent's disk below which such images are removed"
+    )
     folders_root: Path = Field(default=Path(_LAUNCH.folders_root), description="data root on the agents")
     observe_interval_s: float = Field(
         default=30.0, gt=0, description="seconds between two full observations by the daemon"

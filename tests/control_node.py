@@ -171,7 +171,8 @@ class ControlNode:
             time.sleep(0.2)
 
     def remove_traces(self) -> None:
-        for path in (Path("/run/muster") / self.cluster, Path("/var/lib/muster/agent") / self.cluster):
+        run = Path("/run/muster")
+        for path in (run / self.cluster, run / ".disk" / self.cluster, Path("/var/lib/muster/agent") / self.cluster):
             shutil.rmtree(path, ignore_errors=True)
         for group in Path("/sys/fs/cgroup").glob(f"**/muster/{self.cluster}"):
             subprocess.run(["find", group, "-depth", "-type", "d", "-delete"], check=False)

@@ -31,6 +31,7 @@ def kernel_entry(session: Session, name: str, **facts: Any) -> dict[str, Any]:
         "gpus": [],
         "apps": {},
         "use": None,
+        "disk_bytes": None,
         "notice": None,
         **facts,
     }

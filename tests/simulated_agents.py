@@ -346,6 +346,7 @@ class SimulatedAgent:
             "gpus": [{**gpu, "used_bytes": container.gpu_used_bytes} for gpu in container.gpus],
             "apps": {},
             "use": None,
+            "disk_bytes": None,
             "notice": None,
         }
 

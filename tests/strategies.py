@@ -332,6 +332,7 @@ def specs(draw: st.DrawFn) -> SessionSpec:
             "cpu": draw(st.sampled_from((1, "0.5", "1500m", 64))),
             "mem": draw(st.sampled_from(("64M", "1G", "1.5GiB", 1 << 33))),
             "shm": draw(st.sampled_from(("64M", 0, "1K"))),
+            "disk": draw(st.sampled_from((None, "1M", "1.5GiB", 1 << 40))),
             "gpu": gpu,
             "fgpu": 0 if gpu else draw(st.sampled_from((0, "0.25", 1, "3.5"))),
             "env": draw(st.dictionaries(names, texts(), max_size=3)),

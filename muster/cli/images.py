@@ -49,6 +49,12 @@ def images(ctx: click.Context, labels: tuple[str, ...], as_json: bool) -> None:
             for image in shown
         ],
     )
+    if known.removed:
+        click.echo("\nRemoved from agents whose disks were short, since nobody needed them:")
+        print_table(
+            ("IMAGE", "AGENT", "REMOVED"),
+            [(image.reference, image.agent, timestamp(image.removed_at)) for image in known.removed],
+        )
     if known.items and not shown:
         click.echo(f"no image has {' and '.join(labels)}; `muster images show NAME` tells an image's labels", err=True)
 

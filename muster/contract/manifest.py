@@ -39,11 +39,12 @@ class UserEntry(ContractModel):
 
 
 class ResourcesEntry(ContractModel):
-    """What one container may use; `cpuset` None: any CPU."""
+    """What one container may use; `disk_bytes` None: any number, `cpuset` None: any CPU."""
 
     cpu_milli: Number
     mem_bytes: Number
     shm_bytes: Number
+    disk_bytes: Number | None
     pids: Number
     cpuset: CpuSet | None
 

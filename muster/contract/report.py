@@ -141,6 +141,7 @@ class KernelReport(ContractModel):
     gpus: Few[KernelGpuReport] = ()
     apps: Annotated[dict[Line, AppReport], Field(max_length=1_024)] = Field(default_factory=dict)
     use: UseSample | None = None
+    disk_bytes: Amount | None = None
     notice: Text | None = None
 
 

@@ -26,7 +26,7 @@ _ABSENT = re.compile(
 # Of an image that the site did not choose, one line for both: who asks learns nothing of what others keep there.
 _ABSENT_OR_PRIVATE = "its registry has no such image, or not for everybody"
 
-_IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")
+IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")
 
 Progressed = Callable[[int, int], None]
 
@@ -80,7 +80,7 @@ def copy(source: Agent, target: Agent, reference: str, expected: ExpectedImage, 
     (`checked_archive`). Raises AgentUnreachableError and ImageError.
     """
     name = parse_image_name(reference)
-    if name is None or name.digest or not _IMAGE_ID.fullmatch(expected.image_id):
+    if name is None or name.digest or not IMAGE_ID.fullmatch(expected.image_id):
         raise ImageError(f"image {reference} cannot be copied: only a name with a tag can travel", permanent=True)
     with (
         engine_of(source, answer_timeout_s=SILENCE_S) as giving,

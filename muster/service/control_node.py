@@ -16,6 +16,7 @@ from muster.core.lifecycle.ledger import TurnRules
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import PassInProgressError
 from muster.keys import make_key_pair
+from muster.service.images.collection import ImageCollection
 from muster.service.images.source import ImageSource
 from muster.service.notify.delivery_worker import deliver_once
 from muster.service.queue.loop import QueueLoop
@@ -40,6 +41,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
             store=store,
             gateway=AnsibleGateway(settings.inventory, settings.cluster),
             pull_image=ImageSource(store, settings),
+            collect_images=ImageCollection(store, settings, _start_thread),
             render=Templates(settings.templates).render,
             make_key_pair=make_key_pair,
             launch_policy=settings.launch_policy(),

@@ -208,7 +208,9 @@ class LocalBackend:
 
     def images(self) -> ImagesView:
         """Return the catalog as the user may see it."""
-        return self._images(known_images(self._store, self._settings, self.user))
+        known = known_images(self._store, self._settings, self.user)
+        pulled = self._store.pulled_images.all() if self._token.sees_all else ()
+        return ImagesView.of(known, len(self._store.agents()), pulled)
 
     def image(self, name: str) -> ImagesView:
         """Return all versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""

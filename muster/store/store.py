@@ -26,6 +26,7 @@ from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
 from muster.store.owner_uids import OwnerUids
+from muster.store.pulled_images import PulledImages
 from muster.store.reservations import Reservations, reservations_after
 from muster.store.rows import agent_row, kernel_rows, launch_record_row, progress_row, session_row
 from muster.store.secrets import SecretRows
@@ -64,6 +65,7 @@ class Store:
         self.submissions = Submissions(self._engine)
         self.changes = Changes(self._engine)
         self.images = CommittedImages(self._engine)
+        self.pulled_images = PulledImages(self._engine)
         self.heartbeats = Heartbeats(self._engine)
         self._known_agents = KnownAgents()
         self._reader = SessionReader()

@@ -86,6 +86,7 @@ def emptied(server: PostgresqlServer, database: str) -> str:
                 "agent_samples",
                 "heartbeats",
                 "owner_uids",
+                "pulled_images",
             )
         ),
     )

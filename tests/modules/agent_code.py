@@ -24,7 +24,13 @@ from ansible.module_utils.muster_agent import manifest as agent_manifest
 from ansible.module_utils.muster_agent import names as agent_names
 from ansible.module_utils.muster_agent import plan as agent_plan
 from ansible.module_utils.muster_agent.engine import api as engine_api
-from ansible.module_utils.muster_agent.engine import container_spec, kernel_cgroup, overlay_networks, removal
+from ansible.module_utils.muster_agent.engine import (
+    container_spec,
+    kernel_cgroup,
+    layer_limit,
+    overlay_networks,
+    removal,
+)
 from ansible.module_utils.muster_agent.engine import mount_check as mounted_where
 from ansible.module_utils.muster_agent.folders import mounted as mount_folders
 from ansible.module_utils.muster_agent.folders import owned as made_folders
@@ -33,7 +39,7 @@ from ansible.module_utils.muster_agent.folders import usage as folder_usage
 from ansible.module_utils.muster_agent.gpus import gpu_access, gpu_report, nvml, nvml_use
 from ansible.module_utils.muster_agent.gpus import toolkit as gpu_toolkit
 from ansible.module_utils.muster_agent.launch import account_files, gang_release, key_directory, last_words, tmpfs
-from ansible.module_utils.muster_agent.report import app_health, host_report, kernel_usage, numa
+from ansible.module_utils.muster_agent.report import app_health, disk_use, host_report, kernel_usage, numa
 from ansible.modules import agent_converge, agent_folders, agent_report
 
 __all__ = [
@@ -48,6 +54,7 @@ __all__ = [
     "container_spec",
     "converge",
     "differences",
+    "disk_use",
     "engine_api",
     "folder_quota",
     "folder_usage",
@@ -62,6 +69,7 @@ __all__ = [
     "kernel_usage",
     "key_directory",
     "last_words",
+    "layer_limit",
     "made_folders",
     "manifest_schema",
     "mount_folders",

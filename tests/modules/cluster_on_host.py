@@ -148,6 +148,7 @@ class Cluster:
             remove(self.engine, entry["Id"])
         kernel_cgroup.sweep(self.name, ())
         shutil.rmtree(self.paths.keys, ignore_errors=True)
+        shutil.rmtree(self.paths.disk_counts, ignore_errors=True)
         host_mounts.remove_mount_points(self.paths.mounts)
         host_mounts.unmount_below(self.paths.fgpu)
         shutil.rmtree(self.paths.fgpu, ignore_errors=True)
@@ -175,6 +176,7 @@ def session(kernels=("main1",), desired="launch", **changes):
                 "cpu_milli": 1000,
                 "mem_bytes": 64 << 20,
                 "shm_bytes": 8 << 20,
+                "disk_bytes": None,
                 "pids": 128,
                 "cpuset": None,
             },

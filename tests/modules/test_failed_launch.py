@@ -106,7 +106,14 @@ def test_a_name_that_another_clusters_container_has(cluster, make_cluster):
 
 
 def test_limits_that_the_host_cannot_give(cluster):
-    resources = {"cpu_milli": 10_000_000, "mem_bytes": 64 << 20, "shm_bytes": 8 << 20, "pids": 9, "cpuset": None}
+    resources = {
+        "cpu_milli": 10_000_000,
+        "mem_bytes": 64 << 20,
+        "shm_bytes": 8 << 20,
+        "disk_bytes": None,
+        "pids": 9,
+        "cpuset": None,
+    }
     error, permanent = _failed(cluster, session(resources=resources))
     assert "CPUs" in error
     assert permanent
@@ -114,7 +121,14 @@ def test_limits_that_the_host_cannot_give(cluster):
 
 def test_cpus_that_the_host_has_no_longer(cluster):
     count = cluster.engine.info()["NCPU"]
-    resources = {"cpu_milli": 500, "mem_bytes": 64 << 20, "shm_bytes": 8 << 20, "pids": 9, "cpuset": f"0-{count}"}
+    resources = {
+        "cpu_milli": 500,
+        "mem_bytes": 64 << 20,
+        "shm_bytes": 8 << 20,
+        "disk_bytes": None,
+        "pids": 9,
+        "cpuset": f"0-{count}",
+    }
     error, permanent = _failed(cluster, session(resources=resources))
     assert error.startswith(f"main1: CPUs 0-{count} are wanted, and the engine of this agent has 0")
     assert not permanent

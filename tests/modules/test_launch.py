@@ -79,7 +79,14 @@ def test_limits_are_set_and_no_privilege_is_left(cluster):
 
 def test_limits_are_those_of_the_kernels_cgroup(cluster):
     gang = session(
-        resources={"cpu_milli": 250, "mem_bytes": 96 << 20, "shm_bytes": 16 << 20, "pids": 77, "cpuset": "0"}
+        resources={
+            "cpu_milli": 250,
+            "mem_bytes": 96 << 20,
+            "shm_bytes": 16 << 20,
+            "disk_bytes": None,
+            "pids": 77,
+            "cpuset": "0",
+        }
     )
     launched = cluster.converge(gang)
     assert list(launched["diff"]["after"]["containers"].values()) == ["running, generation 1, on CPUs 0"]

@@ -353,6 +353,7 @@ class Modules:
             "gpus": [{**gpu, "used_bytes": 0} for gpu in container.gpus],
             "apps": {},
             "use": self._use(container),
+            "disk_bytes": None,
             "notice": container.notice,
         }
 

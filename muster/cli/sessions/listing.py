@@ -12,7 +12,7 @@ from muster.cli.sessions.rows import SESSION_HEADERS, session_rows
 from muster.core.model.apps import AppState
 from muster.core.model.session import SessionState
 from muster.core.values.slots import format_slots
-from muster.core.values.units import timestamp
+from muster.core.values.units import format_bytes, timestamp
 from muster.service.questions.views import DependencyView, DetailsView
 from muster.service.reach.views import SessionAppView
 from muster.service.sessions.queries import SessionQuery
@@ -73,6 +73,7 @@ def _print_session(session: DetailsView) -> None:
         "Array": f"index {session.array_index} of {session.array_name}, {spec['array']}" if session.array_id else None,
         "Cluster": f"{session.cluster_size} kernels, {session.cluster_mode}",
         "Resources": format_slots(session.slots),
+        "Disk limit": f"{format_bytes(spec['disk'])} in each kernel" if spec["disk"] else None,
         "Command": spec["command"],
         "Folders": ", ".join(f"{f.owner}/{f.name}:{f.target}{':ro' if f.read_only else ''}" for f in session.folders),
         "After": _named(spec["after"], session.dependencies),

@@ -216,6 +216,7 @@ def _kernel(
             cpu_milli=kernel.slots.cpu,
             mem_bytes=kernel.slots.mem,
             shm_bytes=kernel.shm,
+            disk_bytes=session.spec.disk,
             pids=policy.pids,
             cpuset=cpus,
         ),

@@ -3,7 +3,7 @@
 A report speaks for its own agent only: of kernels on other agents the recorded facts count.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from muster.core.lifecycle.transitions import (
 from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.values.units import format_duration
+from muster.core.values.units import format_duration, spell_bytes
 
 _FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at")
 _S = SessionState
@@ -36,7 +36,8 @@ def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
         reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
         findings = gpu_findings(session, reports, snapshot.agents)
         seen = _with_gpu_problems(session, seen_kernels(session, reports), findings)
-        event = _ended(session, reported, seen, findings, snapshot.now, rebooted_agents(session, reports))
+        excess = _took_too_much(session, reports, findings)
+        event = _ended(session, reported, seen, excess, snapshot.now, rebooted_agents(session, reports))
         if event is None and (changes := changed_facts(session.kernels, seen)):
             event = Event(session.id, snapshot.now, session.state, session.state, kernels=changes)
             if reason := "; ".join([*_memory_news(session, changes), *_gpu_news(session, changes)]):
@@ -162,7 +163,7 @@ def _ended(
     session: Session,
     reported: set[str],
     seen: Mapping[str, Mapping[str, Any]],
-    findings: Mapping[str, GpuFinding | None],
+    excess: _End | None,
     now: float,
     rebooted: Collection[str],
 ) -> Event | None:
@@ -175,7 +176,7 @@ def _ended(
     end = _success(session, facts) if rebooted else _failure(session, facts) or _success(session, facts)
     if rebooted and end is None:
         return host_rebooted(session, min(rebooted), changed_facts(session.kernels, seen), now)
-    end = end or _took_too_much(findings) or _time_is_up(session, now)
+    end = end or excess or _time_is_up(session, now)
     if end is None:
         return None
     return transition(
@@ -238,9 +239,21 @@ def _ended_well(facts: Mapping[str, Any] | None) -> bool:
     return facts is not None and _has_ended(facts) and not facts["exit_code"]
 
 
-def _took_too_much(findings: Mapping[str, GpuFinding | None]) -> _End | None:
-    ending = [finding for finding in findings.values() if finding and finding.ends]
-    return _End(ending[0].problem, Result.FAILURE) if ending else None
+def _took_too_much(session: Session, reports: Reports, findings: Mapping[str, GpuFinding | None]) -> _End | None:
+    ending = [finding.problem for finding in findings.values() if finding and finding.ends]
+    problem = next(iter((*ending, *_over_disk_limit(session, reports))), None)
+    return _End(problem, Result.FAILURE) if problem else None
+
+
+def _over_disk_limit(session: Session, reports: Reports) -> Iterator[str]:
+    """Yield what is to be said of each kernel that has written more than its limit."""
+    limit = session.spec.disk
+    entries = reported_kernels(session, reports)
+    for kernel in session.kernels:
+        used = entries[kernel.id].disk_bytes if kernel.id in entries else None
+        if limit is not None and used is not None and used > limit:
+            has, may = spell_bytes(used), spell_bytes(limit)
+            yield f"{kernel.name} has written {has} on its agent's disk, its disk limit is {may}"
 
 
 def _time_is_up(session: Session, now: float) -> _End | None:

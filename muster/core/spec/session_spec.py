@@ -190,6 +190,12 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         description="shared memory of each kernel, a part of its memory",
         json_schema_extra=flag("--shm", metavar="BYTES"),
     )
+    disk: Bytes | None = Field(
+        default=None,
+        ge=1 << 20,
+        description="what each kernel may write outside its mounts; the site's limit if not given",
+        json_schema_extra=flag("--disk", metavar="BYTES"),
+    )
     gpu: int = Field(
         default=0, ge=0, le=64, description="whole GPUs of each kernel", json_schema_extra=flag("--gpu", metavar="N")
     )

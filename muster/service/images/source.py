@@ -1,12 +1,15 @@
 """Where an agent gets an image that it lacks: one made of a session from another agent, any other from its registry."""
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from muster.core.agents.agent import Agent, AgentState
+from muster.core.images.collection import PulledImage
 from muster.core.images.committed import CommittedImage
 from muster.core.images.names import familiar
 from muster.core.values.errors import AgentUnreachableError, ImageError, SettingsError
-from muster.engine.images import ExpectedImage, copy, image_id, pull
+from muster.engine.images import IMAGE_ID, ExpectedImage, copy, image_id, pull
 from muster.service.images.catalog import is_the_sites
 from muster.settings import Settings
 from muster.store.store import Store
@@ -15,9 +18,10 @@ from muster.store.store import Store
 class ImageSource:
     """An image that was made here is never pulled from a registry, which could have another one of that name."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._settings = settings
+        self._clock = clock
 
     def __call__(self, agent: Agent, reference: str, progressed: Callable[[int, int], None]) -> None:
         """Raises ImageError."""
@@ -29,11 +33,19 @@ class ImageSource:
                 # It may have come there since the agent last reported.
                 if held is None:
                     pull(agent, reference, progressed, with_credentials=self._is_the_sites(reference))
+                    self._note_pull(agent, familiar(reference))
             elif held != image.image_id:
                 expected = ExpectedImage(image.image_id, self._settings.image_max_size)
                 copy(self._holder(image), agent, image.reference, expected, progressed)
         except AgentUnreachableError as error:
             raise ImageError(f"image {reference} cannot be brought there: {error}", permanent=False) from None
+
+    def _note_pull(self, agent: Agent, name: str) -> None:
+        """Write down that it came there by Muster, which may remove no other; not what the agent answers oddly."""
+        with suppress(AgentUnreachableError, ImageError):
+            pulled = image_id(agent, name)
+            if isinstance(pulled, str) and IMAGE_ID.fullmatch(pulled):
+                self._store.pulled_images.save([PulledImage(agent.id, name, pulled, self._clock())])
 
     def _is_the_sites(self, reference: str) -> bool:
         """Return whether the site chose the image: its credentials are for no other. Raises ImageError."""

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
+from muster.core.images.collection import PulledImage
 from muster.core.images.committed import CommittedImage
 from muster.core.values.slots import Slots
 from muster.service.images.commits_under_way import CommitState
@@ -110,13 +111,29 @@ class ImageView(View):
         )
 
 
+class RemovedImageView(View):
+    """An image that Muster had pulled to an agent, and removed there since nobody needed it."""
+
+    agent: str
+    reference: str
+    removed_at: Moment
+
+
 class ImagesView(View):
     items: list[ImageView]
     agent_count: int = Field(description="all agents, whether or not they have one of the images")
+    removed: list[RemovedImageView] = Field(
+        default=[], description="removed from agents whose disks were short in the last 30 days; for administrators"
+    )
 
     @classmethod
-    def of(cls, images: Iterable[KnownImage], agent_count: int) -> Self:
-        return cls(items=[ImageView.of(image) for image in images], agent_count=agent_count)
+    def of(cls, images: Iterable[KnownImage], agent_count: int, pulled: Iterable[PulledImage] = ()) -> Self:
+        removed = [
+            RemovedImageView(agent=image.agent_id, reference=image.reference, removed_at=image.removed_at)
+            for image in pulled
+            if image.removed_at is not None
+        ]
+        return cls(items=[ImageView.of(image) for image in images], agent_count=agent_count, removed=removed)
 
 
 class CommitView(View):

@@ -70,7 +70,8 @@ class Work:
 class WorkerDependencies:
     """What the worker acts by; `rules` are what its turns keep to.
 
-    As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled.
+    As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled. `collect_images` gets
+    what is recorded, and the agents that have just reported.
     """
 
     store: Store
@@ -85,6 +86,7 @@ class WorkerDependencies:
     rules: TurnRules
     clock: Callable[[], float] = time.time
     may_place: Callable[[], bool] = lambda: True
+    collect_images: Callable[[Snapshot, Sequence[Agent]], None] = lambda _snapshot, _agents: None
 
 
 class QueueWorker:
@@ -126,6 +128,8 @@ class QueueWorker:
         gone = self._gone(facts, snapshot)
         heard = hear(snapshot, self.ledger, facts, self._shell.rules, gone)
         self._record(heard, snapshot)
+        if heard.reporting:
+            self._shell.collect_images(snapshot, heard.reporting)
         for fact in facts:
             if isinstance(fact, VisitOver) and fact.error is not None:
                 self.failure = fact.error

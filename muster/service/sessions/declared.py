@@ -19,6 +19,8 @@ from muster.store.store import Store
 
 # What the control node adds, and what therefore is no difference between two specs.
 _ADDED = {"ssh_keys"}
+# What the site's settings fill in: they may have changed since, which is no change of what is declared.
+_COMPLETED_BY_SITE = ("disk", "time_limit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class DeclaredSession:
         after = resolved.model_dump(mode="json", exclude=_ADDED)
         if existing:
             before = existing[0].spec.model_dump(mode="json", exclude=_ADDED)
-            differing = sorted(key for key in after if before[key] != after[key])
+            by_site = {key for key in _COMPLETED_BY_SITE if spec.get(key) is None and after[key] is not None}
+            differing = sorted(key for key in after if before[key] != after[key] and key not in by_site)
             if differing:
                 changes = "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
                 raise BadInputError(

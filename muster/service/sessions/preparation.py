@@ -19,6 +19,7 @@ from muster.core.whatif.explain import HOPELESS
 from muster.service.images.catalog import with_catalog_images
 from muster.service.reach.ssh_access import control_public_key
 from muster.service.sessions.dependencies import with_ids_of_dependencies
+from muster.service.sessions.disk_bound import with_disk_limit
 from muster.service.sessions.idle_bounds import with_site_bounds
 from muster.service.sessions.new_sessions import new_sessions
 from muster.service.sessions.scope import SessionScope
@@ -59,6 +60,7 @@ class SessionPreparation:
         checked = with_kinds(checked, settings.app_kinds(), settings.launch_policy().sshd_port)
         checked = with_catalog_images(checked, settings, self._store, owner)
         checked = with_site_bounds(checked, settings.idle)
+        checked = with_disk_limit(checked, settings.disk_limit)
         check_callback(checked, settings.allowed_callbacks)
         return checked.model_copy(update={"ssh_keys": (*checked.ssh_keys, control_public_key(settings))})
 

@@ -312,6 +312,16 @@ owner_uids = Table(
     Index("one_owner_of_a_uid", "uid", unique=True),
 )
 
+pulled_images = Table(
+    "pulled_images",
+    metadata,
+    Column("agent_id", String(255), primary_key=True),
+    Column("reference", Text, primary_key=True),
+    Column("image_id", String(80), nullable=False),
+    Column("needed_at", Float, nullable=False),
+    Column("removed_at", Float),
+)
+
 counters = Table(
     "counters",
     metadata,

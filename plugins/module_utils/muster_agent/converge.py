@@ -11,6 +11,7 @@ from . import host_state, names
 from .differences import ABSENT
 from .engine import kernel_cgroup, overlay_networks
 from .engine.api import EngineApi, EngineError
+from .engine.layer_limit import LayerLimits
 from .engine.removal import remove_container, remove_files, remove_network, remove_overlay
 from .gpus import fgpu_state
 from .launch import key_directory, last_words, notices
@@ -220,9 +221,11 @@ class _Run:
             overlay.name: pool.submit(overlay_networks.make_overlay, self._engine, manifest.cluster, overlay)
             for overlay in plan.missing_overlays
         }
-        images = Images(self._engine, manifest.cluster)
+        images, layers = Images(self._engine, manifest.cluster), LayerLimits(self._engine)
         gangs = [
-            GangLaunch(self._engine, images, manifest, launch, pool, overlays.get(launch.session.network["name"]))
+            GangLaunch(
+                self._engine, images, layers, manifest, launch, pool, overlays.get(launch.session.network["name"])
+            )
             for launch in self._prepared(plan.launches)
         ]
         releases = [GangRelease(self._engine, manifest, release) for release in plan.releases]

@@ -264,12 +264,13 @@ MANIFEST: dict[str, Any] = {
                 "cpu_milli": {"minimum": 0, "type": "integer"},
                 "mem_bytes": {"minimum": 0, "type": "integer"},
                 "shm_bytes": {"minimum": 0, "type": "integer"},
+                "disk_bytes": {"anyOf": [{"minimum": 0, "type": "integer"}, {"type": "null"}]},
                 "pids": {"minimum": 0, "type": "integer"},
                 "cpuset": {
                     "anyOf": [{"pattern": "^\\d+(-\\d+)?(,\\d+(-\\d+)?)*$", "type": "string"}, {"type": "null"}]
                 },
             },
-            "required": ["cpu_milli", "mem_bytes", "shm_bytes", "pids", "cpuset"],
+            "required": ["cpu_milli", "mem_bytes", "shm_bytes", "disk_bytes", "pids", "cpuset"],
             "type": "object",
         },
         "UserEntry": {

@@ -14,6 +14,7 @@ LABEL_GENERATION = "muster.generation"
 LABEL_SSHD_PORT = "muster.sshd-port"
 LABEL_GPUS = "muster.gpus"
 LABEL_APPS = "muster.apps"
+LABEL_DISK = "muster.disk"
 
 KEY_ROOT = Path("/run/muster")
 STATE_ROOT = Path("/var/lib/muster/agent")
@@ -73,6 +74,7 @@ class ClusterPaths:
         self.spool = self.state / "spool"
         # For last words while the disk takes none.
         self.spool_in_memory = KEY_ROOT / ".last-words" / cluster
+        self.disk_counts = KEY_ROOT / ".disk" / cluster
         self.image_facts = self.state / "images"
 
     def kernel_keys(self, session_id: str, kernel_name: str) -> Path:

@@ -18,6 +18,7 @@ KERNEL = {
         "cpu_milli": 1500,
         "mem_bytes": 1 << 30,
         "shm_bytes": 1 << 26,
+        "disk_bytes": None,
         "pids": 99,
         "cpuset": None,
     },
@@ -62,13 +63,13 @@ def _manifest(**kernel):
     )
 
 
-def _body(**kernel):
+def _body(storage_options=None, **kernel):
     manifest = _manifest(**kernel)
     (session,) = manifest.sessions
     environment = {"RANK": "0", "EMPTY": ""}
     binds = [gpu_access.Bind("/opt/muster/fgpu", "/opt/muster/fgpu", read_only=True)]
     return container_spec.container_body(
-        manifest, session, session.kernels[0], environment, {"mnist": "/srv/real"}, binds
+        manifest, session, session.kernels[0], environment, {"mnist": "/srv/real"}, binds, storage_options or {}
     )
 
 
@@ -92,6 +93,13 @@ def test_limits_are_in_the_engines_units():
     assert config["Memory"] == config["MemorySwap"] == 1 << 30
     assert (config["ShmSize"], config["PidsLimit"], config["CpusetCpus"]) == (1 << 26, 99, "")
     assert "DeviceRequests" not in config
+
+
+def test_a_disk_limit_is_a_label_and_where_the_engine_can_its_own():
+    limited = {**KERNEL["resources"], "disk_bytes": 1 << 30}
+    assert _body(resources=limited)["Labels"]["muster.disk"] == str(1 << 30)
+    assert "StorageOpt" not in _body(resources=limited)["HostConfig"]
+    assert _body({"size": "7"}, resources=limited)["HostConfig"]["StorageOpt"] == {"size": "7"}
 
 
 def test_the_sessions_network_is_the_only_one_and_the_kernels_name_its_alias():

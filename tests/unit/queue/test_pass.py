@@ -154,6 +154,7 @@ def test_a_manifest_says_all_that_a_kernel_needs(node):
         "cpu_milli": 1500,
         "mem_bytes": 2 << 30,
         "shm_bytes": 128 << 20,
+        "disk_bytes": None,
         "pids": 4096,
         "cpuset": None,
     }

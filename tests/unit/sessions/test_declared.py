@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from muster.core.values.errors import BadInputError
+from muster.idle_settings import Idle
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.declared import DeclaredOutcome, DeclaredSession
 from muster.service.sessions.scope import SessionScope
@@ -74,6 +75,14 @@ def test_another_begin_is_a_difference_and_named(present):
     present("train", begin="now+1h")
     with pytest.raises(BadInputError, match=r"session train has not ended and differs: begin is \d+\.0, declared is"):
         present("train", begin="now+2h")
+
+
+def test_what_the_site_fills_in_may_change_and_is_no_difference(present, store, settings):
+    made = present("train")
+    limited = settings.model_copy(update={"disk_limit": 10 << 30, "idle": Idle(max_lifetime=3600)})
+    assert DeclaredSession(store, limited).present("train", {}, "ada", check=False).sessions == made.sessions
+    with pytest.raises(BadInputError, match=r"differs: disk is None, declared is 1048576;"):
+        DeclaredSession(store, limited).present("train", {"disk": "1M"}, "ada", check=False)
 
 
 def test_an_array_is_one_resource(present, commands):

@@ -50,6 +50,7 @@ RESOURCES = (
     FormField("cpu", "CPU"),
     FormField("mem", "Memory"),
     FormField("shm", "Shared memory"),
+    FormField("disk", "Disk limit"),
     FormField("fgpu", "fGPU (a share of a GPU)"),
     FormField("gpu", "GPU (whole)"),
     FormField("gpu_models", "GPU model", Kind.NAMES, options="gpu_models"),

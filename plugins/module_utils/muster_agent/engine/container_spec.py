@@ -99,6 +99,7 @@ def container_body(
     environment: dict[str, str],
     folders: dict[str, str],
     gpu_binds: list[Bind],
+    storage_options: dict[str, str],
 ) -> dict[str, Any]:
     """Return the body that creates a kernel's container; `folders` are the mounts' folders as staged on this host."""
     spec = kernel.spec
@@ -128,11 +129,15 @@ def container_body(
             names.LABEL_SSHD_PORT: str(manifest.sshd_port),
             names.LABEL_GPUS: json.dumps(spec["gpus"]),
             names.LABEL_APPS: json.dumps(spec["apps"]),
+            **_disk_label(kernel),
         },
         # An image's own signal and health check were made for its own entrypoint, which is not run.
         "StopSignal": "SIGTERM",
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": _host_config(manifest, session, kernel, binds, bindings),
+        "HostConfig": {
+            **_host_config(manifest, session, kernel, binds, bindings),
+            **({"StorageOpt": storage_options} if storage_options else {}),
+        },
         "NetworkingConfig": {"EndpointsConfig": {session.network["name"]: {"Aliases": [kernel.name]}}},
     }
 
@@ -177,6 +182,12 @@ def _host_config(
     if access and access["devices"]:
         config["DeviceRequests"] = [gpu_access.device_request(access["devices"])]
     return config
+
+
+def _disk_label(kernel: Kernel) -> dict[str, str]:
+    """By it a report counts what the kernel writes."""
+    limit = kernel.spec["resources"]["disk_bytes"]
+    return {} if limit is None else {names.LABEL_DISK: str(limit)}
 
 
 def _apps_options(kernel: Kernel) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
+    from ..engine.layer_limit import LayerLimits
     from ..manifest import Kernel, Manifest, Session
     from ..plan import Launch
 
@@ -41,6 +42,7 @@ _ADDRESS_IN_USE = re.compile(r"(\S+:\d+)\S* (?:failed: port is already allocated
 class Image(NamedTuple):
     id: str
     environment: list[str]
+    size_bytes: int
 
 
 class Images:
@@ -75,7 +77,7 @@ class Images:
             if error.status != 404:
                 raise
             raise LaunchError(f"image {reference} is not on this agent", permanent=False) from error
-        return Image(found["Id"], found["Config"].get("Env") or [])
+        return Image(found["Id"], found["Config"].get("Env") or [], found.get("Size") or 0)
 
 
 def check_launch(manifest: Manifest, launch: Launch, images: Images) -> list[tuple[Kernel, dict[str, str]]]:
@@ -99,6 +101,7 @@ class GangLaunch:
         self,
         engine: EngineApi,
         images: Images,
+        layers: LayerLimits,
         manifest: Manifest,
         launch: Launch,
         pool: ThreadPoolExecutor,
@@ -106,6 +109,7 @@ class GangLaunch:
     ) -> None:
         self._engine = engine
         self._images = images
+        self._layers = layers
         self._manifest = manifest
         self.launch = launch
         self.session = launch.session
@@ -170,7 +174,8 @@ class GangLaunch:
         staged = self._staged_folders(kernel, folders)
         sources = {folder: found.path for folder, found in staged.items()}
         gpu_binds = gpu_access.binds(manifest.cluster, session.id, kernel, facts.paths)
-        body = container_spec.container_body(manifest, session, kernel, environment, sources, gpu_binds)
+        storage = self._layers.options(kernel.spec["resources"]["disk_bytes"], image.size_bytes)
+        body = container_spec.container_body(manifest, session, kernel, environment, sources, gpu_binds, storage)
         place = kernel_cgroup.Place(manifest.cluster, session.id, session.generation, kernel.name)
         body["HostConfig"]["CgroupParent"] = kernel_cgroup.parent(self._engine, place)
         self._check_not_given_up()
@@ -205,6 +210,9 @@ class GangLaunch:
             try:
                 return self._engine.create_container(body, name)
             except EngineError as error:
+                if "StorageOpt" in body["HostConfig"] and self._layers.are_refused_by(error):
+                    del body["HostConfig"]["StorageOpt"]
+                    continue
                 if error.status != 409 or time.monotonic() > give_up_at:
                     if no_cpus := _NO_SUCH_CPUS.search(str(error)):
                         # They were there when the agent was last observed: a retry sees it as it is then.

@@ -18,7 +18,7 @@ from ..gpus import toolkit
 from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_container
 from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
-from . import app_health, kernel_usage, numa
+from . import app_health, disk_use, kernel_usage, numa
 from .process_times import session_times
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def gather_report(
         found = pool.map(lambda seen: _kernel(engine, cluster, seen), (seen for seen in containers if seen.kernel_id))
         kernels = [kernel for kernel in found if kernel]
         info, images, networks = info_read.result(), images_read.result(), networks_read.result()
+    disk_use.forget_others(names.ClusterPaths(cluster), {seen.id for seen in containers})
     # With the pool's threads gone, this process may fork.
     app_health.answer_all(kernels)
     swarm = overlay_networks.swarm_of(info)
@@ -117,6 +118,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "gpus": json.loads(labels.get(names.LABEL_GPUS, "[]")),
         "apps": app_health.question_of(found),
         "use": kernel_usage.kernel_use(place, found["State"]["Pid"]),
+        "disk_bytes": disk_use.disk_use(names.ClusterPaths(cluster), found),
         "notice": notices.read_notice(keys) or None,
     }
 

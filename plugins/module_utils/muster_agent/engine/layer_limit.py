@@ -1,0 +1,57 @@
+"""The size of a container's own layer, limited by the engine where its storage driver can."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import EngineApi, EngineError
+
+_REFUSED = re.compile(r"storage[- ]opt|storage size|quota", re.IGNORECASE)
+_BTRFS = "btrfs"
+# Of an image store whose snapshots know no limit, and whose engine says nothing of that.
+_DRIVER_TYPE = "driver-type"
+
+
+class LayerLimits:
+    """What one run asks of the engine: as soon as that has refused a limit, no more."""
+
+    def __init__(self, engine: EngineApi) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._driver: str | None = None
+
+    def options(self, limit_bytes: int | None, image_bytes: int) -> dict[str, str]:
+        """Return a container's `StorageOpt`; empty without a limit, and where the storage driver knows none."""
+        if limit_bytes is None:
+            return {}
+        with self._lock:
+            if self._driver is None:
+                self._driver = limiting_driver(self._engine.info())
+            driver = self._driver
+        if not driver:
+            return {}
+        # Btrfs counts what a layer shares with its image too.
+        return {"size": str(limit_bytes + (image_bytes if driver == _BTRFS else 0))}
+
+    def are_refused_by(self, error: EngineError) -> bool:
+        """Whether this is the engine's word that it limits no layers: then later ones are not limited either."""
+        if not _REFUSED.search(str(error)):
+            return False
+        with self._lock:
+            self._driver = ""
+        return True
+
+
+def limiting_driver(info: dict[str, Any]) -> str:
+    """Return the storage driver if it may limit layers, by what the engine says of itself; otherwise an empty text.
+
+    Whether XFS is mounted with `pquota`, and whether Btrfs can count, shows only when a container is made.
+    """
+    driver, status = info["Driver"], dict(entry[:2] for entry in info.get("DriverStatus") or ())
+    if _DRIVER_TYPE in status:
+        return ""
+    on_xfs = driver == "overlay2" and status.get("Backing Filesystem") == "xfs"
+    return driver if on_xfs or driver in {_BTRFS, "zfs"} else ""

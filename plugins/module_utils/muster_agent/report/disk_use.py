@@ -1,0 +1,141 @@
+"""How much kernels have written on the host's disk: counted beside the visits, since a count may outlast one.
+
+A count is a `du` that ends by itself, with the least priority; its answer waits in memory for the next report.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ..names import ClusterPaths
+
+# However many files a container has, du is at work for a twentieth of the time.
+_REST = 19
+_LEAST_REST_S = 10
+_LONGEST_COUNT_S = 3600
+# du follows no links, and gets along with files that vanish and with folders in folders, however deep.
+_COUNT = f"""
+file=$1
+shift
+ionice --class 3 true 2>/dev/null && idle='ionice --class 3'
+{{
+  $idle nice -n 19 timeout {_LONGEST_COUNT_S} \\
+    du --summarize --total --one-file-system --block-size=1 -- "$@" >"$file.new"
+  mv "$file.new" "$file"
+}} &
+"""
+_TOTAL = re.compile(r"^(\d+)\ttotal$", re.MULTILINE)
+_ROOT = re.compile(r"^(?:\S+ ){4}/ .* - overlay \S+ (\S+)$", re.MULTILINE)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def disk_use(paths: ClusterPaths, container: dict[str, Any]) -> int | None:
+    """Return the bytes that a container with a disk limit had written when they were counted last.
+
+    None without a limit, and before the first count. Begin the next count if it is due. What the engine limits itself
+    is not counted.
+    """
+    if names.LABEL_DISK not in container["Config"]["Labels"]:
+        return None
+    places = written_places(container)
+    if not places:
+        return 0 if _is_limited(container) else None
+    answer = paths.disk_counts / container["Id"]
+    try:
+        paths.disk_counts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _begin_count(answer, places)
+        found = _TOTAL.search(answer.read_text("utf-8", "replace"))
+    except OSError:  # not counted yet, or memory has no room
+        return None
+    return int(found.group(1)) if found else None
+
+
+def forget_others(paths: ClusterPaths, container_ids: Collection[str]) -> None:
+    """Remove the counts of containers that are no more, and with the last one their directory."""
+    with suppress(OSError):  # there is none, or it is not empty
+        for path in list(paths.disk_counts.iterdir()):
+            if path.name.partition(".")[0] not in container_ids:
+                path.unlink(missing_ok=True)
+        paths.disk_counts.rmdir()
+
+
+def written_places(container: dict[str, Any]) -> list[str]:
+    """Return the directories of the host with what a container has written: its layer, and volumes of its image."""
+    volumes = [mount["Source"] for mount in container["Mounts"] if mount["Type"] == "volume"]
+    if _is_limited(container):
+        return volumes
+    layer = ((container.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or _mounted_layer(container)
+    return [layer, *volumes] if layer else []
+
+
+def _is_limited(container: dict[str, Any]) -> bool:
+    return bool((container["HostConfig"].get("StorageOpt") or {}).get("size"))
+
+
+def upper_directory(mounts: str) -> str:
+    """Return the directory of an overlay at the root of these mounts (as in /proc/PID/mountinfo); empty if unknown."""
+    found = _ROOT.search(mounts)
+    options = found.group(1).split(",") if found else []
+    upper = next((option.partition("=")[2] for option in options if option.startswith("upperdir=/")), "")
+    return _ESCAPED.sub(lambda match: chr(int(match.group(1), 8)), upper)
+
+
+def _mounted_layer(container: dict[str, Any]) -> str:
+    """Return the layer's directory by the container's own mounts: containerd's image store does not name it."""
+    pid = container["State"]["Pid"]
+    if not pid:
+        return ""
+    try:
+        return upper_directory(Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape"))
+    except OSError:  # it has ended since
+        return ""
+
+
+def _begin_count(answer: Path, places: list[str]) -> None:
+    """Begin a count unless one is under way, or ended only now: it holds the lock until it ends."""
+    lock = os.open(f"{answer}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        ended_at = _counted_at(answer)
+        if ended_at is not None and not is_due(os.fstat(lock).st_mtime, ended_at, time.time()):
+            return
+        os.utime(lock)
+        null = subprocess.DEVNULL
+        subprocess.run(
+            ["sh", "-c", _COUNT, "sh", str(answer), *places],
+            check=False,
+            stdin=null,
+            stdout=null,
+            stderr=null,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)
+
+
+def is_due(began_at: float, ended_at: float, now: float) -> bool:
+    """Whether the next count may begin, by the times of the last one; a clock that was set back delays none."""
+    return not 0 <= now - ended_at < max(_LEAST_REST_S, _REST * (ended_at - began_at))
+
+
+def _counted_at(answer: Path) -> float | None:
+    try:
+        return answer.stat().st_mtime
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,68 @@
+"""What is written down of the images that agents get: by it Muster knows which ones it may remove again."""
+
+import json
+
+import pytest
+
+from muster.core.images.collection import PulledImage
+from muster.core.values.errors import ImageError
+from muster.engine import agent_engine
+from muster.engine.tunnel import EngineTunnel
+from muster.service.images.source import ImageSource
+from muster.settings import load_settings
+from tests.command_line import write_settings
+from tests.odd_engine import odd_engine
+from tests.strategies import NOW, make_agent
+
+ID = "sha256:" + "ab" * 32
+AGENT = make_agent("a1", inventory={"connection": "local"})
+ABSENT = (404, b'{"message": "no such image"}')
+LAYER = {"status": "Downloading", "id": "l1", "progressDetail": {"current": 1, "total": 2}}
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch):
+    with odd_engine(tmp_path) as server:
+        monkeypatch.setattr(agent_engine, "_LOCAL_ENGINE", EngineTunnel(f"unix://{server.path}", str))
+        server.answers = {"GET": ABSENT, "POST": (200, json.dumps(LAYER).encode())}
+        yield server
+
+
+@pytest.fixture
+def store(control_node):
+    return control_node().store
+
+
+@pytest.fixture
+def pull(store, engine, tmp_path):
+    """Pull an image to an agent whose engine says then that it has this one."""
+    source = ImageSource(store, load_settings(write_settings(tmp_path, {})), lambda: NOW)
+
+    def pull(reference, said):
+        source(AGENT, reference, lambda *_: engine.answers.update(GET=(200, json.dumps(said).encode())))
+
+    return pull
+
+
+def test_a_pull_is_written_down_by_the_name_that_engines_list(store, pull):
+    pull("docker.io/library/debian", {"Id": ID})
+    assert store.pulled_images.all() == [PulledImage("a1", "debian:latest", ID, NOW)]
+
+
+@pytest.mark.parametrize("said", [{"Id": "x" * 1000}, {"Id": "sha256:\x00"}, {"Id": 7}, {"Id": None}, {}])
+def test_an_agent_that_says_oddly_what_it_has_is_believed_nothing(store, pull, said):
+    pull("debian:12", said)
+    assert store.pulled_images.all() == []
+
+
+def test_what_was_there_already_is_somebody_elses(store, engine, pull):
+    engine.answers["GET"] = (200, json.dumps({"Id": ID}).encode())
+    pull("debian:12", {"Id": ID})
+    assert store.pulled_images.all() == []
+
+
+def test_a_pull_that_fails_is_not_written_down(store, engine, pull):
+    engine.answers["POST"] = (404, b'{"message": "manifest unknown"}')
+    with pytest.raises(ImageError):
+        pull("debian:12", {"Id": ID})
+    assert store.pulled_images.all() == []
