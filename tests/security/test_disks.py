@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from muster.contract.manifest import LaunchedSession
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.lifecycle.observation import observe
 from muster.core.model.session import LaunchStep, Result, SessionState
@@ -221,6 +222,7 @@ def test_the_limit_reaches_the_agent_that_launches_the_kernel():
         make_agent("a1"), [session], {session.id: fake_key_pair("s")}, 7, LaunchPolicy(), lambda name, _: name
     )
     (entry,) = written.sessions
+    assert isinstance(entry, LaunchedSession)
     assert [kernel.resources.disk_bytes for kernel in entry.kernels] == [10 * MIB]
 
 

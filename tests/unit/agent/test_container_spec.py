@@ -7,6 +7,14 @@ import pytest
 from tests.modules.agent_code import agent_manifest, container_spec, gpu_access
 
 SESSION_ID = "6f1c0000-0000-4000-8000-000000000000"
+RESOURCES = {
+    "cpu_milli": 1500,
+    "mem_bytes": 1 << 30,
+    "shm_bytes": 1 << 26,
+    "disk_bytes": None,
+    "pids": 99,
+    "cpuset": None,
+}
 KERNEL = {
     "id": SESSION_ID,
     "name": "main1",
@@ -14,14 +22,7 @@ KERNEL = {
     "command": ["python", "train.py"],
     "env": {"RANK": "0"},
     "user": {"name": "work", "uid": 1000, "gid": 1001, "home": "/home/work"},
-    "resources": {
-        "cpu_milli": 1500,
-        "mem_bytes": 1 << 30,
-        "shm_bytes": 1 << 26,
-        "disk_bytes": None,
-        "pids": 99,
-        "cpuset": None,
-    },
+    "resources": RESOURCES,
     "gpus": [],
     "apps": [],
     "gpu_access": None,
@@ -96,7 +97,7 @@ def test_limits_are_in_the_engines_units():
 
 
 def test_a_disk_limit_is_a_label_and_where_the_engine_can_its_own():
-    limited = {**KERNEL["resources"], "disk_bytes": 1 << 30}
+    limited = {**RESOURCES, "disk_bytes": 1 << 30}
     assert _body(resources=limited)["Labels"]["muster.disk"] == str(1 << 30)
     assert "StorageOpt" not in _body(resources=limited)["HostConfig"]
     assert _body({"size": "7"}, resources=limited)["HostConfig"]["StorageOpt"] == {"size": "7"}
