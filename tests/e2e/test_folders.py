@@ -20,7 +20,7 @@ def quiet_node(new_node) -> ControlNode:
 
 @pytest.fixture(scope="module")
 def sessions(quiet_node) -> dict[str, str]:
-    """Return the sessions after one pass: hers (ada's), his (bob's), bare (ada's without her dot folders)."""
+    """Return the sessions after one pass: of ada, of bob, and of ada without her dot folders."""
     node = quiet_node
     for name in ("data", "papers", ".local", "hidden"):
         node.run("folder", "create", name, *ADA)

@@ -6,7 +6,6 @@ import sys
 import uuid
 from pathlib import Path
 
-import docker
 import pytest
 import yaml
 
@@ -18,13 +17,6 @@ FAKE = """#!/bin/sh
 test "$1" = save && exec cat {archive}
 exec {docker} "$@"
 """
-
-
-@pytest.fixture
-def engine():
-    client = docker.from_env()
-    yield client
-    client.close()
 
 
 @pytest.fixture

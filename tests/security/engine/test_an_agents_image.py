@@ -20,13 +20,6 @@ HONEST = make_agent("a2", inventory={"connection": "local"})
 
 
 @pytest.fixture
-def engine():
-    client = docker.from_env()
-    yield client
-    client.close()
-
-
-@pytest.fixture
 def names(engine):
     """Two names of this test alone: one that is meant, one that the attacker would like to have."""
     run = uuid.uuid4().hex[:8]
