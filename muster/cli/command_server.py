@@ -268,10 +268,9 @@ def _exit_code() -> int:
 
 
 def finish_threads() -> None:
-    """Wait for the threads that Python itself waits for at its end, which a fork leaves without."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    """Wait for the threads that Python itself waits for at its end; a fork that leaves by os._exit() does not."""
+    # As the forks of Python's own multiprocessing do: it ends the idle threads of executors too.
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 if __name__ == "__main__":

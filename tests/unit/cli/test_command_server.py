@@ -204,3 +204,19 @@ def test_exec_is_answered_quickly_too():
     done, loaded = run("exec", "train", "--", "true")
     assert was_served(loaded)
     assert (done.returncode, done.stderr) == (1, "muster: session train is PENDING; it has no containers now\n")
+
+
+def test_a_fork_finishes_its_threads_and_waits_for_no_idle_executor(tmp_path):
+    program = f"""
+import os, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from muster.cli.command_server import finish_threads
+idle = ThreadPoolExecutor(2)
+idle.submit(len, "").result()
+threading.Thread(target=lambda: (time.sleep(0.2), Path({str(tmp_path / "done")!r}).touch())).start()
+finish_threads()
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert (tmp_path / "done").exists()
