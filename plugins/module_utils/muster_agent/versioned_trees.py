@@ -33,7 +33,7 @@ def new_tree(path: Path, fill: Callable[[Path], Path]) -> Path:
     work = Path(tempfile.mkdtemp(prefix=BUILDING, dir=str(trees)))
     try:
         return fill(work)
-    except BaseException:
+    except BaseException:  # whatever stopped it leaves nothing half made, and is raised again
         shutil.rmtree(str(work), ignore_errors=True)
         raise
 
