@@ -41,7 +41,7 @@ class Idle(GroupIdle):
         return self.model_copy(update={name: value for name, value in said.items() if value is not None})
 
     def rules(self, resource_group: str, gap_s: float) -> IdleRules:
-        """`gap_s` is how far apart two observations may be for the time between them to count."""
+        """Return a group's rules. Observations may be `gap_s` apart for the time between them to count."""
         own = self.of(resource_group)
         return IdleRules(
             timeout_s=own.timeout,

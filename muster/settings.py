@@ -236,7 +236,7 @@ class Settings(BaseModel):
     idle: Idle = Field(default=Idle(), description="when sessions end for not being used, and how long one may live")
     web: WebSettings = Field(default=WebSettings(), description="who reads the metrics, and limits for each user")
     hooks_dir: Path = Field(
-        default=Path("/etc/muster/hooks"), description="directory of programs that are told of each change of a session"
+        default=Path("/etc/muster/hooks"), description="directory of programs that run for each change of a session"
     )
     callback_hosts: tuple[str, ...] = Field(
         default=(), description="hosts, such as *.example.org, and networks that callbacks may be posted to"
@@ -284,7 +284,7 @@ class Settings(BaseModel):
         return apps
 
     def app_kinds(self) -> dict[str, AppDefinition]:
-        """What `--app` may name."""
+        """Return what `--app` may name."""
         return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
 
     @property
@@ -300,14 +300,14 @@ class Settings(BaseModel):
 
     @property
     def unworked_limit_s(self) -> float:
-        """The most seconds between two passes; also those for which an agent's state is true without being observed."""
+        """Return the most seconds between two passes, for which also an agent's last report is trusted."""
         if self.unworked_after_s is not None:
             return self.unworked_after_s
         return max(_UNWORKED_LIMIT_S, 4 * self.observe_interval_s)
 
     @property
     def seal_key(self) -> Path:
-        """What secrets are sealed with; all control nodes of one database must have the same."""
+        """Return the file of the key that seals secrets. All control nodes of one database must have the same."""
         return self.state_dir / "secrets.key"
 
     @property

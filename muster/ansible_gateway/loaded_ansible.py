@@ -32,7 +32,7 @@ class LoadedAnsible:
             return [sys.executable, "-IS", fork_client.__file__, str(self._address)]
 
     def _is_up(self) -> bool:
-        """Whether a server can be reached: its directory may have been swept away by an administrator's hand."""
+        """Return whether a server can be reached. An administrator may have removed its directory by hand."""
         return self._server is not None and self._server.poll() is None and self._address.exists()
 
     def _start(self) -> None:

@@ -50,7 +50,7 @@ class ResourcesEntry(ContractModel):
 
 
 class AppEntry(ContractModel):
-    """An app that main1 serves; `health` None: only its port is asked for."""
+    """An app that main1 serves; without `health`, only its port is probed."""
 
     name: AppName
     port: Port

@@ -97,7 +97,7 @@ def _check_sessions(results: tuple[SessionResult, ...], manifest: Manifest, *, i
         raise ContractError("answer: sessions are not those of its manifest")
     for entry in results:
         if entry.outcome not in {"failed", _done(sessions[entry.id])}:
-            raise ContractError(f"answer: session {entry.id} is {entry.outcome}, which it was not asked for")
+            raise ContractError(f"answer: session {entry.id} is {entry.outcome}, which the manifest does not say")
         if entry.outcome == "failed" and not entry.error:
             raise ContractError(f"answer: session {entry.id} failed without an error")
 

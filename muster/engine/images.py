@@ -159,7 +159,7 @@ class _Layers:
         self._layers: dict[str, tuple[int, int]] = {}
 
     def note(self, message: Mapping[str, Any]) -> bool:
-        """Whether the message changed the sums."""
+        """Add a message to the sums. Return whether it changed them."""
         before = dict(self._layers)
         layer, detail = message.get("id"), message.get("progressDetail") or {}
         if message.get("status") == "Downloading" and layer and detail.get("total"):

@@ -52,7 +52,7 @@ class TarEntry:
 
 
 def tar_entries(read: Read) -> Iterator[tuple[TarEntry, Iterator[bytes]]]:
-    """Yield each member with its content, which is to be read before the next one is asked for.
+    """Yield each member with its content, which must be read before the next member.
 
     `read(size)` returns as many bytes, or fewer at the end. Raises MalformedTarError.
     """

@@ -25,7 +25,7 @@ class Deliveries:
         self._engine = engine
 
     def gather(self, hooks: Sequence[str], now: float) -> None:
-        """Deliveries for all changes of state since the last time: to each hook, and to the session's callback."""
+        """Add deliveries for all changes of state since the last time: to each hook, and to the session's callback."""
         while self._gather_some(hooks, now):
             continue
 

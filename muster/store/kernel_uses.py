@@ -90,7 +90,7 @@ def _by_session(uses: Iterable[KernelUsage]) -> dict[str, list[KernelUsage]]:
 
 
 def _runs_of(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUsage], now: float) -> Iterator[RunUsage]:
-    """Earlier launches as far as they were seen, then the last one as the session itself tells."""
+    """Yield earlier launches as far as they were observed, then the last one by the session's own times."""
     by_generation: dict[int, list[KernelUsage]] = {}
     for use in uses:
         by_generation.setdefault(use.generation, []).append(use)

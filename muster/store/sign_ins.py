@@ -15,7 +15,7 @@ class SignIns:
         self._engine = engine
 
     def add(self, secret_hash: str, token: Token, expires_at: float, now: float) -> None:
-        """Also forgets those that have expired."""
+        """Add a sign-in, and remove those that have expired."""
         with writing(self._engine) as connection:
             connection.execute(sa.delete(sign_ins).where(sign_ins.c.expires_at <= now))
             connection.execute(

@@ -76,7 +76,7 @@ class Store:
         self._engine.dispose()
 
     def add(self, new: Sequence[Session], submission: Submission | None = None) -> None:
-        """New sessions with their kernels: all of them or none.
+        """Add new sessions with their kernels: all of them or none.
 
         Raises NameTakenError when a session that has not ended has one of the names, and SubmittedBeforeError when the
         submission was done already.
@@ -273,7 +273,7 @@ class Store:
         owner: str | None = None,
         limit: int | None = None,
     ) -> list[Session]:
-        """Sessions, oldest first, an array's by their indexes.
+        """Return sessions, oldest first, an array's by their indexes.
 
         Those that have ended are included only with `ended` or by their state.
         """
@@ -339,7 +339,7 @@ class Store:
             return connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0
 
     def events_after(self, number: int) -> list[tuple[str, str]]:
-        """Session id and new state of each change since."""
+        """Return session id and new state of each change since."""
         query = sa.select(events.c.session_id, events.c.to_state).where(
             events.c.id > number, events.c.from_state.is_distinct_from(events.c.to_state)
         )

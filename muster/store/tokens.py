@@ -59,7 +59,7 @@ class Tokens:
         return token_from_row(row) if row is not None and hmac.compare_digest(row["hash"], secret_hash) else None
 
     def note_use(self, token: Token, now: float) -> None:
-        """Written once a minute at the most: a client that asks often should not make the database write often."""
+        """Record the last use, at most once a minute: frequent requests should not make the database write often."""
         if token.last_used_at is not None and now - token.last_used_at < _NOTED_EVERY_S:
             return
         with writing(self._engine) as connection:

@@ -65,7 +65,7 @@ class FgpuDevices(StrEnum):
 
 
 def _plain(value: object) -> object:
-    """YAML makes numbers of names such as `12`."""
+    """Return the value as text if it is a number: YAML makes numbers of names such as `12`."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -163,6 +163,6 @@ class AgentAttributes(SpecModel):
     fgpu_context_bytes: Bytes = 300 << 20
 
     def units_of(self, model: str) -> int:
-        """Into how many units a GPU of this model is cut; of several entries that name it, the most precise counts."""
+        """Return into how many units a GPU of this model is cut. The most precise entry that names it counts."""
         named = [name for name in self.units_per_gpu if name != DEFAULT and is_of_model(model, name)]
         return self.units_per_gpu.get(max(named, key=len, default=DEFAULT), 0)

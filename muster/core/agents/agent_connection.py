@@ -13,7 +13,7 @@ _PORT_REMEDY = "write a number from 1 to 65535, or leave it out"
 
 
 def _line(value: object) -> str:
-    """YAML makes numbers of names such as `12`."""
+    """Return the value as one line of text: YAML makes numbers of names such as `12`."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not text.isprintable():
         raise invalid(f"{value!r} is not one line of text", "write one line without control characters")
@@ -44,7 +44,7 @@ def _mtu(value: object) -> int:
 
 
 def _encrypted(value: object) -> bool | None:
-    """Ansible makes text of what is given on its command line."""
+    """Return true, false, or None for `auto`. A value from Ansible's command line is text."""
     words = {"auto": None, "true": True, "yes": True, "false": False, "no": False}
     if (text := str(value).lower()) not in words:
         raise invalid(f"{value!r} is not known", "write auto, true or false")
@@ -71,5 +71,5 @@ class AgentConnection(SpecModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether the agent is the control node itself."""
+        """Return whether the agent is the control node itself."""
         return self.connection == LOCAL

@@ -16,7 +16,7 @@ class Waits(Mapping[str, Wait]):
     """
 
     def __init__(self, queues: Sequence[Mapping[str, Wait]]) -> None:
-        """`queues` holds, for each resource group, those that wait in it in their order."""
+        """Take the queues: for each resource group, the waits of its sessions in their order."""
         self._queues = queues
 
     @cached_property
@@ -37,7 +37,7 @@ class Waits(Mapping[str, Wait]):
         return len(self._reasons)
 
     def reason(self, session_id: str) -> Wait:
-        """The wait without the session's own position: one object for all that share it."""
+        """Return the wait without the session's own position: one object for all that share it."""
         return self._reasons[session_id]
 
 

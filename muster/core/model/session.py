@@ -126,7 +126,7 @@ class Session:
 
     The sessions of one array share an `array_id`. `stranded_on` names the agents that it ran on when it lost one,
     `failed_on` those on which its launches have failed since it last ran.
-    `notice` is what its users are told before its end, `warned_at` when they were told that it is idle.
+    `notice` is the text that its users are shown before its end, `warned_at` when one said that it is idle.
     """
 
     id: str
@@ -166,12 +166,12 @@ class Session:
 
     @property
     def array_name(self) -> str | None:
-        """What the sessions of its array are called without their indexes."""
+        """Return what the sessions of its array are called without their indexes."""
         return None if self.array_index is None else self.name.removesuffix(f"-{self.array_index}")
 
     @property
     def ends_for_good(self) -> bool:
-        """Whether it is TERMINATING, and neither to be queued again nor to be launched again."""
+        """Return whether it is TERMINATING, and will neither be queued nor launched again."""
         restarting = self.step is LaunchStep.RESTARTING
         return self.state is SessionState.TERMINATING and not self.requeue_after_end and not restarting
 
@@ -191,7 +191,7 @@ class Session:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Ids of the agents that hold its kernels, main1's first."""
+        """Return the ids of the agents that hold its kernels, main1's first."""
         return tuple(dict.fromkeys(k.allocation.agent_id for k in self.kernels if k.allocation))
 
     @property
@@ -200,7 +200,7 @@ class Session:
 
     @property
     def network(self) -> str:
-        """An overlay is one launch's alone: an earlier one's may still join kernels on a host out of reach."""
+        """Return the network's name. Each launch has its own overlay: on a lost host, an earlier one may be in use."""
         name = f"muster-{self.id.replace('-', '')[:12]}"
         return f"{name}-{self.generation}" if self.spans_agents else name
 
@@ -216,7 +216,7 @@ class StoryLine:
 
 
 def kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: str) -> tuple[Kernel, ...]:
-    """The session's kernels in rank order: main1 first, then each role's by index.
+    """Return the session's kernels in rank order: main1 first, then each role's by index.
 
     `kernel_ids` holds one id for each kernel; the first is the session's own.
     """

@@ -72,7 +72,7 @@ class AnsibleFailedError(MusterError):
 
 
 class IllegalTransitionError(MusterError):
-    """A session was asked to change in a way that its state does not allow."""
+    """The session's state does not allow this change."""
 
 
 @dataclass(frozen=True, slots=True)

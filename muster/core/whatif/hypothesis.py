@@ -108,7 +108,7 @@ def applied(changes: Sequence[Change], snapshot: Snapshot, session_id: str) -> S
 
 
 def changed(session: Session, fields: Mapping[str, Any]) -> Session:
-    """The pending session as if it had been submitted with these fields; it has no more kernels than before."""
+    """Return the pending session as if it had been submitted with these fields. It has no more kernels than before."""
     spec = session.spec.model_copy(update=dict(fields))
     ids = tuple(kernel.id for kernel in session.kernels)[: kernel_count(spec)]
     held_by = session.held_by if spec.hold else None

@@ -78,6 +78,6 @@ def holders(agents: Collection[Agent], reference: str) -> dict[str, str]:
 
 
 def size_on(agents: Sequence[Agent], image_ids: set[str]) -> int | None:
-    """Bytes of the largest of these images, as agents report it; None where none does."""
+    """Return the bytes of the largest of these images, as agents report it; None if none does."""
     sizes = [image.size_bytes for agent in agents for image in agent.report.images if image.id in image_ids]
     return max(sizes, default=None)

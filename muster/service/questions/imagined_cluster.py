@@ -26,7 +26,7 @@ _COLUMNS = {"sn": "name", "gpu": "gpus", "model": "gpu_model", "group": "resourc
 
 
 def _cores(value: object) -> int:
-    """Agents have whole cores."""
+    """Return a number of cores: agents have whole ones."""
     text = str(value).strip()
     if not text.isdecimal() or not int(text):
         raise invalid(f"{text!r} is not a number of cores", "write a whole number such as 64")

@@ -23,7 +23,7 @@ class AgentSampling:
         self._removed_at = 0.0
 
     def observe(self, snapshot: Snapshot, agents: Iterable[Agent]) -> None:
-        """`agents` are those that have just answered, as they were in their reports."""
+        """Store samples of agents that have just answered, as they were in their reports."""
         due = {agent.id: agent for agent in agents if is_due(self._last(agent.id), agent.observed_at)}
         if not due:
             return

@@ -49,7 +49,7 @@ class PassTimer:
 
 
 def pass_durations(store: Store) -> PassDurations:
-    """Of all passes ever."""
+    """Return the durations of all passes ever."""
     values = store.counters([_SUM, *map(_counter, (*BOUNDS_S, None))])
     buckets: dict[float, int] = {}
     count = 0

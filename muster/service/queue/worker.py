@@ -136,18 +136,18 @@ class QueueWorker:
         return heard.reporting
 
     def decide(self) -> None:
-        """One pass over the queue: what follows from what is known, and visits to make it so."""
+        """Take turns until nothing more follows: commit what is decided, and begin visits that make it so."""
         while not self._take_turn():
             continue
 
     def conclude(self) -> None:
-        """What follows for the sessions that are placed, without starting anything."""
+        """Apply what follows for the sessions that are placed, without starting anything."""
         snapshot = self._read()
         events, self.ledger = conclude(snapshot, self.ledger, self._shell.rules)
         self._apply(events)
 
     def _take_turn(self) -> bool:
-        """Whether nothing more follows for now."""
+        """Take one turn. Return whether nothing more follows for now."""
         decided = turn(self._read(), self.ledger, self._plan, self._shell.rules)
         if len(self._apply(decided.events)) < len(decided.events):
             # Somebody has changed a session meanwhile.

@@ -86,10 +86,10 @@ class Secrets:
 def with_secrets(
     keys: Mapping[str, KeyPair], asking: Iterable[Session], secrets: Secrets, now: float
 ) -> tuple[dict[str, KeyPair], list[Event]]:
-    """The launches' keys, those of sessions `asking` for secrets with the values; and the ends of those without them.
+    """Add the secrets' values to the keys of these sessions. Return the keys, and the ends of launches that failed.
 
-    `asking` are sessions as they are recorded now: the launch of one that fails here is over before any agent has heard
-    of it.
+    `asking` are sessions with secrets, as they are recorded now. A launch that fails here is over before any agent
+    gets it.
     """
     complete, failures = dict(keys), []
     for session in asking:

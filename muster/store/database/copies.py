@@ -29,11 +29,11 @@ class DatabaseCopies(Protocol):
 
     @property
     def kind(self) -> str:
-        """`sqlite` or `postgresql`: a copy of one cannot be put in the place of the other."""
+        """Return `sqlite` or `postgresql`: a copy of one cannot replace the other."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it holds anything that a user made, or cannot be read. Raises SettingsError."""
+        """Return whether it holds anything that a user made, or cannot be read. Raises SettingsError."""
 
     def users(self) -> Sequence[str]:
         """Return the names of other processes of Muster that are connected to it, as far as it knows."""

@@ -12,7 +12,7 @@ _VALUE = sa.select(counters.c.value).where(counters.c.name == sa.bindparam("coun
 
 
 def raised(connection: sa.Connection, name: str, at_least: int = 1, *, step: int = 1) -> int:
-    """The counter's new value: `step` more than before, or `at_least`."""
+    """Add `step` to the counter, or set it to `at_least` if that is more. Return its new value."""
     values = {"name": name, "value": at_least, "step": step, "at_least": at_least}
     connection.execute(_raise(connection.dialect.name), values)
     return value_of(connection, name)

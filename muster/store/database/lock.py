@@ -78,7 +78,7 @@ def queue_lock(url: str, directory: Path, *, wait: bool) -> Iterator[QueueLock]:
 
 class _FileLock:
     def check(self) -> None:
-        """The kernel keeps it as long as the process lives."""
+        """Do nothing: the operating system keeps the lock as long as the process lives."""
 
 
 class _AdvisoryLock:

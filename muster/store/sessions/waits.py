@@ -115,7 +115,7 @@ def read_waits(connection: sa.Connection, rows: Iterable[int] | None = None) -> 
 
 
 def _remove(connection: sa.Connection, unused: list[int]) -> None:
-    """Unless a session has got one of them in the meantime."""
+    """Remove waits, except those that a session has got in the meantime."""
     in_use = sa.exists().where(sessions.c.wait_id == waits.c.id)
     for start in range(0, len(unused), _CHUNK):
         these = waits.c.id.in_(unused[start : start + _CHUNK])

@@ -40,7 +40,7 @@ class FormField:
 
     @property
     def default(self) -> str:
-        """Its text in the empty form."""
+        """Return its text in the empty form."""
         field = SessionSpec.model_fields[self.name]
         value = field.get_default(call_default_factory=True)
         return str(written_value(field, value)) if isinstance(value, int | str) else ""

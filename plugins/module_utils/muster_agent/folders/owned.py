@@ -81,7 +81,7 @@ def make(folders_root: str, entry: Entry, *, sets_quota: bool = False) -> bool:
 
 
 def exists(folders_root: str, path: str) -> bool:
-    """Whether the folder is there. Raises FolderError where something else is in its place."""
+    """Return whether the folder is there. Raises FolderError if something else is in its place."""
     parent, _, name = path.rpartition("/")
     try:
         with _opened(folders_root, parent) as above:

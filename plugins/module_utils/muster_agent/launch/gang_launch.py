@@ -248,7 +248,7 @@ class GangLaunch:
                 return
 
     def _may_start_now(self, error: str, kernel: Kernel, taken: set[str]) -> bool:
-        """Whether another try makes sense, after what mends it was done; `taken` are the ports that were tried."""
+        """Mend what kept the container from starting. Return whether to try again; `taken` are the ports tried."""
         if self.session.network["driver"] == names.OVERLAY and _ATTACH_FAILED in error:
             # Its keeper is perhaps making it at this moment, or the swarm electing a leader.
             time.sleep(_NETWORK_POLL_S)
