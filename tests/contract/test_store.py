@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, PullProgress, SessionState
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
-from muster.store.database.counters import raised
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import sessions
 from muster.store.rows import session_row
 from muster.store.sessions.known import SESSION_REVISION
@@ -261,7 +261,7 @@ def test_agents_and_sessions_of_a_snapshot_are_of_one_moment(url, open_store):
         for number in range(1, 60):
             with writer._writing() as connection:
                 connection.exec_driver_sql(f"UPDATE agents SET problem = '{number}', revision = {number + 1}")
-                row = {**session_row(make_session(number)), "revision": raised(connection, SESSION_REVISION)}
+                row = {**session_row(make_session(number)), "revision": increment_counter(connection, SESSION_REVISION)}
                 connection.execute(sa.insert(sessions), [row])
         done.set()
 

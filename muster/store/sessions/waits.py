@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from muster.core.model.session import SessionState
 from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitCode
 from muster.store.database.connection import upsert
-from muster.store.database.counters import raised
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import sessions, waits
 
 _CHUNK = 500
@@ -81,7 +81,7 @@ class WaitChanges:
         rows = dict(self.rows)
         numberless = [text for text in self.members if text not in rows]
         if numberless:
-            last = raised(connection, _NUMBER, step=len(numberless))
+            last = increment_counter(connection, _NUMBER, step=len(numberless))
             rows |= {text: last - place for place, text in enumerate(numberless)}
         changed = sorted((row, text) for text, row in rows.items() if self.before.texts.get(row) != text)
         upsert(connection, waits, [{"id": row, "wait": json.loads(text)} for row, text in changed])
