@@ -186,7 +186,7 @@ def numbers() -> Iterator[int]:
     return count(1)
 
 
-def test_of_what_has_not_changed_a_snapshot_holds_the_same_values(store):
+def test_a_snapshot_keeps_the_values_of_unchanged_sessions(store):
     store.add([make_session(1), make_session(2), make_session(3)])
     before = {session.id: session for session in store.snapshot(NOW).sessions}
     changed = make_session(2).id
