@@ -95,7 +95,7 @@ def register(node: ControlNode, change) -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "ada"])
-def test_who_may_use_the_engine_reaches_it_by_ssh(elsewhere, user):
+def test_users_of_the_engine_reach_it_by_ssh(elsewhere, user):
     with engine_of(elsewhere.agent(user=user)) as engine:
         assert engine.info()["Driver"] == "vfs"
 

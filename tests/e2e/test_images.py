@@ -122,7 +122,7 @@ def test_the_catalog_shows_which_agents_have_an_image(node):
         ),
     ],
 )
-def test_what_is_not_in_the_catalog_is_one_line(node, image, line):
+def test_an_image_outside_the_catalog_is_refused_in_one_line(node, image, line):
     refused = node.run("submit", "--image", image, check=False)
     assert refused.code == 2
     assert [line in text for text in refused.err.splitlines()] == [True], refused.err

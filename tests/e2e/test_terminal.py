@@ -127,7 +127,7 @@ def test_a_sub_kernel_has_one_too_and_it_ends_with_its_shell(ada, train):
     assert nothing_left(train)
 
 
-def test_what_writes_for_ever_waits_for_its_reader_and_can_be_stopped(ada, train):
+def test_endless_output_waits_for_its_reader_and_can_be_stopped(ada, train):
     with opened(ada, train) as socket:
         socket.send(b"yes 0123456789\n")
         shown = 0
@@ -163,7 +163,7 @@ def test_a_log_is_followed_and_downloaded(ada, train):
     assert "with-terminal" in ada.get(f"{log}-dialog", headers={"HX-Request": "true"}).text
 
 
-def test_it_ends_with_the_server(node, ada, train, tmp_path):
+def test_a_terminal_ends_with_the_server(node, ada, train, tmp_path):
     with contextlib.ExitStack() as stack:
         with web_server(node, tmp_path) as other:
             # The cookie is the control node's, whichever of its servers is asked.
@@ -174,7 +174,7 @@ def test_it_ends_with_the_server(node, ada, train, tmp_path):
     assert nothing_left(train)
 
 
-def test_it_ends_with_its_session(server, ada, train):
+def test_a_terminal_ends_with_its_session(server, ada, train):
     with opened(ada, train) as socket:
         typed(socket, "hostname", "main1")
         server.node.run("terminate", "with-terminal")

@@ -42,7 +42,7 @@ def ended(watching) -> dict:
     return watching.reaches(name, "TERMINATED")
 
 
-def test_what_a_command_used_is_recorded_at_its_end(ended):
+def test_a_commands_usage_is_recorded_at_its_end(ended):
     (use,) = ended["use"]
     assert (ended["exit_code"], use["kernel"], use["gpu_seconds"]) == (0, "main1", None)
     assert use["cpu_seconds"] > 0.05

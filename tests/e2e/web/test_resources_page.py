@@ -31,7 +31,7 @@ def busy(server):
 
 
 @pytest.mark.usefixtures("busy")
-def test_who_looks_sees_agents_and_not_others_sessions(visit, agent):
+def test_users_see_agents_but_not_others_sessions(visit, agent):
     page = visit("ada")
     page.goto("/resources")
     row = page.get_by_role("row", name=agent)
@@ -68,7 +68,7 @@ def test_an_administrator_drains_and_resumes(visit, agent, ada):
 
 
 @pytest.mark.usefixtures("busy")
-def test_what_is_really_used_comes_into_the_plots(visit, agent, ada):
+def test_real_usage_appears_in_the_plots(visit, agent, ada):
     deadline = time.monotonic() + 240
     while True:
         points = ada.get("/use/over-time", params={"agent": agent}).json()["points"]

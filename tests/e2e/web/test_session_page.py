@@ -32,7 +32,7 @@ def row(page, kernel):
     return page.locator(f"#kernel-{kernel}")
 
 
-def test_it_follows_a_session_from_the_queue_to_its_end(visit, server, ada):
+def test_the_page_follows_a_session_from_the_queue_to_its_end(visit, server, ada):
     held = ada.post("/sessions", json={**SMALL, "name": "followed", "hold": True, "command": BURN}).json()["items"][0]
     page = visit("ada")
     page.goto("/sessions/followed")
@@ -56,7 +56,7 @@ def test_it_follows_a_session_from_the_queue_to_its_end(visit, server, ada):
     expect(page.locator(".session-story li").last).to_contain_text("TERMINATED")
 
 
-def test_it_shows_what_each_container_uses_at_this_moment(visit, busy):
+def test_the_page_shows_each_containers_current_usage(visit, busy):
     page = visit("ada")
     page.goto(f"/sessions/{busy}")
     expect(row(page, "main1")).to_contain_text(re.compile(r"0\.(0[1-9]|[1-9]\d) of 0\.1"))
@@ -91,7 +91,7 @@ def test_a_containers_log_opens_from_its_row(visit, busy):
     )
 
 
-def test_it_says_what_would_let_a_session_start(visit, ada):
+def test_the_page_says_what_would_let_a_session_start(visit, ada):
     spec = {**SMALL, "name": "too-big", "cpu": 900}
     assert ada.post("/sessions", json=spec).status_code == 201
     page = visit("ada")
