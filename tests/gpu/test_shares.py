@@ -119,7 +119,7 @@ PASSED_BY = (
 )
 
 
-def test_who_passes_the_libraries_by_is_reported_and_ended_where_the_site_wants_it(node: LabControlNode) -> None:
+def test_bypassing_the_libraries_is_reported_and_ended_if_the_site_wants_it(node: LabControlNode) -> None:
     name = idle(node, "0.5")
     node.reaches(name, "RUNNING")
     node.exec(name, "sh", "-c", PASSED_BY)
