@@ -115,7 +115,7 @@ def test_the_health_of_an_ended_container_is_not_checked():
     assert app_health.question_of({"Config": {"Labels": {}}, "State": {"Status": "running", "Pid": 1}}) is None
 
 
-def test_what_a_user_puts_in_the_place_of_an_exit_code_is_no_way_to_the_hosts_files(cluster):
+def test_a_link_in_place_of_an_exit_code_leads_to_no_file_of_the_host(cluster):
     entry = with_apps(
         trap="cd /run/muster-apps && rm -f trap.log && ln -s /etc/shadow trap.log && echo 1 >trap.exit; sleep 99"
     )

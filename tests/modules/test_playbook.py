@@ -92,5 +92,5 @@ def _pythons():
 
 
 @pytest.mark.parametrize("path", AGENT_CODE, ids=lambda path: path.name)
-def test_what_runs_on_an_agent_is_written_in_the_oldest_pythons_syntax(path):
+def test_code_for_agents_has_the_syntax_of_the_oldest_python(path):
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))

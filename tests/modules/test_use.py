@@ -159,5 +159,5 @@ class Driver:
         (object(), None),
     ],
 )
-def test_how_busy_processes_keep_a_gpu_is_the_mean_of_the_drivers_samples(driver, percents):
+def test_gpu_usage_of_processes_is_the_mean_of_the_drivers_samples(driver, percents):
     assert nvml_use.process_percents(driver, ctypes.c_void_p()) == percents
