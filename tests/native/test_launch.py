@@ -127,7 +127,7 @@ def test_shares_hold_for_kernels_graphs_and_contexts(containers, fake_driver, cl
         clock.output(process)
 
 
-def test_who_can_never_be_drained_still_shares(containers, fake_driver, clock):
+def test_a_program_that_can_never_be_drained_still_shares(containers, fake_driver, clock):
     """A capture that the program spoiled and never ended forbids every synchronisation: work can only be estimated."""
     uuid = fake_driver.uuids()[0]
     for container in containers[:2]:
