@@ -100,7 +100,7 @@ def test_an_archive_that_is_not_the_image_leaves_the_engine_as_it_was(engine, li
     assert {found.id for found in engine.images.list(all=True)} == before
 
 
-def test_what_an_engine_really_saves_is_loaded(engine, liar, names):
+def test_an_archive_that_an_engine_saved_is_loaded(engine, liar, names):
     meant, _ = names
     repository, _, tag = meant.rpartition(":")
     said = engine.api.import_image_from_data(archive({"hello": b"hello"}), repository=repository, tag=tag)
