@@ -24,7 +24,7 @@ def kept(run) -> str:
     return "".join(deed.kind for deed in only(SCHEDULE, shrink(SCHEDULE, run)).deeds)
 
 
-def test_what_the_failure_does_not_need_is_left_out():
+def test_shrinking_leaves_out_what_the_failure_does_not_need():
     assert kept(breaks_with("c", "d", "j")) == "cdj"
 
 
