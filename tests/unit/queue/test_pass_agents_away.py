@@ -103,7 +103,7 @@ def test_a_gang_whose_agent_goes_away_during_the_launch_starts_elsewhere(node, a
 
 
 @pytest.mark.parametrize("acted", [False, True])
-def test_what_a_cut_agent_made_of_a_launch_is_cleaned_when_it_is_back(node, agents, acted):
+def test_a_launch_on_a_cut_off_agent_is_removed_when_the_agent_is_back(node, agents, acted):
     node.run()
     session = gang(node)
     if acted:
