@@ -156,7 +156,7 @@ def test_no_room_is_kept_where_the_gang_cannot_come_back_to_it():
     assert kept(agent("a1"), agent("a2"), session=stranded(held_by="ada")) == (set(), set())
 
 
-def test_of_two_stranded_gangs_each_is_kept_from_the_others_room():
+def test_two_stranded_gangs_are_kept_from_each_others_agents():
     one, two = stranded(1, stranded_on=("a1",), cpu=1), stranded(2, stranded_on=("a2",), cpu=1)
     snapshot = Snapshot((agent("a1"), agent("a2")), (one, two), NOW)
     admission = Admission(snapshot)

@@ -100,7 +100,7 @@ def overlay_can_be_had(snapshot: Snapshot) -> bool:
 
 
 @given(busy_sites())
-def test_what_keeps_a_session_out_keeps_nothing_else_out(snapshot):
+def test_removing_the_named_cause_of_a_wait_lets_the_session_start(snapshot):
     for session in schedule(snapshot).waits:
         site, seen = snapshot, []
         while (wait := schedule(site).waits.get(session)) is not None and wait.code not in FINALLY:

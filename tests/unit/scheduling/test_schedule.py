@@ -251,7 +251,7 @@ def test_gpu_shares_are_one_device_or_wholes_and_one_remainder(snapshot):
 
 
 @given(snapshots())
-def test_what_never_fits_on_one_agent_lacks_what_the_nearest_has_not_got(snapshot):
+def test_a_session_that_never_fits_lacks_what_the_nearest_agent_lacks(snapshot):
     plan = schedule(snapshot)
     known = {agent.id: agent for agent in snapshot.agents}
     for session in snapshot.pending:
