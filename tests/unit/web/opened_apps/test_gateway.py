@@ -127,7 +127,7 @@ def test_an_app_is_opened_at_a_port_of_its_own_by_a_ticket(browser, session, ser
 
 
 @pytest.mark.usefixtures("session")
-def test_what_is_open_already_is_not_opened_twice_but_another_browser_has_its_own(browser, ways):
+def test_an_app_is_opened_once_for_each_browser(browser, ways):
     ada, elsewhere = browser("ada"), browser("ada", name="elsewhere")
     first, again = entrance(open_app(ada)), entrance(open_app(ada))
     assert port_of(first) == port_of(again)
@@ -218,7 +218,7 @@ def lose_the_way(_ada, _service, _session, _monkeypatch, opened):
 
 
 @pytest.mark.parametrize("ends", [sign_out, revoke, terminate, leave_idle, lose_the_way])
-def test_it_is_over_when_nobody_may_use_it_any_more(browser, service, session, ways, monkeypatch, ends):
+def test_an_opened_app_closes_when_nobody_may_use_it(browser, service, session, ways, monkeypatch, ends):
     ada = browser("ada")
     url = entrance(open_app(ada))
     ends(ada, service, session, monkeypatch, ways[0])

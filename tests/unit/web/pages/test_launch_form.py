@@ -57,7 +57,7 @@ def _sent_again(form):
 
 
 @given(_values())
-def test_what_fills_in_the_form_is_what_is_sent(values):
+def test_a_form_that_was_filled_in_is_sent_unchanged(values):
     meant = validated(SessionSpec, values, AT)
     form = _sent_again(form_of(values))
     found = validated(SessionSpec, values_of(form), AT)

@@ -150,7 +150,7 @@ def test_the_form_shows_why_it_would_wait_and_names_no_other_users_session(previ
     assert "secret-work" not in text
 
 
-def test_of_what_would_help_nobody_elses_session_is_named(preview, service):
+def test_suggestions_name_no_session_of_others(preview, service):
     service.store.save_agents([make_agent("a1")])
     hers = placed_on(make_session(1, name="secret-work", cpu=6, time_limit="1h"), "a1")
     service.store.add([replace(hers, owner="eve")])

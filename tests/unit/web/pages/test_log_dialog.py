@@ -146,7 +146,7 @@ def test_an_error_is_a_line_for_the_script_and_a_page_for_a_person(browser, monk
 
 @pytest.mark.usefixtures("train")
 @pytest.mark.parametrize("ends", ["its token", "the sign-in"])
-def test_who_may_no_longer_read_reads_no_further(browser, service, engine, monkeypatch, ends):
+def test_a_log_stream_ends_when_its_reader_may_no_longer_read(browser, service, engine, monkeypatch, ends):
     monkeypatch.setattr(log_stream, "CHECK_S", 0.05)
     asked, stop, opened = engine
     ada = browser("ada", name="mine")
@@ -169,7 +169,7 @@ class Reader:
 
 
 @pytest.mark.usefixtures("train", "engine")
-def test_only_so_many_logs_are_read_at_once(browser, app):
+def test_the_number_of_logs_read_at_once_is_limited(browser, app):
     app.state.log_streams |= {Reader(str(number)) for number in range(log_stream.MAX_STREAMS)}
     told = browser("ada").get(f"{KERNELS}/main1/log")
     assert (told.status_code, told.text) == (429, "200 logs are open; try again later")

@@ -149,7 +149,7 @@ def test_htmx_requests_the_live_part_alone(browser):
         ("/resources/a1?span=", 422),
     ],
 )
-def test_what_is_not_there_is_said(service, browser, path, status):
+def test_missing_resources_are_named_without_a_traceback(service, browser, path, status):
     service.store.save_agents([make_agent("a1")])
     answer = browser("ada").get(path)
     assert answer.status_code == status
@@ -199,7 +199,7 @@ def test_only_administrators_drain(service, browser, scope):
     assert service.store.agents()[0].drain_reason is None
 
 
-def test_of_images_on_an_agent_only_those_of_the_catalog_that_one_may_use_are_shown(service, browser):
+def test_an_agents_page_shows_only_catalog_images_that_the_user_may_use(service, browser):
     report, inventory = host_of("a1")
     report["images"].append({"id": "sha256:x", "tags": ["eve/private-model:1"], "size_bytes": 1})
     service.store.save_agents([observed("a1", report, inventory, time.time())])

@@ -123,7 +123,7 @@ def test_cells_of_the_csv_come_back_as_they_are_or_as_text(name):
         "span=days",
     ],
 )
-def test_what_there_is_not_is_said_in_one_line_and_the_form_stays(browser, query):
+def test_a_wrong_query_gets_one_line_and_the_form_stays(browser, query):
     page = browser("ada", name="page")
     answer = page.get(f"/usage?{query}")
     assert answer.status_code == 422

@@ -180,7 +180,7 @@ def test_another_sites_page_opens_none(browser, service, headers):
 
 
 @pytest.mark.usefixtures("train")
-def test_who_is_not_signed_in_opens_none(browser, caller, service):
+def test_a_terminal_needs_a_sign_in(browser, caller, service):
     for nobody in (browser("ada", sign_in=False), caller("ada")):
         with pytest.raises(WebSocketDisconnect) as refusal, opened(nobody):
             pass
@@ -189,7 +189,7 @@ def test_who_is_not_signed_in_opens_none(browser, caller, service):
 
 
 @pytest.mark.usefixtures("train")
-def test_only_what_runs_has_terminals(browser, caller, service):
+def test_only_running_sessions_have_terminals(browser, caller, service):
     submitted(caller("ada"), name="waits")
     ada = browser("ada")
     code, reason = refused(ada, "waits")
@@ -202,7 +202,7 @@ def test_only_what_runs_has_terminals(browser, caller, service):
 
 
 @pytest.mark.usefixtures("train")
-def test_only_so_many_are_open(browser, service, monkeypatch):
+def test_the_number_of_open_terminals_is_limited(browser, service, monkeypatch):
     service.set_web(terminals=1)
     ada, root = browser("ada"), browser("root", Scope.ADMIN)
     with opened(ada) as socket:
