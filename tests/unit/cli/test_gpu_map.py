@@ -106,7 +106,7 @@ def test_show_tells_each_kernels_share_with_memory_and_compute():
     assert kernel["gpu_problem"] == problem
 
 
-def test_what_a_session_had_of_a_gpu_that_is_gone_is_still_told(cluster):
+def test_a_sessions_share_of_a_missing_gpu_is_still_shown(cluster):
     cluster.save_agents([make_agent("a1")])
     line = next(line.split() for line in muster("show", "lab").out.splitlines() if "GPU-a1-0" in line)
     assert line[:5] == ["main1", "-", "1", "-", "-/-"]
@@ -138,7 +138,7 @@ def test_mig_instances_have_a_line_each(store):
     assert all("NVIDIA H200 1g.18gb" in line for line in lines[1:])
 
 
-def test_why_gpus_are_not_cut_is_told_where_the_site_wants_it(store):
+def test_the_reason_for_uncut_gpus_is_shown_if_the_site_wants_them_cut(store):
     lacking = reporting(make_agent("a1", gpus=1, units_per_gpu=2), fgpu=None)
     store.save_agents([lacking, make_agent("a2", gpus=1, units_per_gpu=2)])
     obstacle = "the libraries that cap GPUs are not there; run playbooks/site.yml --tags fgpu"

@@ -94,7 +94,7 @@ def test_a_gpu_is_named_once():
         report_from_agent(report)
 
 
-def test_what_a_tenant_wrote_costs_the_agent_nothing():
+def test_text_of_a_tenant_never_invalidates_a_report():
     """The last line of an app's log is anybody's."""
     report = full_report()
     report["kernels"][0]["apps"]["jupyterlab"]["problem"] = "\x1b[31mred\x00\tand more"
@@ -102,7 +102,7 @@ def test_what_a_tenant_wrote_costs_the_agent_nothing():
     assert problem == "\N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}\tand more"
 
 
-def test_what_an_older_version_stored_is_read_and_what_cannot_be_read_is_none():
+def test_reports_of_an_older_version_are_read_and_unreadable_ones_are_none():
     older = {name: value for name, value in full_report().items() if name not in {"numa", "swarm", "networks"}}
     for entry in older["kernels"]:
         del entry["use"], entry["notice"]

@@ -180,7 +180,7 @@ def test_shares_of_a_gpu_never_have_more_memory_than_it_has(mem_bytes, units, am
     assert sum(large) <= 1000
 
 
-def test_what_is_rounded_off_is_less_than_a_page():
+def test_rounding_loses_less_than_a_page():
     assert quantise(143_771 << 20, 1000, 4000) == (35_942 << 20, 250)
     assert quantise(8 * GIB, 1, 3) == (2730 << 20, 333)
 

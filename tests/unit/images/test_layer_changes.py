@@ -63,7 +63,7 @@ def test_files_of_the_users_stay_with_their_directories_and_no_other(ours, their
         Entry("usr/sbin/docker-init"),
     ],
 )
-def test_what_leads_to_a_key_or_is_ours_is_left_out(entry):
+def test_paths_to_keys_and_those_of_muster_are_left_out(entry):
     assert kept([entry], MOUNTS, HOME) == set()
 
 
