@@ -18,7 +18,7 @@ URL = "https://hooks.example.org/x"
 
 
 def told(deliveries, now: float = NOW) -> list[tuple[str, str | None, str]]:
-    """All that is due, each session's and target's in their order."""
+    """Return all that is due, each session's and target's in their order."""
     heard = []
     while due := deliveries.due(now):
         for delivery in due:
@@ -29,7 +29,7 @@ def told(deliveries, now: float = NOW) -> list[tuple[str, str | None, str]]:
 
 @pytest.fixture
 def followed(store):
-    """A session with a callback that has been placed, beside one without."""
+    """Return a session with a callback that has been placed, beside one without."""
     session = make_session(1, callback=URL)
     store.add([session, make_session(2)])
     store.apply([transition(session, S.SCHEDULED, "placed", NOW)])

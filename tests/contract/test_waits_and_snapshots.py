@@ -134,7 +134,7 @@ def test_when_the_reason_of_many_changes_no_session_is_written(store):
 
 @st.composite
 def happenings(draw: st.DrawFn) -> list[tuple[int, str]]:
-    """Which of two stores does what."""
+    """Draw steps: which of two stores does what."""
     kinds = ("add", "place", "progress", "end", "hold", "wait", "snapshot")
     return draw(st.lists(st.tuples(st.sampled_from((0, 1)), st.sampled_from(kinds)), min_size=4, max_size=12))
 

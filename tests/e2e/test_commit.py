@@ -32,7 +32,7 @@ def as_user(node, name) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def session(node) -> str:
-    """Two kernels of alice's, in which she has done what people do."""
+    """Return alice's session of two kernels, in which she has changed files."""
     (node.folders / "data").mkdir(exist_ok=True)
     (node.folders / "data" / "numbers.txt").write_text(FOLDER_TEXT)
     with as_user(node, "alice"):

@@ -75,7 +75,7 @@ def hooked(new_node, tmp_path_factory) -> ControlNode:
 
 @pytest.fixture(scope="module")
 def pair(hooked, listener) -> str:
-    """A gang of two that a callback goes with."""
+    """Return a gang of two with a callback."""
     return hooked.start("--name", "pair", "--cluster-size", "2", "--callback", listener.url)
 
 

@@ -11,7 +11,7 @@ from tests.e2e.conftest import NewNode
 
 @pytest.fixture(scope="module")
 def strict_node(new_node: NewNode) -> ControlNode:
-    """A site that has decided a few things."""
+    """Return a control node whose site allows preemption and has limits."""
     node = new_node(
         scheduling={"preemption": True},
         max_priority={"*": 90},

@@ -32,7 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gang(node: ControlNode, files: Path) -> str:
-    """Two kernels that run, with a bootstrap script, a secret and a key that may log in."""
+    """Return two kernels that run, with a bootstrap script, a secret and a key that may log in."""
     node.run("secret", "set", "token", stdin=f"{TOKEN}\n")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", files / "mine"], check=True)
     return node.start(

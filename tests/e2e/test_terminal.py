@@ -40,7 +40,7 @@ def ada(server: Server) -> SignedIn:
 
 @pytest.fixture(scope="module")
 def train(server: Server, ada: SignedIn) -> str:
-    """The id of ada's session of two kernels, which says that it is ready and goes on."""
+    """Return the id of ada's session of two kernels, which says that it is ready and goes on."""
     spec = {**SMALL, "name": "with-terminal", "cluster_size": 2, "command": "echo it runs; sleep 10000"}
     with server.client(ada.token) as client:
         session_id = client.post("/sessions", json=spec).json()["items"][0]["id"]
@@ -66,7 +66,7 @@ def opened(client: SignedIn, session: str, kernel: str = "main1", origin: str | 
 
 
 def typed(socket: ClientConnection, text: str, answer: str) -> None:
-    """Types that, and reads until a line is the answer and the shell waits for the next."""
+    """Type the text, and read until a line is the answer and the shell waits for the next."""
     socket.send(text.encode() + b"\n")
     shown = b""
     # What is typed before that may be read by the program that still runs.
@@ -88,7 +88,7 @@ def closing(socket: ClientConnection) -> int:
 
 
 def programs_of(session_id: str) -> list[str]:
-    """What runs on this machine with the session's ssh configuration."""
+    """Return what runs on this machine with the session's ssh configuration."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

@@ -20,7 +20,7 @@ def groups_of(cluster):
 
 
 def the_kernel(cluster, until):
-    """What the report says of the only kernel, once that is as wanted."""
+    """Return the only kernel in the report once the condition holds."""
     give_up_at = time.monotonic() + 60
     while not until(kernel := cluster.report()["kernels"][0]):
         assert time.monotonic() < give_up_at, kernel

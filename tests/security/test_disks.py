@@ -44,7 +44,7 @@ def layer(tmp_path):
 
 
 def container(layer: Path | None, volumes: tuple[Path, ...] = (), **host_config: Any) -> dict[str, Any]:
-    """What the engine says of a kernel that has a disk limit."""
+    """Return the engine's description of a kernel that has a disk limit."""
     return {
         "Id": "c1",
         "Config": {"Labels": {agent_names.LABEL_DISK: "1"}},
@@ -228,7 +228,7 @@ def test_the_limit_reaches_the_agent_that_launches_the_kernel():
 
 @pytest.fixture
 def service(service, tmp_path):
-    """The control node of a site with a disk limit."""
+    """Return the control node of a site with a disk limit."""
     settings = load_settings(write_settings(tmp_path, {"disk_limit": "10G"}))
     return type(service)(service.store, settings, Service(service.store, settings))
 

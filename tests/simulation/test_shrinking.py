@@ -10,7 +10,7 @@ SCHEDULE = Schedule(1, (), DEEDS)
 
 
 def breaks_with(*kinds: str, otherwise: str = ""):
-    """A run in which a promise is broken if all of these happen; another one `otherwise`."""
+    """Return a run that breaks a promise if all of these happen, and another one `otherwise`."""
 
     def run(schedule: Schedule) -> Verdict:
         happens = {deed.kind for deed in schedule.deeds}

@@ -24,7 +24,7 @@ def agent(ada):
 
 @pytest.fixture(scope="module")
 def busy(server):
-    """A session of ada's that computes in two containers."""
+    """Start ada's session, which computes in two containers."""
     server.node.run("submit", *SMALL, "--owner", "ada", "--name", "busy-pair", "--cluster-size", "2")
     server.node.reaches("busy-pair", "RUNNING")
     server.node.exec("busy-pair", "sh", "-c", "yes >/dev/null 2>&1 &")

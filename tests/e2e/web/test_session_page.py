@@ -21,7 +21,7 @@ def ada(server):
 
 @pytest.fixture(scope="module")
 def busy(server, ada) -> str:
-    """The id of ada's session of two containers, the first of which is busy."""
+    """Return the id of ada's session of two containers, the first of which is busy."""
     spec = {**SMALL, "name": "busy", "cluster_size": 2, "command": BURN, "env": {"SHOWN": "to-its-owner"}}
     made = ada.post("/sessions", json=spec).json()["items"][0]
     server.node.reaches("busy", "RUNNING")

@@ -24,7 +24,7 @@ WRITTEN = 2 * 6_888_896
 
 @pytest.fixture
 def image_with_volume():
-    """The tests' own image, whose containers get a volume of the engine."""
+    """Yield the tests' own image, whose containers get a volume of the engine."""
     name = f"{IMAGE}-volume"
     made = subprocess.run(["docker", "create", IMAGE, "true"], check=True, capture_output=True, text=True)
     container_id = made.stdout.strip()

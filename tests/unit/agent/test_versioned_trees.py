@@ -12,7 +12,7 @@ BUILDING = versioned_trees.BUILDING
 
 
 def made(path: Path, version: str, text: str = "") -> Path:
-    """A tree as a build leaves it."""
+    """Return a tree as a build leaves it."""
     work = path.with_name(f"{path.name}-versions") / f"{BUILDING}{version}"
     tree = work / "tree"
     tree.mkdir(parents=True)

@@ -21,7 +21,7 @@ def holds(session: Session, *shares: GpuShare) -> Session:
 
 
 def an_agent_where(*used: tuple[Session, str, int | None, int | None]) -> Agent:
-    """Two GPUs of 8 GiB, the first of which is cut; `used`: session, GPU, cap and use in bytes."""
+    """Return an agent of two GPUs of 8 GiB, the first one cut; `used`: session, GPU, cap and use in bytes."""
     models = ("H200", "T4")
     report, inventory = host_of("a1", gpus=2, units_per_gpu={"H200": 2}, gpu_models=models)
     for gpu in report["gpus"]:
@@ -35,7 +35,7 @@ def an_agent_where(*used: tuple[Session, str, int | None, int | None]) -> Agent:
 
 @pytest.fixture
 def cluster(store):
-    """On the first GPU two shares, of which one is above its cap; on the second a session that has it whole."""
+    """Save an agent of two GPUs: the first with two shares, one above its cap; the second wholly a session's."""
     train = holds(running_session(1, "a1", name="train", fgpu=0.5), GpuShare("GPU-a1-0", 500, whole=False))
     lab = holds(running_session(2, "a1", name="lab", fgpu=1), GpuShare("GPU-a1-0", 1000, whole=False))
     big = holds(running_session(3, "a1", name="big", gpu=1), GpuShare("GPU-a1-1", 1000, whole=True))

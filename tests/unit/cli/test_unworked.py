@@ -26,7 +26,7 @@ LISTING = (
 
 @pytest.fixture
 def cluster(store, tmp_path):
-    """A queue that the daemon worked a moment ago, with one session."""
+    """Return a queue that the daemon worked a moment ago, with one session."""
     write_settings(tmp_path, {})
     store.save_agents([replace(make_agent("a1", cpus=4), observed_at=time.time())])
     beat(store, 0)

@@ -16,7 +16,7 @@ from tests.strategies import make_session, placed_on
 
 
 def full_report() -> dict[str, Any]:
-    """A report in which no list is empty and no optional value is missing."""
+    """Return a report in which no list is empty and no optional value is missing."""
     report = report_of("a1", gpus=2, numa_nodes=2, swarm="manager")
     session = placed_on(make_session(1), "a1")
     held = {"uuid": "GPU-a1-0", "mem_bytes": 1 << 30, "compute": 250, "used_bytes": 5}

@@ -24,7 +24,7 @@ OLD, NEW, OTHER = ("sha256:" + digit * 64 for digit in "abc")
 
 
 def agent(free: int = GIB, **images: str) -> Agent:
-    """An agent with so much of its disk free, and these images by name."""
+    """Return an agent with so much of its disk free, and these images by name."""
     held = tuple(ImageReport(id=id_, tags=(f"{name}:1",), size_bytes=GIB) for name, id_ in images.items())
     found = make_agent("a1")
     report = found.report.model_copy(

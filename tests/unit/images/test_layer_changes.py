@@ -26,7 +26,7 @@ PARTS = st.lists(st.sampled_from(["a", "b.txt", "c"]), max_size=3).map("/".join)
 
 
 def tree(paths):
-    """Files with the directories above them, as an archive has them."""
+    """Return files with the directories above them, as an archive has them."""
     directories = {parent for path in paths for parent in parents(path)}
     return [Entry(f"{path}/", is_directory=True) for path in sorted(directories)] + [Entry(path) for path in paths]
 

@@ -30,7 +30,7 @@ def running(**values):
 
 
 def seen(session, samples, rules=RULES):
-    """The use of main1 after these observations; the agent's clock is some time ahead."""
+    """Return the usage of main1 after these observations. The agent's clock is ahead."""
     first, *rest = samples
     kernel = session.main
     use = first_usage(kernel.id, 1, session.id, NOW, first, first.at)

@@ -45,7 +45,7 @@ def places(session: Session) -> list[object]:
 
 
 def runs_again(node: ControlNode, agents: list[SimulatedAgent], before: Session) -> bool:
-    """Each kernel once, of a newer launch, at its place."""
+    """Return whether each kernel runs once, of a newer launch, where it was."""
     after = node.session(before)
     found = [c for agent in agents for c in agent.of_session(before.id)]
     assert (after.state, after.step, after.generation > before.generation) == (S.RUNNING, None, True)

@@ -42,7 +42,7 @@ def names(found: Touched) -> list[str]:
 
 
 def showing(agent: Agent, *, kernels: Collection[Any] = (), networks: Collection[Any] = ()) -> Agent:
-    """The agent with these in its report."""
+    """Return the agent with these in its report."""
     return reporting(agent, kernels=list(kernels), networks=list(networks))
 
 

@@ -250,7 +250,7 @@ def test_a_place_on_agents_that_answer_and_what_has_begun_is_kept(session):
 
 
 def lost(session: Session, *, also: str = "") -> list[transitions.Event]:
-    """a2 is LOST, and so is the other one named."""
+    """Return the events of a snapshot in which a2 is LOST, and so is the other agent named."""
     agents = [replace(make_agent(a), state=AgentState.LOST if a in {"a2", also} else AgentState.ALIVE) for a in AGENTS]
     return transitions.lose(Snapshot(tuple(agents), (session,), NOW))
 

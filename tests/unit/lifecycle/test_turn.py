@@ -150,7 +150,7 @@ def test_a_fact_that_comes_twice_changes_nothing(world, data):
 
 
 def same(some: Heard, other: Heard) -> bool:
-    """But for the order in which things are said."""
+    """Return whether both are the same but for the order of their parts."""
     return some.ledger == other.ledger and {e.session_id: e for e in some.events} == {
         e.session_id: e for e in other.events
     }

@@ -203,7 +203,7 @@ def test_an_app_is_found_by_its_name_or_as_the_only_one():
 
 
 def with_apps(**fields: Any) -> Session:
-    """A session on a1 that runs."""
+    """Return a session on a1 that runs."""
     spec = resolved(name="lab", image="busybox", **fields)
     return placed_on(
         make_session(1, **{field: getattr(spec, field) for field in ("apps", "publish", "cluster_size")}), "a1"

@@ -117,7 +117,7 @@ class Site:
 
 
 def certificate_of(name: str, path: Path) -> Path:
-    """Its own authority, with its key."""
+    """Make a certificate signed by its own authority, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)

@@ -67,7 +67,7 @@ def daemon(
     slow_after_s: float = 600,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[QueueLoop]:
-    """A loop that has made its first observation; it is stopped at the end."""
+    """Yield a loop that has made its first observation; it is stopped at the end."""
     settings = Settings(observe_interval_s=interval_s, slow_after_s=slow_after_s)
     rules = replace(node.shell.rules, slow_after_s=slow_after_s)
     shell = replace(node.shell, start=start_thread, clock=clock, rules=rules)

@@ -35,7 +35,7 @@ def session() -> Session:
 
 
 def as_ssh_reads_it(config: Path, host: str) -> dict[str, str]:
-    """What ssh makes of a host, with lower-case keys."""
+    """Return the options that ssh derives for a host, with lower-case keys."""
     done = subprocess.run(["ssh", "-G", "-F", config, host], capture_output=True, text=True, check=True)
     return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 

@@ -17,7 +17,7 @@ from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 @st.composite
 def changed(draw: st.DrawFn, snapshot: Snapshot) -> Snapshot:
-    """A little later: some sessions have ended, some that wait were held, some agents were observed again."""
+    """Draw the snapshot a little later: sessions ended or were held, agents were observed again."""
     plan = schedule(snapshot)
     started = {placement.session_id: placement.allocations for placement in plan.placements}
     sessions = []

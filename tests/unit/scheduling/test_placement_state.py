@@ -60,7 +60,7 @@ def with_places(session: Session, allocations: Sequence[Allocation]) -> tuple[Ke
 
 
 def fill(state: PlacementState, waiting: Sequence[Session]) -> list[tuple[Kernel, ...]]:
-    """Places those that fit, one after the other."""
+    """Place those that fit, one after the other."""
     placed = []
     for session in waiting:
         allocations = state.place(gang_of(session, overlay=True))
@@ -206,7 +206,7 @@ def uniform(count: int = 1, **asked: int) -> Gang:
 
 
 def where(state: PlacementState, *gangs: Gang) -> list[str]:
-    """The agent of each gang's first kernel."""
+    """Return the agent of each gang's first kernel."""
     return [state.place(gang)[0].agent_id for gang in gangs]
 
 

@@ -30,14 +30,14 @@ def store(settings: Settings) -> Store:
 
 @pytest.fixture
 def declared(store: Store, settings: Settings) -> DeclaredSession:
-    """Its clock advances by a minute at each reading."""
+    """Return a DeclaredSession whose clock advances by a minute at each reading."""
     times = iter(range(1000))
     return DeclaredSession(store, settings, lambda: NOW + 60 * next(times))
 
 
 @pytest.fixture
 def commands(store: Store, settings: Settings) -> SessionCommands:
-    """Another user's way to the same sessions."""
+    """Return commands on the same sessions, as for another user."""
     return SessionCommands(SessionScope(store, settings))
 
 

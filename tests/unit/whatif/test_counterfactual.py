@@ -30,7 +30,7 @@ def starts(snapshot: Snapshot, session: Session) -> bool:
 def texts(
     agents: Sequence[Agent], session: Session, others: Sequence[Session] = (), policy: SchedulingPolicy | None = None
 ) -> list[str]:
-    """Of the suggestions, each of which is tried."""
+    """Return the texts of the suggestions, each of which is tried."""
     snapshot = Snapshot(tuple(agents), (*others, session), NOW, policy=policy or SchedulingPolicy())
     assert not starts(snapshot, session)
     found = what_would_help(snapshot, session)

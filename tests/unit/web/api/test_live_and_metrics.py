@@ -31,7 +31,7 @@ WITH_IMAGES = {
 
 
 def events_of(lines):
-    """Each event as its number and what it tells."""
+    """Yield each event as its number and its data."""
     number = None
     for line in lines:
         if line.startswith("id: "):

@@ -49,7 +49,7 @@ def without_times(text):
 
 
 def same(remote, *arguments):
-    """What both ways print."""
+    """Check that both ways print the same, and return it."""
     here, there = muster(*arguments), remote(*arguments)
     assert (there.code, without_times(there.out), there.err) == (here.code, without_times(here.out), here.err)
     return there

@@ -37,7 +37,7 @@ PORTS = 2
 
 
 def free_ports() -> range:
-    """Two neighbours that nothing listens at, and that no other test process looks at in the same moment."""
+    """Return two neighbouring ports that are free, and that no other test process takes at the same moment."""
     for first in range(21000 + os.getpid() % 500 * 7, 30000, 7):
         with ExitStack() as stack:
             try:
@@ -51,7 +51,7 @@ def free_ports() -> range:
 
 @pytest.fixture
 def ways(monkeypatch, tmp_path) -> Iterator[list]:
-    """The ways to apps that were opened, which lead to one that runs here; `closed` tells of each that was ended."""
+    """Yield the tunnels to opened apps, which lead to one that runs here. Each notes when it is closed."""
     made = []
     loop = Loop()
 
@@ -77,7 +77,7 @@ def app(service, ways, monkeypatch):
 
 @pytest.fixture
 def session(service):
-    """Hers: it runs, and has apps."""
+    """Return ada's running session with apps."""
     made = replace(running_session(1, "a1", name="hers", **APPS), owner="ada")
     service.store.add([made])
     service.store.save_agents([make_agent("a1")])
@@ -89,7 +89,7 @@ def open_app(client, session="hers", app="lab"):
 
 
 def entrance(answer) -> str:
-    """Where the browser is sent, by this machine's address."""
+    """Return the URL that the browser is sent to, by this machine's address."""
     assert answer.status_code == 200, answer.text
     url = answer.headers["refresh"].removeprefix("0; url=")
     assert f'href="{url}"' in answer.text.replace("&#34;", '"')

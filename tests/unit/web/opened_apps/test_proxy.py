@@ -354,7 +354,7 @@ def test_a_port_that_is_taken_is_left_alone():
 
 
 def settled(count) -> int:
-    """A count once it grows no more."""
+    """Return a count once it no longer grows."""
     deadline, before = time.monotonic() + 60, -1
     while (now := count()) != before or now == 0:
         assert time.monotonic() < deadline

@@ -73,7 +73,7 @@ def form_of(text):
 
 
 def with_fields(pairs, **changes):
-    """As the form was sent, with these fields filled in otherwise; as the test client takes it."""
+    """Return the form with these fields replaced, as the test client sends it."""
     data: dict[str, list[str]] = {}
     for name, value in pairs:
         data.setdefault(name, []).append(value)
@@ -85,7 +85,7 @@ def words_of(text):
 
 
 def element(text, identity):
-    """The words of the element with that id, as far as no other of its kind is in it."""
+    """Return the words of the element with that id, without those of its inner elements of the same tag."""
     tag, inner = re.search(rf'<(\w+)[^>]* id="{identity}"[^>]*>(.*)', text, re.DOTALL).groups()
     return words_of(inner.split(f"</{tag}>", 1)[0])
 
@@ -107,7 +107,7 @@ def ada(browser):
 
 @pytest.fixture
 def preview(ada):
-    """What the page says while this is filled in."""
+    """Return the page's preview for these fields."""
     pairs = form_of(ada.get("/launch").text)
 
     def ask(**changes):

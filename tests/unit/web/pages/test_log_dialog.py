@@ -22,7 +22,7 @@ KERNELS = "/sessions/train/kernels"
 
 @pytest.fixture
 def train(service) -> str:
-    """The id of ada's session of two kernels that runs, with an app and a port of its program's own."""
+    """Return the id of ada's session of two kernels that runs, with an app and a port of its program's own."""
     session = make_session(
         1, name="train", cluster_size=2, apps=[AppSpec(name="board", command="serve", port=6006)], publish=[8000]
     )
@@ -32,7 +32,7 @@ def train(service) -> str:
 
 @pytest.fixture
 def ended(service) -> str:
-    """The id of ada's session that has ended and left a log."""
+    """Return the id of ada's session that has ended and left a log."""
     session = replace(make_session(2, name="done"), state=SessionState.CANCELLED)
     service.store.add([session])
     service.store.keep_log(session.id, "main1", gzip.compress(b"one\n\x1b[31mtwo\x1b[0m\nthree\n"))
@@ -41,7 +41,7 @@ def ended(service) -> str:
 
 @pytest.fixture
 def engine(monkeypatch):
-    """A log of the engine that goes on until it is stopped; notes its requests."""
+    """Let the engine's log go on until it is stopped. Yields the noted requests."""
     asked, stop, opened = [], threading.Event(), threading.Event()
 
     class Pieces:

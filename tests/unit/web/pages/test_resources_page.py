@@ -25,7 +25,7 @@ def plain(text):
 
 
 def on_gpu(number, owner, name, amount, **values):
-    """A session with a share of the first GPU of a1."""
+    """Return a session with a share of the first GPU of a1."""
     session = placed_on(make_session(number, name=name, **values), "a1")
     allocation = Allocation("a1", (GpuShare("GPU-a1-0", amount, whole=False),))
     return replace(session, owner=owner, kernels=(replace(session.kernels[0], allocation=allocation),))
@@ -33,7 +33,7 @@ def on_gpu(number, owner, name, amount, **values):
 
 @pytest.fixture
 def shared_gpu(service):
-    """Of a GPU of two units another has a half, and ada a quarter."""
+    """Share a GPU of two units: another user has a half, and ada a quarter."""
     agent = make_agent("a1", gpus=1, units_per_gpu=2, rack="r7", labels={"disk": "ssd"})
     service.store.save_agents([agent])
     service.store.add([on_gpu(1, "ada", "mine", 500), on_gpu(2, "somebody-else", "private-work", 1000)])
