@@ -17,7 +17,7 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class SealKey:
-    """What is sealed belongs to its `place` (an owner and a name), and cannot be opened as another's."""
+    """A key. What it seals belongs to a `place` (an owner and a name), and cannot be opened at another."""
 
     key: bytes = field(repr=False)
 

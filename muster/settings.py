@@ -39,7 +39,7 @@ class LogFormat(StrEnum):
 
 
 class GroupScheduling(Section):
-    """How one resource group's queue is worked; what is left out is as in `scheduling`."""
+    """The scheduling of one resource group. A missing key is as in `scheduling`."""
 
     order: PluginName | None = Field(default=None, description="plugin that orders sessions of one priority")
     placement: PluginName | None = Field(default=None, description="plugin that chooses among places")
@@ -55,7 +55,7 @@ class GroupScheduling(Section):
 
 
 class Scheduling(GroupScheduling):
-    """What holds for every resource group."""
+    """The scheduling of every resource group."""
 
     order: PluginName = "fifo"
     placement: PluginName = "fragmentation"
@@ -68,7 +68,7 @@ class Scheduling(GroupScheduling):
 
 
 class Amounts(Section):
-    """Upper bounds; what is left out is not limited."""
+    """The upper bounds. A missing one is no limit."""
 
     sessions: int | None = Field(default=None, ge=0)
     kernels: int | None = Field(default=None, ge=0)
@@ -95,7 +95,7 @@ _PENDING_OF_EACH = LimitSettings(pending=Amounts(sessions=20_000, kernels=200_00
 
 
 class LimitsSettings(Section):
-    """By name; `*` stands for all that are not named, each by themselves."""
+    """The limits by name; `*` stands for each that is not named."""
 
     users: dict[str, LimitSettings] = Field(default={})
     projects: dict[str, LimitSettings] = Field(default={})
@@ -125,7 +125,7 @@ class AppSettings(Section):
 
 
 class Settings(BaseModel):
-    """What `muster.yml` may say; each key may be left out."""
+    """The settings in `muster.yml`. Each key may be missing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

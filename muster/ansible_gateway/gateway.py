@@ -19,7 +19,7 @@ _CONVERGE_SLACK_S = 120
 
 
 class AnsibleGateway:
-    """Runs the playbooks on one inventory. `on_answer` is called in the calling thread and must be quick."""
+    """A runner of playbooks on one inventory. It calls `on_answer` in the calling thread, which must be quick."""
 
     def __init__(self, inventory: Path, cluster: str) -> None:
         self._inventory = inventory

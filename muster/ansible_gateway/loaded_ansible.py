@@ -15,7 +15,7 @@ _MOST_CLIENTS_AT_THE_DOOR = 64
 
 
 class LoadedAnsible:
-    """Starts the fork server, and another one where it has died. It ends with this process, however that ends."""
+    """The keeper of the fork server. It starts another if one dies. The server ends with this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

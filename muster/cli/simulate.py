@@ -110,7 +110,7 @@ def simulate(
 
 
 class _Shown:
-    """How far a long simulation has come, on stderr."""
+    """The progress of a long simulation, on stderr."""
 
     def __init__(self, name: str) -> None:
         self._name = name

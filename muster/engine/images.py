@@ -33,7 +33,7 @@ Progressed = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExpectedImage:
-    """What an agent shall hand over: the image of this id, in an archive of at most so many bytes."""
+    """The image that an agent shall hand over: its id, and the most bytes of the archive."""
 
     image_id: str
     most_bytes: int
@@ -153,7 +153,7 @@ def _pull_error(agent: Agent, reference: str, said: str, status: int | None, of_
 
 
 class _Layers:
-    """Bytes of the layers that are being fetched: a layer's size is known from its first message on."""
+    """The bytes of layers that are being fetched. A layer's size is known from its first message on."""
 
     def __init__(self) -> None:
         self._layers: dict[str, tuple[int, int]] = {}

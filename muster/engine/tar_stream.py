@@ -18,7 +18,7 @@ Read = Callable[[int], bytes]
 
 
 class Kind(Enum):
-    """What an entry is; OTHER for all that is never copied, such as devices."""
+    """The kind of an entry; OTHER is never copied, such as devices."""
 
     FILE = "file"
     DIRECTORY = "directory"

@@ -19,7 +19,7 @@ _KEPT_FILES = 8
 
 
 class AuditLog:
-    """Appends to `audit.log`, mode 0600, and keeps a few older files.
+    """A log that appends to `audit.log`, mode 0600, and keeps a few older files.
 
     Commands and the server write at the same time, so each record opens the file anew, under a lock.
     """

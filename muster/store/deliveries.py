@@ -16,7 +16,7 @@ _CALLBACK_URL = sessions.c.spec["callback"].as_string()
 
 
 class Deliveries:
-    """Made of the stories' lines behind a cursor, which rises in the same transaction: none is lost, none comes twice.
+    """A queue of deliveries. They follow a cursor on the stories in one transaction: none is lost, none comes twice.
 
     Lines become visible in the order of their numbers, since all that write some first raise the sessions' revision.
     """

@@ -25,7 +25,7 @@ _MOUNTS_SOME = sa.cast(sessions.c.folders, sa.Text) != "[]"
 
 
 class Folders:
-    """Each by its owner and its name, until nothing of it is left on any agent."""
+    """A table of owned folders, keyed by owner and name. A row stays until no agent holds the folder's data."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

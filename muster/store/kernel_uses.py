@@ -17,7 +17,7 @@ _FIELDS = tuple(field.name for field in fields(KernelUsage))
 
 
 class KernelUses:
-    """Rows are replaced as a whole: one writer has the queue's lock."""
+    """A table of kernels' usage. Rows are replaced as a whole: one writer has the queue's lock."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

@@ -13,7 +13,7 @@ _GIVEN = "owner_uids"
 
 
 class OwnerUids:
-    """Uids by owner."""
+    """A table of uids, keyed by owner."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

@@ -9,7 +9,7 @@ from muster.store.tokens import token_from_row
 
 
 class SignIns:
-    """They end with their token, by signing out, or with time."""
+    """A table of sign-ins. They end with their token, by signing out, or with time."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

@@ -49,7 +49,7 @@ _FINISHED = "finished"
 
 
 class Store:
-    """Sessions, kernels, agents and events in a relational database."""
+    """A store of sessions, kernels, agents and events in a relational database."""
 
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)

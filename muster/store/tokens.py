@@ -15,7 +15,7 @@ _SHOWN = [column for column in tokens.c if column is not tokens.c.hash]
 
 
 class Tokens:
-    """Those that were made, until they are revoked; each by its name."""
+    """A table of tokens, keyed by name. A row stays until the token is revoked."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

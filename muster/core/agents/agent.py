@@ -21,7 +21,7 @@ HAS_LEFT = "it is no longer in the inventory"
 
 
 class AgentState(StrEnum):
-    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end.
+    """The state of an agent. UNREACHABLE ones get no new sessions; LOST ones are silent so long that sessions end.
 
     STALE is never stored: it answered when it was last observed, and that is too long ago to call it ALIVE.
     """
@@ -34,7 +34,7 @@ class AgentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One physical GPU, or a MIG instance of one. `units` says into how many fGPU units the physical one is cut; 0:
+    """A physical GPU, or a MIG instance of one. `units` says into how many fGPU units the physical one is cut; 0:
     whole devices only.
 
     The GPUs of one agent have the same units, but for those of different models. An instance is `exclusive`: a device

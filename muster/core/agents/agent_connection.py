@@ -52,9 +52,11 @@ def _encrypted(value: object) -> bool | None:
 
 
 class AgentConnection(SpecModel):
-    """`address`, `user` and `port` are empty or None where the inventory leaves them to ssh; `overlay_mtu` is 0 where
-    it leaves that to the engine. Ports of kernels are published at `publish_address`. `overlay_encrypted` is None where
-    an overlay shall be encrypted if all of its agents can.
+    """The way to an agent, and to its kernels.
+
+    `address`, `user` and `port` are empty or None if the inventory leaves them to ssh; `overlay_mtu` is 0 if it leaves
+    that to the engine. Ports of kernels are published at `publish_address`. `overlay_encrypted` is None if an overlay
+    shall be encrypted whenever all of its agents can.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)

@@ -51,7 +51,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPolicy:
-    """What the site decides about every kernel."""
+    """The site's decisions about every kernel."""
 
     cluster: str = "muster"
     runtime_path: str = "/opt/muster/runtime"

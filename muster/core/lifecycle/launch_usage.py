@@ -21,7 +21,7 @@ _Launch = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Counters of a session's kernel; with `is_last` it has ended."""
+    """A sample of a session's kernel; `is_last`: the kernel has ended."""
 
     session: Session
     kernel_id: str

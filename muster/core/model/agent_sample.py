@@ -21,7 +21,7 @@ _UNKNOWN = UseSample(at=0)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """`used` is None if no agent reported it."""
+    """An amount: what there is, what is allocated, and what is used (None if no agent reported it)."""
 
     capacity: float
     allocated: float
@@ -30,7 +30,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class AgentSample:
-    """`at` is in seconds since the epoch; `amounts` by MEASURES."""
+    """A sample of an agent. `at` is in seconds since the epoch; `amounts` are by MEASURES."""
 
     agent_id: str
     resource_group: str

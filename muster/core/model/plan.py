@@ -9,7 +9,7 @@ from muster.core.model.wait import Wait
 
 
 class Waits(Mapping[str, Wait]):
-    """By session id, why it waits.
+    """The waits of sessions, by session id.
 
     Sessions that wait for the same reason share one; only their positions in the queue differ. A queue of a hundred
     thousand would otherwise cost more to explain than to schedule.

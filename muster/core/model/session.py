@@ -29,7 +29,7 @@ EXITED = frozenset({"exited", "dead"})
 
 
 class LaunchStep(StrEnum):
-    """How far a session that is PREPARING has come; RESTARTING of one that is TERMINATING, to be launched again."""
+    """The step of a session that is PREPARING; or RESTARTING, of one that is TERMINATING and will be launched again."""
 
     PULLING = "PULLING"
     STARTING = "STARTING"
@@ -44,7 +44,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """What a kernel gets of one physical GPU: `amount` in thousandths of a unit; a whole GPU when `whole`."""
+    """A kernel's part of one physical GPU. `amount` is in thousandths of a unit; `whole`: the whole GPU."""
 
     uuid: str
     amount: int
@@ -65,7 +65,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One container of a session. `rank` is 0-based over the session, `index` 1-based within the role.
+    """A container of a session. `rank` is 0-based over the session, `index` 1-based within the role.
 
     `gpu_problem` says how it does not keep to its share of GPUs, as it was when that began. `boot_id` names the boot of
     its host in which its container was last known to live.
@@ -102,7 +102,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class PullProgress:
-    """Bytes of the image's layers that are on the agent, and of all its layers."""
+    """The bytes of an image's layers that are on the agent, and of all its layers."""
 
     agent_id: str
     image: str
@@ -111,7 +111,7 @@ class PullProgress:
 
 
 class AllocatedSlots(NamedTuple):
-    """What a kernel has, without the kernel."""
+    """The slots of a kernel with their allocation, without the kernel."""
 
     slots: Slots
     allocation: Allocation
@@ -207,7 +207,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """One change in a session's life. `at` is in seconds since the epoch."""
+    """A change in a session's life. `at` is in seconds since the epoch."""
 
     at: float
     from_state: str | None

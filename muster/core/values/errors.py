@@ -77,7 +77,7 @@ class IllegalTransitionError(MusterError):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong with one field, and what to write instead."""
+    """An error in one field: what is wrong, and what to write instead."""
 
     field: str
     problem: str

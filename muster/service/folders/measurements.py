@@ -19,7 +19,7 @@ _ENFORCED = "enforced"
 
 @dataclass(slots=True)
 class Visited:
-    """What agents answered, by agent id, in the order of the folders; and why others did not."""
+    """The agents' answers by agent id, in the order of the folders; and why other agents did not answer."""
 
     answers: dict[str, Sequence[FolderState]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)

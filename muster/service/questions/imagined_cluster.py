@@ -34,7 +34,7 @@ def _cores(value: object) -> int:
 
 
 class AgentKind(SpecModel):
-    """Some agents that are alike. What is not named here is an attribute as in the inventory (`labels`, `rack`, …)."""
+    """A number of equal agents. Other fields are attributes as in the inventory (`labels`, `rack`, …)."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

@@ -39,7 +39,7 @@ class Queued:
 
 
 class WhatIf:
-    """Questions about the site's own queue."""
+    """The questions about the site's own queue."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store

@@ -43,7 +43,7 @@ Span = Annotated[float, BeforeValidator(_span)]
 
 
 class Arrival(SpecModel):
-    """When and how often an entry's session comes, whose it is, and how long it runs; the rest is its spec."""
+    """The arrival of an entry's session: when, how often, whose, and for how long. The rest is its spec."""
 
     at: Span = Field(default=0.0, description="when the first comes, from the beginning")
     duration: Span = Field(description="how long each runs when nothing ends it before")
@@ -103,7 +103,7 @@ def _depending_on(session: Session, exists: Callable[[str], bool]) -> Session:
 
 
 class _Jobs:
-    """Sessions made from entries. Ids are numbers, so that equal files give equal results."""
+    """The sessions made from entries. Ids are numbers, so that equal files give equal results."""
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []

@@ -15,7 +15,7 @@ _REMOVE_EVERY_S = 900
 
 
 class AgentSampling:
-    """One for each queue's worker. What it remembers is lost with it: the first CPU use after that is not known."""
+    """The sampling of one queue worker. If its memory is lost, the first CPU usage after that is not known."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -42,7 +42,7 @@ _USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
 @dataclass(slots=True)
 class Work:
-    """What was done, by session id; `problems` by agent id."""
+    """The work that was done, by session id; `problems` are by agent id."""
 
     scheduled: list[str] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDependencies:
-    """What the worker acts by; `rules` are what its turns keep to.
+    """The worker's means; `rules` are those of its turns.
 
     As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled. `collect_images` gets
     what is recorded, and the agents that have just reported.
@@ -90,7 +90,7 @@ class WorkerDependencies:
 
 
 class QueueWorker:
-    """One of these works a queue at a time; its methods are called by one thread.
+    """The worker of a queue, one at a time. Only one thread calls its methods.
 
     `send` puts facts where `take` gets them from; visits and pulls call it from their own threads. `snapshot` is what
     was last read. What the scheduler remembers is a cache of what it works out; it knows values by their identity,

@@ -37,7 +37,7 @@ _OPTIONS = (
 
 
 class Terminal:
-    """Reads and writes never wait: `fileno` is what tells when they can go on."""
+    """A terminal. Reads and writes never wait: `fileno` says when they can go on."""
 
     def __init__(self, session: Session, command: list[str]) -> None:
         """Raises MusterError."""

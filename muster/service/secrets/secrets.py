@@ -18,7 +18,7 @@ MAX_SECRET_BYTES = 64 << 10
 
 
 class Secrets:
-    """Sealed in the database with the key in `key_path`, which all control nodes of the database must have."""
+    """The secrets, sealed in the database with the key in `key_path`, which all its control nodes must have."""
 
     def __init__(self, rows: SecretRows, key_path: Path) -> None:
         self._rows = rows

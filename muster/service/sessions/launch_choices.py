@@ -30,7 +30,7 @@ class GroupRoom:
 
 @dataclass(frozen=True, slots=True)
 class LaunchChoices:
-    """`images` are words of the catalog, each with its description; `folders` such as `data` or `ada/data`."""
+    """The choices of the launch form. `images` are the catalog's words with descriptions, `folders` as `ada/data`."""
 
     images: Mapping[str, str]
     default_image: str

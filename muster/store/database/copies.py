@@ -25,7 +25,7 @@ class CopyError(MusterError):
 
 
 class DatabaseCopies(Protocol):
-    """Copies of one database, which is opened without changing its tables."""
+    """A way to copy one database, which is opened without changing its tables."""
 
     @property
     def kind(self) -> str:
@@ -158,7 +158,7 @@ def _check_sqlite(path: Path) -> None:
 
 
 class _PostgresqlCopies(_Copies):
-    """By PostgreSQL's own programs. Passwords go by the environment, which other users cannot read."""
+    """A way to copy by PostgreSQL's programs. They get passwords by the environment, which other users cannot read."""
 
     @property
     def is_live(self) -> bool:

@@ -82,7 +82,7 @@ class _FileLock:
 
 
 class _AdvisoryLock:
-    """PostgreSQL's lock of a session (a connection), which the server releases when that ends."""
+    """A lock of a PostgreSQL connection, which the server releases when the connection ends."""
 
     def __init__(self, engine: sa.Engine) -> None:
         import psycopg  # noqa: PLC0415 - it is there where PostgreSQL is used

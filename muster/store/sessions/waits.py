@@ -61,7 +61,7 @@ class KnownWaits:
 
 @dataclass(frozen=True, slots=True)
 class WaitChanges:
-    """`members` holds, by text, the sessions that wait for that reason, `rows` the row that a text has or is given."""
+    """The changed waits: `members` holds by text the sessions with that reason, `rows` each text's old or new row."""
 
     before: KnownWaits
     members: Mapping[str, list[str]]

@@ -60,7 +60,7 @@ class StaleGenerationError(RefusedError):
 
 
 class Outcome(NamedTuple):
-    """What became of a manifest.
+    """The outcome of a manifest.
 
     `sessions` lacks those of which only another look at the host can tell; `unclear` has a line for each of them.
     """

@@ -10,7 +10,7 @@ from muster.core.spec.written import written_value
 
 
 class Kind(StrEnum):
-    """How a field is filled in; NAMES are separated by commas, LINES by line ends."""
+    """The kind of a field's control. NAMES are separated by commas, LINES by line ends."""
 
     TEXT = "text"
     LONG = "long"

@@ -16,7 +16,7 @@ _DRIVER_TYPE = "driver-type"
 
 
 class LayerLimits:
-    """What one run asks of the engine: as soon as that has refused a limit, no more."""
+    """The limits that one run requests. Once the engine has refused one, there are no further requests."""
 
     def __init__(self, engine: EngineApi) -> None:
         self._engine = engine

@@ -63,8 +63,8 @@ class _Attributes(ctypes.Structure):
 
 
 class Answers(NamedTuple):
-    """What the driver says of this host; for each UUID `processes` has (pid, bytes), `utilisation` (pid, percent of the
-    GPU), or None where it cannot say.
+    """The driver's answers about this host. For each UUID, `processes` has (pid, bytes) and `utilisation` (pid, percent
+    of the GPU), or None if the driver cannot say.
     """
 
     gpus: list[dict[str, Any]]

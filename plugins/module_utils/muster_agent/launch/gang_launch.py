@@ -92,7 +92,7 @@ def check_launch(manifest: Manifest, launch: Launch, images: Images) -> list[tup
 
 
 class GangLaunch:
-    """One session's launch on this host; it begins at once, `failure` waits for it.
+    """A session's launch on this host. It begins at once; `failure` waits for it.
 
     `overlay` is the making of its network, where this host makes it in this run.
     """
