@@ -223,7 +223,7 @@ class Settings(BaseModel):
         default={}, description="programs that `--app NAME` starts: the site's own, and changes of the built-in ones"
     )
     shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default={}, description="by owner, how much he is entitled to; 1 for whoever is not named"
+        default={}, description="by owner, how much they are entitled to; 1 for owners who are not named"
     )
     usage_half_life_s: float = Field(
         default=604800.0, gt=0, description="seconds after which use counts half in fair_share"

@@ -1,4 +1,4 @@
-"""What the control node asks of the agents: observe and converge. Each agent's answer is passed on as it comes."""
+"""The control node's requests to agents: observe and converge. Each agent's answer is passed on as it comes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""The audit log: a line of JSON for each action of a user, whichever way it came, in the state directory."""
+"""The audit log in the state directory: a line of JSON for each action of a user, by every interface."""
 
 import fcntl
 import json

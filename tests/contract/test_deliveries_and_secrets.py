@@ -57,7 +57,7 @@ def test_a_hook_is_sent_the_changes_of_all_sessions_since_it_was_added(store):
 
 
 def test_owners_of_callbacks_and_hooks_take_turns(store):
-    """One owner's 600 callbacks to hosts that never answer were all that anybody saw."""
+    """One owner's 600 callbacks to hosts that never answer once kept everybody else's waiting."""
     many = [make_session(number, owner="eve", callback=URL) for number in range(1, 601)]
     store.add([*many, make_session(601, owner="bob", callback=URL)])
     store.deliveries.gather(["note"], NOW)

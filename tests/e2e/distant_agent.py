@@ -73,7 +73,7 @@ class DistantHost:
 @contextmanager
 def distant_host(directory: Path, engine_socket: Path) -> Iterator[DistantHost]:
     directory.mkdir()
-    # The sshd reads it as whoever logs in.
+    # The sshd reads it as the user who logs in.
     directory.chmod(0o755)
     port = _free_port()
     for name in ("key", "host"):

@@ -166,7 +166,7 @@ def test_a_log_is_followed_and_downloaded(ada, train):
 def test_a_terminal_ends_with_the_server(node, ada, train, tmp_path):
     with contextlib.ExitStack() as stack:
         with web_server(node, tmp_path) as other:
-            # The cookie is the control node's, whichever of its servers is asked.
+            # The cookie is the control node's, for all of its servers.
             client = httpx.Client(base_url=other.url, cookies={"muster": ada.cookies["muster"]})
             socket = stack.enter_context(opened(client, train))
             typed(socket, "hostname", "main1")

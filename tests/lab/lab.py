@@ -68,7 +68,7 @@ class Lab:
 
     def kill_engine(self, host: str) -> None:
         """Kill dockerd, and let none start until start_engine. Containers run on, as they do when an engine dies."""
-        # Masked first, for systemd starts a killed engine again, and its socket starts it for whoever calls.
+        # Masked first: systemd starts a killed engine again, and its socket starts it for any client.
         self.run(host, "systemctl", "mask", "--runtime", "--quiet", "docker.service", "docker.socket")
         self.run(host, "systemctl", "kill", "--signal", "KILL", "--kill-who", "main", "docker.service")
         self.run(host, "systemctl", "stop", "docker.socket", "docker.service")

@@ -104,7 +104,7 @@ def test_a_newer_keepers_overlay_is_left_alone(cluster):
     _, newer = _overlay_gang(generation=9)
     cluster.generation = 9
     cluster.converge(overlays=[newer])
-    cluster.paths.generation.unlink()  # another manager, which has not heard of generation 9
+    cluster.paths.generation.unlink()  # another manager, which does not know of generation 9
     cluster.generation = 8
     assert not cluster.converge(overlays=[])["changed"]
     assert cluster.networks() == [newer["name"]]

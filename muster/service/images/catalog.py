@@ -38,7 +38,7 @@ def whole_catalog(settings: Settings, store: Store) -> tuple[ImageVersion, ...]:
 
 
 def reference_of(settings: Settings, store: Store, word: str) -> str:
-    """Return the reference of a name or an alias, for anybody; anything else is a reference already."""
+    """Return the reference of a name or an alias, no matter who may use it. Any other word is a reference already."""
     versions = whole_catalog(settings, store)
     return next((version.reference for version in versions if word in version.words), word)
 

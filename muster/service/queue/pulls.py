@@ -1,4 +1,4 @@
-"""Image pulls beside the queue's worker: sent off here, heard of by facts."""
+"""Image pulls beside the queue's worker. They are started here, and their results come as facts."""
 
 import time
 from collections.abc import Callable

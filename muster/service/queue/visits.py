@@ -1,4 +1,4 @@
-"""Ansible's runs beside the queue's worker: sent off here, heard of by facts."""
+"""Ansible's runs beside the queue's worker. They are started here, and their results come as facts."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace

@@ -64,7 +64,7 @@ def test_the_page_shows_each_containers_current_usage(visit, busy):
     expect(row(page, "sub1")).to_contain_text("of 64M")
     expect(row(page, "main1")).to_contain_text("/s out")
     line = row(page, "main1").locator("svg.spark path").first
-    # A line is drawn as its numbers come, without anybody's asking.
+    # A line is drawn as its numbers come, without a request by the user.
     expect(line).to_have_attribute("d", re.compile(r"M[\d. ]+(L[\d. ]+){2}"))
 
 

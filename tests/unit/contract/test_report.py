@@ -95,7 +95,7 @@ def test_a_gpu_is_named_once():
 
 
 def test_text_of_a_tenant_never_invalidates_a_report():
-    """The last line of an app's log is anybody's."""
+    """The last line of an app's log is the tenant's text."""
     report = full_report()
     report["kernels"][0]["apps"]["jupyterlab"]["problem"] = "\x1b[31mred\x00\tand more"
     problem = report_from_agent(report).kernels[0].apps["jupyterlab"].problem

@@ -57,7 +57,7 @@ def _specs(draw: st.DrawFn) -> SessionSpec:
 
 
 class _Asked:
-    """In place of the queue: keeps what the command line asks of it."""
+    """A stand-in for the queue, which keeps the command line's requests."""
 
     def __init__(self) -> None:
         self.spec: Mapping[str, Any] = {}

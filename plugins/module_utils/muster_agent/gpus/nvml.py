@@ -76,7 +76,7 @@ class Answers(NamedTuple):
 def read(sysfs: Path = numa.SYSFS) -> Answers:
     """Return the GPUs in the driver's order, of one in MIG mode its instances; none where there is no driver.
 
-    Raises NvmlError when the driver does not answer; a GPU that does not is told in `troubles`.
+    Raises NvmlError if the driver does not answer; a GPU that does not answer is named in `troubles`.
     """
     answers = Answers([], {}, [], {})
     try:
