@@ -169,7 +169,7 @@ class GangLaunch:
             files["sshd_config"] = {**files["sshd_config"], "content": content}
         keys = self._paths.kernel_keys(session.id, kernel.name)
         key_directory.write_keys(keys, files, user["uid"], user["gid"])
-        if fgpu_state.is_needed(kernel):  # after the keys, so that where there are no keys there is no such state either
+        if fgpu_state.is_needed(kernel):  # after the keys: without keys there is no such state either
             fgpu_state.make_state(self._paths, session.id, kernel)
         staged = self._staged_folders(kernel, folders)
         sources = {folder: found.path for folder, found in staged.items()}
