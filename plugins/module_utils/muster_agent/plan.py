@@ -18,7 +18,7 @@ _MOST_SPARE = 16
 
 
 class Observed(NamedTuple):
-    """What of a cluster a host shows."""
+    """The state of a cluster on a host."""
 
     containers: list[SeenContainer]
     networks: list[SeenNetwork]

@@ -39,15 +39,18 @@ def make_bridge(engine: EngineApi, cluster: str, session: Session, spare: list[s
 
 
 def _gives_way(engine: EngineApi, spare: list[str]) -> bool:
-    """Remove a spare network; return whether there was one. Launches in other threads take theirs from the same list."""
-    with suppress(EngineError, IndexError):
-        engine.remove_network(spare.pop())
-        return True
-    return bool(spare)
+    """Remove a spare network and return True, or False if there is none. Launches share the list."""
+    try:
+        name = spare.pop()
+    except IndexError:
+        return False
+    with suppress(EngineError):
+        engine.remove_network(name)
+    return True
 
 
 def _is_made_already(engine: EngineApi, body: dict[str, Any], refusal: EngineError) -> bool:
-    """Whether the network is there, or comes: the engine makes the bridge first, then its entry."""
+    """Return whether the network is there, or comes: the engine makes the bridge first, then its entry."""
     is_under_way = _SAME_BRIDGE in str(refusal)
     if refusal.status != 409 and not is_under_way:
         return False
