@@ -252,7 +252,9 @@ class GroupPass:
         reserved = start.at < math.inf or passes >= self._policy.reserve_after_passes
         self._head = _Head(session, start.at, self._state.least(start.beside) if reserved else None)
         self._first.append(Waiting(session, alike.gang, alike.closed))
-        return replace(reason, passes=passes, estimated_start=start.at if start.at < math.inf else None)
+        if start.at == math.inf:
+            return replace(reason, passes=passes, endless=self._endless)
+        return replace(reason, passes=passes, estimated_start=start.at)
 
     def _preempted(self, session: Session, alike: _Alike) -> list[Session]:
         now = self._snapshot.now
@@ -310,10 +312,17 @@ class GroupPass:
             if not self._policy.backfill:
                 return behind(self._head.session, delays=False)
             if self._state.fits(alike.gang, alike.closed):
-                return behind(self._head.session, delays=True)
+                reason = behind(self._head.session, delays=True)
+                return replace(reason, endless=self._endless) if self._head.start == math.inf else reason
         if alike.closed and self._state.fits(alike.gang):
             return self._admission.window(alike.waiting[0])
         return self._busy(alike)
+
+    @property
+    def _endless(self) -> int:
+        """Return how many sessions run in the group, or start in it now, without a time limit."""
+        stays = (session for session in self._placed if session.id not in self._leaving)
+        return sum(session.spec.time_limit is None for session in (*stays, *self._starting))
 
     def _estimate(self, head: _Head) -> None:
         starts = self._future.estimates(self._first, backfill=self._policy.backfill)

@@ -117,6 +117,16 @@ def test_without_time_limits_others_pass_until_the_head_has_waited_its_passes():
     assert plan.waits[small.id].code is WaitCode.BEHIND
 
 
+def test_the_wait_says_that_sessions_without_a_time_limit_keep_the_start_unknown():
+    endless, limited = running(1, cpu=2), running(2, cpu=1, time_limit="1h")
+    head, small = make_session(3, cpu=4, wait=first_for(19)), make_session(4, cpu=1)
+    plan, started = decided(endless, limited, head, small)
+    assert started == []
+    assert [plan.waits[session.id].endless for session in (head, small)] == [1, 1]
+    plan, _ = decided(replace(endless, spec=limited.spec), limited, head, small)
+    assert [plan.waits[session.id].endless for session in (head, small)] == [0, 0]
+
+
 @given(st.integers(1, 40))
 def test_a_stream_of_small_sessions_does_not_starve_a_large_one(passes):
     """Each pass one of the small ones has ended, and another has come."""
