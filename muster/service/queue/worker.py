@@ -1,7 +1,7 @@
 """The shell around the queue's turn: read, decide, commit, send Ansible to the agents, record each answer as it comes.
 
-Every decision is read from the store, and committed before anything acts on it, so that a crash anywhere leaves a state
-from which the next worker, by this same code, goes on. What this object remembers only spares it from asking twice.
+Every decision is read from the store, and committed before anything acts on it. A crash anywhere so leaves a state from
+which the next worker goes on by this same code. This object's memory only spares it repeated requests.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The cost of a place by a policy. Compiled.
 
-The cost is a function of the agent before and after, so that it can be kept for each gang and agent until the agent
-changes. Fragmentation is that of Weng et al., USENIX ATC 2023; docs/placement.md says what the terms are for.
+The cost is a function of the agent before and after. It is kept for each gang and agent until the agent changes.
+Fragmentation is that of Weng et al., USENIX ATC 2023; docs/placement.md says what the terms are for.
 """
 
 from typing import Final, NamedTuple
