@@ -25,9 +25,9 @@ from muster.engine.tar_stream import MalformedTarError
 _BUSYBOX = f"{LaunchPolicy().runtime_path}/bin/busybox"
 _CHUNK = 1 << 18
 _MOST_COMPLAINT = 4096
-# Of what comes after the end: padding.
+# The most bytes of padding after the end.
 _MOST_DRAINED = 64 << 20
-# $1 is the path: what is there, and its name with every link in it followed.
+# $1 is the path. Prints the kind of the file there, and its path with every link followed.
 _PROBE = """
 p=$1; here=none
 if [ -d "$p" ]; then here=directory; elif [ -e "$p" ]; then here=file; fi

@@ -59,7 +59,7 @@ class _Extraction:
                 links.append(entry)
             else:
                 self._tried(entry, content)
-        # Hard links first: a symbolic one must not be what they lead to.
+        # Hard links first: they must not lead to a symbolic one.
         for kind in (Kind.HARD_LINK, Kind.SYMLINK):
             for entry in links:
                 if entry.kind is kind:

@@ -52,7 +52,7 @@ def touches(
     visited = [agent for agent in snapshot.agents if agent.id not in resisting and leftovers(agent, snapshot)]
     others.update(agent.id for agent in visited)
     if snapshot.overlay_keeper and any(s.spans_agents for agent in visited for s, _ in _cut_off(agent, snapshot)):
-        # Should the overlay be gone, it makes another one.
+        # If the overlay is gone, the keeper makes another one.
         others.add(snapshot.overlay_keeper.id)
     return Touched(tuple(launches), frozenset(launching | (others & available)))
 

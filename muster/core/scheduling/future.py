@@ -15,7 +15,7 @@ from typing import NamedTuple
 from muster.core.model.session import AllocatedSlots, Allocation, Kernel, LaunchStep, Session, SessionState
 from muster.core.scheduling.placement import Gang, PlacementState
 
-# So many decisions are imagined to say when sessions start.
+# The most decisions that are simulated to estimate when sessions start.
 _MOST_DECISIONS = 60
 
 

@@ -94,7 +94,7 @@ def synced(
             for done in as_completed(copies):
                 outcomes.append(done.result())
                 finished(outcomes[-1])
-        except BaseException:  # Ctrl-C: what has not begun does not begin, and what has ends
+        except BaseException:  # Ctrl-C: copies that have begun are ended, the others do not begin
             given_up.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise

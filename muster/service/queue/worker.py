@@ -35,7 +35,7 @@ from muster.service.secrets.secrets import Secrets, with_secrets
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-# From one agent in one visit; what it keeps of more sessions is fetched by later ones.
+# The most sessions whose last words are fetched from one agent in one visit. Later visits fetch the rest.
 _MOST_FETCHED = 100
 _USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
@@ -169,7 +169,7 @@ class QueueWorker:
         try:
             return schedule(self._shell.with_policy(snapshot), self._memory)
         except SettingsError as error:
-            # A site's plugin is broken: what is placed goes on, and nothing new starts until it is mended.
+            # A site's plugin is broken: placed sessions go on, and nothing new starts until it is mended.
             self.failure = error
             return None
 
