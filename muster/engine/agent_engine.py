@@ -91,7 +91,7 @@ def cause(error: BaseException) -> str:
     if isinstance(error, APIError) and error.explanation:
         return one_line(str(error.explanation))
     if isinstance(error, _MALFORMED):
-        return one_line(f"it answers what no Docker engine does ({type(error).__name__}: {error})")
+        return one_line(f"its answer is no Docker engine's ({type(error).__name__}: {error})")
     while error.__context__ is not None:
         error = error.__context__
     return one_line(str(error)) or type(error).__name__

@@ -95,7 +95,7 @@ def get(container: Container, directory: str, name: str, target: Path, progress:
             if not run.has_ended:
                 run.break_off()
     # Where the stream broke off because its program failed, that has been raised.
-    raise CopyFailedError(f"what it sends is no tar archive: {malformed}")
+    raise CopyFailedError(f"its answer is no tar archive: {malformed}")
 
 
 def _pack(directory: str, name: str) -> list[str]:

@@ -43,7 +43,7 @@ def checked_archive(chunks: Iterator[bytes], image_id: str, reference: str, most
         yield from content.rewritten()
         yield from content.index_of(image_id, reference)
     except MalformedTarError as error:
-        raise RefusedArchiveError(f"what it sends is no image archive: {error}") from None
+        raise RefusedArchiveError(f"its answer is no image archive: {error}") from None
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 

@@ -99,7 +99,7 @@ def copy(source: Agent, target: Agent, reference: str, expected: ExpectedImage, 
             raise _copy_error(target, reference, cause(error)) from None
         loaded = _image(taking, target, name.familiar)
     if loaded is None or loaded.id != expected.image_id:
-        raise _copy_error(target, reference, "its engine did not load what it was given")
+        raise _copy_error(target, reference, "its engine did not load the image")
 
 
 def _checked(

@@ -76,7 +76,7 @@ class DeclaredSession:
             if differing:
                 changes = "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
                 raise BadInputError(
-                    f"session {name} has not ended and differs: {changes}; end it first, or ask for what it is"
+                    f"session {name} has not ended and differs: {changes}; end it first, or declare it as it is"
                 )
             return DeclaredOutcome(False, existing, _diff(before, after))
         if check:
