@@ -300,8 +300,8 @@ class Store:
         """Return the session of an id, a name, or the start of an id (4 characters or more) that is nobody's name.
 
         A name that several sessions had means the one that has not ended, or the newest. Raises NotFoundError, and
-        AmbiguousNameError where several that have not ended fit, or the name is that of an array. With an `owner`, as
-        if there were his sessions only.
+        AmbiguousNameError if several that have not ended fit, or if the name is an array's. With an `owner`, only their
+        sessions count.
         """
         found = self.find_all(reference, owner)
         if len(found) > 1:

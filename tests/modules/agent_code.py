@@ -32,6 +32,8 @@ from ansible.module_utils.muster_agent.engine import (
     removal,
 )
 from ansible.module_utils.muster_agent.engine import mount_check as mounted_where
+from ansible.module_utils.muster_agent.firewall import iptables, nftables
+from ansible.module_utils.muster_agent.firewall import site as firewall_site
 from ansible.module_utils.muster_agent.folders import mounted as mount_folders
 from ansible.module_utils.muster_agent.folders import owned as made_folders
 from ansible.module_utils.muster_agent.folders import quota as folder_quota
@@ -56,6 +58,7 @@ __all__ = [
     "differences",
     "disk_use",
     "engine_api",
+    "firewall_site",
     "folder_quota",
     "folder_usage",
     "gang_release",
@@ -65,6 +68,7 @@ __all__ = [
     "host_mounts",
     "host_report",
     "host_state",
+    "iptables",
     "kernel_cgroup",
     "kernel_usage",
     "key_directory",
@@ -74,6 +78,7 @@ __all__ = [
     "manifest_schema",
     "mount_folders",
     "mounted_where",
+    "nftables",
     "numa",
     "nvml",
     "nvml_use",

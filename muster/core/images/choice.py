@@ -60,8 +60,8 @@ class Choosing:
     def _may_be_foreign(self, word: str) -> bool:
         """Return whether it names an image by its own name, and none that the catalog keeps from this user.
 
-        An id could be any image's. A digest could be that of any image of its repository, and a repository of the
-        site's that is not for this user has nothing for them.
+        An id could be any image's. A digest could be any image's in its repository, so a repository with an image that
+        is not for this user is closed to them.
         """
         name = parse_image_name(word)
         if name is None or not self._foreign:

@@ -41,7 +41,7 @@ class KnownSessions:
         """Return the sessions that have not ended, with their waits; the same values where nothing has changed."""
         with self._lock:
             revision = value_of(connection, SESSION_REVISION)
-            # What somebody whose transaction began later has read is not of this one's moment.
+            # A later transaction's values are not as of this one's moment.
             usable = self._known if self._known.revision <= revision else _Known()
             now = self._as_of(revision, usable, connection)
             if usable is self._known:

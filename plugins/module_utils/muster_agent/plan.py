@@ -7,7 +7,7 @@ from typing import NamedTuple
 from .manifest import KEEP, LAUNCH, RELEASE, STOP, Kernel, Manifest, Overlay, Session
 from .names import OVERLAY, SeenContainer, SeenNetwork
 
-# In any other state a container never ran, or is on its way out: it is made anew.
+# In any other state a container never ran, or is being removed: it is made anew.
 _LIVED = {"running", "paused", "exited"}
 
 
@@ -128,7 +128,7 @@ def _overlays(manifest: Manifest, observed: Observed) -> tuple[list[Overlay], li
     present = [seen for seen in observed.networks if seen.driver == OVERLAY]
     names = {seen.name for seen in present}
     wanted = {overlay.name for overlay in manifest.overlays}
-    # What is newer than this manifest was made by another keeper, which knows more.
+    # An overlay newer than this manifest was made by another keeper, whose manifest is newer too.
     discarded = [
         seen for seen in present if seen.name not in wanted and int(seen.generation or 0) <= manifest.generation
     ]

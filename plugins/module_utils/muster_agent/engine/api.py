@@ -165,7 +165,7 @@ class EngineApi:
             try:
                 return json.load(response)
             except (ValueError, RecursionError) as error:
-                raise EngineError(response.status, f"it answers {path} with what is no JSON") from error
+                raise EngineError(response.status, f"it answers {path} with something that is no JSON") from error
 
     def _act(
         self,
@@ -248,7 +248,7 @@ def _first_file(path: str, tar_bytes: bytes) -> bytes | None:
                 if member.size <= _MOST_OF_A_FILE:
                     return content.read() if content is not None else None
         except tarfile.TarError as error:
-            raise EngineError(200, f"it answers {path} with what is no archive") from error
+            raise EngineError(200, f"it answers {path} with something that is no archive") from error
     raise EngineError(400, f"{path} of the image is larger than {_MOST_OF_A_FILE >> 20} MiB")
 
 
