@@ -138,7 +138,7 @@ def test_what_is_no_name(name):
 def test_whom_a_folder_can_be_shared_with():
     check_grantee("bob", "ada")
     check_grantee("@vision", "ada")
-    for nobody in ("ada", "@", " ", "", "x" * 256):
+    for nobody in ("ada", "@", " ", "", " bob", "@@vision", "@ vision", "b\x00b", "x" * 256):
         with pytest.raises(BadInputError, match=r"^WHOM: "):
             check_grantee(nobody, "ada")
 
