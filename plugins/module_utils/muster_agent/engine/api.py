@@ -92,6 +92,15 @@ class EngineApi:
     def network(self, name: str) -> dict[str, Any]:
         return self._json("GET", f"/networks/{name}")
 
+    def is_unused(self, network: str) -> bool:
+        """Return whether a network is there and no container that runs is on it."""
+        try:
+            return not self.network(network).get("Containers")
+        except EngineError as error:
+            if error.status != 404:
+                raise
+            return False
+
     def create_network(self, body: dict[str, Any]) -> str:
         return self._json("POST", "/networks/create", body=body)["Id"]
 
