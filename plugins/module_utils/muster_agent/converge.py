@@ -18,6 +18,7 @@ from .launch import key_directory, last_words, notices
 from .launch.gang_launch import GangLaunch, Images, check_launch
 from .launch.gang_release import GangRelease
 from .launch.gang_repair import reconnect
+from .launch.host_ids import host_ids
 from .launch.key_directory import HalfReleasedError
 from .launch.launch_error import LaunchError, as_launch_error, first_failure, host_message
 from .manifest import KEEP, LAUNCH, RELEASE, STOP
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .differences import Differences
+    from .launch.host_ids import HostIds
     from .manifest import Manifest, Session
     from .names import SeenContainer, SeenNetwork
 
@@ -190,10 +192,14 @@ class _Run:
         launches = len(plan.missing_overlays) + len(plan.repairs)
         launches += sum(1 + len(session.kernels) for session in begun)
         # In both pools a task only waits for tasks that were given to its pool before it, so no pool can choke.
-        with _pool(removals + len(plan.discarded_overlays)) as removing, _pool(launches) as launching:
+        with (
+            host_ids(self._engine) as ids,
+            _pool(removals + len(plan.discarded_overlays)) as removing,
+            _pool(launches) as launching,
+        ):
             self._discard(removing)
             stops = [(stop, self._begin_stop(stop, removing)) for stop in plan.stops]
-            failures = self._bring_up(launching)
+            failures = self._bring_up(launching, ids)
             for stop, ended in stops:
                 failures[stop.session.id] = ended.result()
             # Last, since kernels that this very run removed may have been on them.
@@ -228,7 +234,7 @@ class _Run:
                 failures[stop.session.id] = OSError(f"last words of {stop.session.name} cannot be read: {error}")
         return words
 
-    def _bring_up(self, pool: ThreadPoolExecutor) -> dict[str, BaseException | None]:
+    def _bring_up(self, pool: ThreadPoolExecutor, ids: HostIds) -> dict[str, BaseException | None]:
         """Make overlays, launch, release and repair; return by session why it failed, or None."""
         plan, manifest = self._plan, self._manifest
         overlays = {
@@ -242,6 +248,7 @@ class _Run:
                 self._engine,
                 images,
                 layers,
+                ids,
                 manifest,
                 launch,
                 pool,

@@ -25,7 +25,7 @@ FGPU_ROOT = Path("/run/muster-fgpu")
 MOUNT_ROOT = Path("/run/muster-mounts")
 FGPU_STATE_IN_CONTAINER = "/run/fgpu"
 FGPU_PATH = "/opt/muster/fgpu"
-# With the layout of the leases in it: libraries of two layouts cannot use one file. No cluster has such a name.
+# The name has the leases' layout: libraries of two layouts cannot use one file. No cluster has such a name.
 _LEASES = ".leases-2"
 OVERLAY = "overlay"
 # Sessions' own networks have a hexadecimal digit where this one's name goes on with a letter.
@@ -86,7 +86,7 @@ class ClusterPaths:
         self.generation = self.state / "generation"
         self.lock = self.state / "lock"
         self.spool = self.state / "spool"
-        # For last words while the disk takes none.
+        # The place of last words while the disk is full.
         self.spool_in_memory = KEY_ROOT / ".last-words" / cluster
         self.disk_counts = KEY_ROOT / ".disk" / cluster
         self.image_facts = self.state / "images"

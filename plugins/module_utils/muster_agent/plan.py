@@ -11,7 +11,7 @@ from .names import OVERLAY, SeenContainer, SeenNetwork, is_lent, lent_network_na
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# In any other state a container never ran, or is on its way out: it is made anew.
+# In any other state a container never ran, or is being removed: it is made anew.
 _LIVED = {"running", "paused", "exited"}
 # Each keeps an address range from others, and spares the next launch the making of a network.
 _MOST_SPARE = 16
@@ -177,7 +177,7 @@ def _overlays(manifest: Manifest, observed: Observed) -> tuple[list[Overlay], li
     present = [seen for seen in observed.networks if seen.driver == OVERLAY]
     names = {seen.name for seen in present}
     wanted = {overlay.name for overlay in manifest.overlays}
-    # What is newer than this manifest was made by another keeper, which knows more.
+    # An overlay newer than this manifest was made by another keeper, whose manifest is newer too.
     discarded = [
         seen for seen in present if seen.name not in wanted and int(seen.generation or 0) <= manifest.generation
     ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..names import SeenContainer
     from ..plan import Repair
 
-# Its keeper makes an overlay in the same visit, on another host.
+# In the same visit, the keeper makes the overlay on another host.
 _OVERLAY_PATIENCE_S = 15
 _POLL_S = 0.25
 
