@@ -153,7 +153,7 @@ class ControlNode:
         session = self.store.get([container.session_id])[container.session_id]
         made = self._kernels_made[container.session_id, container.generation]
         seen = [agent for agent in self.store.snapshot(self.now).agents if agent.state is AgentState.ALIVE]
-        # What is visited just now is being cleaned.
+        # Agents in the present visit are being cleaned.
         visited = self.gateway.manifests[-1]
         earlier = [
             other

@@ -16,7 +16,7 @@ import psycopg
 
 _USER = "postgres"
 _ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-# Nothing here outlives the tests: what a crash of the machine would take is no loss.
+# Nothing here outlives the tests, so a crash of the machine may lose it.
 _CONFIGURATION = """
 fsync = off
 full_page_writes = off

@@ -32,7 +32,7 @@ VALUES: Mapping[type[sa.types.TypeEngine[Any]], object] = {
     sa.String: "x",
 }
 REFERENCES = {"session_id": RUNS.id, "token_name": "x", "folder_id": "x"}
-# What a later migration says in another way.
+# Columns that a later migration changes.
 CHANGED = {"sessions": {"wait", "wait_id"}, "agents": {"report", "inventory"}, "alembic_version": {"version_num"}}
 
 

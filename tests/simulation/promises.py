@@ -16,8 +16,8 @@ from tests.strategies import Ledger
 
 _S = SessionState
 _UNDER_WAY = frozenset({_S.SCHEDULED, _S.PREPARING, _S.TERMINATING})
-# What befell a kernel by its host or by another's hand.
 _ROUNDING_S = 0.001
+# Ends of a kernel that its host or another process caused.
 _HARMS = frozenset({"reboot", "engine", "vanished", "network", "lost"})
 
 

@@ -38,7 +38,7 @@ class Schedule:
 
 
 SUBMIT = "submit"
-# What users do beside submitting.
+# Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
 # Each kind of fault with its weight.
 FAULTS: dict[str, int] = {

@@ -189,7 +189,7 @@ class World:
             self.timeline.after(0.2, partial(self._death_is_heard, host, container.session_id))
 
     def _death_is_heard(self, host: Host, session_id: str) -> None:
-        # As `_Watchers` of muster/daemon.py: the kernels of a session that is being ended die by our own hand.
+        # As `_Watchers` of muster/daemon.py: kernels of a session that is being ended are stopped by Muster itself.
         runs = self.promises.sessions[session_id].state is _S.RUNNING
         if runs and self.daemon is not None and self.reaches(host) and host.engine_runs:
             self.daemon.hears_of_death(host.id)

@@ -18,7 +18,7 @@ from tests.tiers.reports import VARIABLE, Record, read_record
 
 _PLUGIN = "-p tests.tiers.reports"
 _SLOWEST = 15
-# Of a long log often the end alone is kept: what failed is said there once more.
+# Often only the end of a long log is kept, so it repeats what failed.
 _FAILURE = re.compile(r"(FAILED|ERROR|E  ) ")
 _MOST_FAILURE_LINES = 60
 

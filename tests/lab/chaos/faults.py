@@ -55,7 +55,7 @@ class Faults:
         return actions[fault.trouble]
 
     def _fill_run(self, host: str) -> None:
-        # Where it is gone, or full already, there is nothing to fill.
+        # If it is gone or full already, there is nothing to fill.
         self.lab.run(host, "sh", "-c", _FILL.format(_run_of(self.node)), check=False)
 
     def _free_run(self, host: str) -> None:

@@ -26,7 +26,7 @@ say begin
 sleep SECONDS
 say end
 """
-# Of so much memory that one host cannot hold it whole.
+# With so much memory that one host cannot hold all of it.
 _GANG = ("--cluster-size", "2", "--cluster-mode", "multi-node", "--mem", "14G", "--on", "all")
 _FLAGS = {
     Kind.BATCH: (),

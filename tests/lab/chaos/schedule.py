@@ -49,7 +49,7 @@ OF_HOSTS = tuple(Trouble)[: tuple(Trouble).index(Trouble.ALL_CUT)]
 OF_SOME = (Trouble.POSTGRESQL_KILLED, Trouble.CLOCK_WRONG)
 OF_CONTROL = tuple(trouble for trouble in Trouble if trouble not in {*OF_HOSTS, *OF_SOME})
 _OF_ALL = (*OF_HOSTS, *OF_CONTROL)
-# By so many seconds, fast or slow.
+# The seconds by which a clock is set forward or back.
 _WRONG_BY_S = (-3600, -90, -5, 5, 90, 3600)
 
 
