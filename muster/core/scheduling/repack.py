@@ -49,12 +49,32 @@ class Repacker:
         gang: Gang,
         closed: frozenset[str],
         waiting: Sequence[tuple[Gang, frozenset[str]]],
-    ) -> list[Allocations] | None:
-        """Return other allocations of what was placed, and then the gang's; None where no trial succeeds.
+    ) -> list[Placed] | None:
+        """Place the gang, and what was placed last anew; return all that is placed then, the gang last.
 
-        What lay on one agent stays on one, and what lay on several comes to lie on no more. None of the `waiting` may
-        fit then: they were first. Changes nothing.
+        None, with nothing changed, where no trial succeeds. What lay on one agent stays on one, and what lay on several
+        comes to lie on no more. None of the `waiting` may fit then: they were first.
         """
+        first = max(0, len(placed) - MOST_SESSIONS)
+        moving = placed[first:]
+        found = self._found(state, moving, gang, closed, waiting)
+        if found is None:
+            return None
+        moved = [each._replace(allocations=given) for each, given in zip(moving, found, strict=False)]
+        moved.append(Placed(gang, closed, found[-1]))
+        state.release(kernel for each in moving for kernel in each.kernels)
+        state.take(kernel for each in moved for kernel in each.kernels)
+        return [*placed[:first], *moved]
+
+    def _found(
+        self,
+        state: PlacementState,
+        placed: Sequence[Placed],
+        gang: Gang,
+        closed: frozenset[str],
+        waiting: Sequence[tuple[Gang, frozenset[str]]],
+    ) -> list[Allocations] | None:
+        """Return other allocations of what was placed, and then the gang's. Changes nothing."""
         different = {gang, *(each.gang for each in placed), *(other for other, _ in waiting)}
         work = len(placed) + 1 + len(different) * state.size
         if not placed or self._left < work or not state.has_in_total(gang, closed):

@@ -90,6 +90,9 @@ class ExplainedWait(Protocol):
     @property
     def passes(self) -> int: ...
 
+    @property
+    def endless(self) -> int: ...
+
 
 class PlacedKernel(Protocol):
     """A kernel with the agent and the GPU shares that it would get."""
@@ -202,6 +205,9 @@ def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
     lines = []
     if wait.passes:
         lines.append(f"it was the first that did not fit in {wait.passes} {'pass' if wait.passes == 1 else 'passes'}")
+    if wait.endless:
+        run = "1 session runs" if wait.endless == 1 else f"{wait.endless} sessions run"
+        lines.append(f"nobody knows when capacity is free: {run} without a time limit (see default_time_limit)")
     if wait.until is not None:
         lines.append(f"not before: {moment_text(wait.until, around)}")
     if wait.estimated_start is not None:

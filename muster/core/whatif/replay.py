@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from muster.core.model.plan import Plan
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.committed import committed
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.hypothesis import Change, Later, applied
@@ -58,7 +59,7 @@ class Replays:
                 return (Later(tuple(ended), world.now, started), last) if last is not None else None
             if plan.preemptions:
                 return None
-            world = _committed(world, plan)
+            world = committed(world, plan)
             ends = [(end_of(session, world.now), session.id, session) for session in world.placed]
             at = min((end for end, _, _ in ends), default=math.inf)
             if math.isinf(at):
@@ -68,21 +69,6 @@ class Replays:
             last = over[-1][1]
             world = Later(tuple(session_id for session_id, _ in over), at).applied(world, self.session.id)
         return None
-
-
-def _committed(world: Snapshot, plan: Plan) -> Snapshot:
-    """Return the world in which what the plan places runs, and the others have waited for another pass."""
-    placed = {placement.session_id: placement.allocations for placement in plan.placements}
-
-    def after(session: Session) -> Session:
-        if session.id in placed:
-            kernels = tuple(replace(k, allocation=placed[session.id][k.id]) for k in session.kernels)
-            return replace(session, kernels=kernels, state=SessionState.RUNNING, started_at=world.now, wait=None)
-        if session.id in plan.waits and plan.waits.reason(session.id).passes:
-            return replace(session, wait=plan.waits.reason(session.id))
-        return session
-
-    return replace(world, sessions=tuple(map(after, world.sessions)))
 
 
 def ahead_of(session: Session, snapshot: Snapshot, plan: Plan) -> Snapshot:

@@ -29,11 +29,12 @@ EXAMPLES = [
     (
         Wait(C.BUSY, "busy: …", agents_considered=3, filtered={"lost": 1, "drained": 2},
              exhausted={"cpu": 1, "mem": 3}, nearest=NearestMiss("a1", {"mem": 2 * G, "cpu": 500}), passes=7,
-             estimated_start=NOW + 1200),
+             endless=2, estimated_start=NOW + 1200),
         ["of 3 agents, too little free now: cpu on 1, mem on 3",
          "nearest: it needs 0.5 cpu and 2G mem more on agent a1",
          "agents left out: 2 drained, 1 lost",
          "it was the first that did not fit in 7 passes",
+         "nobody knows when capacity is free: 2 sessions run without a time limit (see default_time_limit)",
          "estimated start: T+1200 (in 20m)",
          "to see what would let it start: muster why train --what-if"],
     ),
