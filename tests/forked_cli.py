@@ -53,7 +53,7 @@ from muster.service.scheduler.compiled_code import compile_placement
 
 @dataclass
 class Done:
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str

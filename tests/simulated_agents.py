@@ -26,7 +26,7 @@ IMAGES = ("busybox:latest", "debian:12", "muster/default:latest", "registry.exam
 
 
 class Failing(StrEnum):
-    """What becomes of a launch."""
+    """The way in which a launch fails."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
@@ -34,7 +34,7 @@ class Failing(StrEnum):
 
 @dataclass
 class Container:
-    """What an engine knows of a kernel's container."""
+    """A kernel's container as an engine knows it."""
 
     session_id: str
     kernel_id: str
@@ -151,7 +151,7 @@ Overlays = dict[str, Network]
 
 @dataclass
 class SimulatedAgent:
-    """One host. Its callbacks are called for changes by manifests, not for those made on the host itself."""
+    """A host. Its callbacks are called for changes by manifests, not for those made on the host itself."""
 
     id: str
     hardware: dict[str, Any]

@@ -36,7 +36,7 @@ class Crash(BaseException):
 
 
 class CrashingStore(Store):
-    """Dies at its n-th writing transaction from now: just before the commit, or just after it."""
+    """A store that dies at its n-th writing transaction from now: just before the commit, or just after it."""
 
     crash_in = 0
     after_commit = False
@@ -55,7 +55,7 @@ class CrashingStore(Store):
 
 
 class ControlNode:
-    """Store, simulated agents and a clock, put together as `muster.service.control_node` does it."""
+    """A store, simulated agents and a clock, put together as `muster.service.control_node` does it."""
 
     def __init__(self, directory: Path, *agents: SimulatedAgent) -> None:
         self.directory = directory

@@ -114,7 +114,7 @@ def fake_key_pair(comment: str) -> KeyPair:
 
 @dataclass
 class Ledger:
-    """Independent book-keeping of what is used on agents, GPU by GPU."""
+    """An independent account of what is used on agents, GPU by GPU."""
 
     cpu: dict[str, int]
     mem: dict[str, int]

@@ -30,7 +30,7 @@ host all all 127.0.0.1/32 trust
 
 
 class PostgresqlServer:
-    """One cluster of databases; `url` names one of them for the store.
+    """A cluster of databases; `url` names one of them for the store.
 
     What was committed survives that the server is killed only with `keeps_commits`.
     """

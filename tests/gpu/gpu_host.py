@@ -36,7 +36,7 @@ ldconfig
 
 @dataclass(frozen=True)
 class GpuHost:
-    """One GPU of 8 GiB, which is cut into two units."""
+    """A host with one GPU of 8 GiB, which is cut into two units."""
 
     host: Host
 

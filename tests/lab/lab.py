@@ -16,7 +16,7 @@ CUT = (("raw", "PREROUTING", "-i"), ("mangle", "POSTROUTING", "-o"))
 
 
 class Lab:
-    """Hosts that are up. Commands on them go through this machine's engine: a host that is cut off is seen too."""
+    """The hosts that are up. Commands on them go through this machine's engine, also on a host that is cut off."""
 
     @property
     def hosts(self) -> list[Host]:

@@ -68,7 +68,7 @@ class ModuleFailedError(Exception):
 
 
 class Cluster:
-    """One cluster's view of this host, and the manifests that a control node would write for it."""
+    """A cluster's view of this host, and the manifests that a control node would write for it."""
 
     def __init__(self, folders_root, capsys):
         self.name = f"modtest-{uuid.uuid4().hex[:8]}"

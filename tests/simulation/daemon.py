@@ -90,7 +90,7 @@ class Inbox:
 
 
 class VirtualTime:
-    """What the queue's modules know as `time`."""
+    """The `time` of the queue's modules."""
 
     def __init__(self, timeline: Timeline, outside: Callable[[], AbstractContextManager[None]]) -> None:
         self._timeline = timeline
@@ -121,7 +121,7 @@ def virtual_time(timeline: Timeline, outside: Callable[[], AbstractContextManage
 
 
 class Surroundings(Protocol):
-    """What a daemon finds around it."""
+    """The surroundings of a daemon."""
 
     timeline: Timeline
     hosts: Mapping[str, Host]
@@ -146,7 +146,7 @@ class Surroundings(Protocol):
 
 
 class Daemon:
-    """One process of `muster daemon`. `works` is a loop's whole life, as in muster/daemon.py.
+    """A process of `muster daemon`. `works` is a loop's whole life, as in muster/daemon.py.
 
     One that is doomed dies at its next transaction.
     """

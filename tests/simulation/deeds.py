@@ -23,7 +23,7 @@ _USERS_RETRY_AFTER_S = 5.0
 
 
 class Deeds:
-    """Does deeds to a world. `numbers` are the sessions by their numbers, `submissions` their deeds by session id."""
+    """The deeds done to a world. `numbers` are sessions by their numbers, `submissions` their deeds by session id."""
 
     def __init__(self, world: "World") -> None:
         self.numbers: dict[str, Session] = {}

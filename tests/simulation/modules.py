@@ -34,7 +34,7 @@ _UNCLEAR = None
 
 
 class Modules:
-    """What can be run on a host."""
+    """The modules that can be run on a host."""
 
     def __init__(self, host: "Host") -> None:
         self._host = host

@@ -46,7 +46,7 @@ class Begun:
 
 @dataclass
 class Truth:
-    """What really happened to a session; `ends` are kernel names with causes and exit codes, by generation."""
+    """The truth about a session. `ends` are kernel names with causes and exit codes, by generation."""
 
     submitted: Session
     begun: list[Begun] = field(default_factory=list)

@@ -10,7 +10,7 @@ USERS_AND_FAULTS_END_S = 200.0
 
 @dataclass(frozen=True)
 class Deed:
-    """Something that a user does or that befalls the cluster, at a time in seconds.
+    """A deed of a user, or a fault of the cluster, at a time in seconds.
 
     `target` is a host's id or a session's number, or empty. `values` belong to the kind.
     """
@@ -30,7 +30,7 @@ class Deed:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`hosts` are the facts of each host by its id. `deeds` are in the order of their times."""
+    """A schedule. `hosts` are the facts of each host by its id; `deeds` are in the order of their times."""
 
     seed: int
     hosts: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]

@@ -24,7 +24,7 @@ _MEMORY = Path("/dev/shm")
 
 
 class Writes:
-    """How many transactions have written, of all stores."""
+    """The number of writing transactions of all stores."""
 
     count = 0
 

@@ -50,7 +50,7 @@ class Pull:
 
 
 class SimulatedAnsible:
-    """What one process of the control node has of Ansible and of image pulls. `start` begins what it is given."""
+    """A stand-in for one control node process's Ansible and image pulls. `start` begins what it is given."""
 
     def __init__(
         self,

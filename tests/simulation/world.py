@@ -34,7 +34,7 @@ _DAEMON_RETRIES_AFTER_S = 2.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a schedule: the promise that was broken, if any, and its story; which faults struck."""
+    """The verdict on a schedule: the promise that was broken, if any, its story, and the faults that struck."""
 
     schedule: Schedule
     broken: BrokenPromiseError | None
@@ -67,7 +67,7 @@ def carry_out(schedule: Schedule, *, traced: bool = False) -> Verdict:
 
 
 class World:
-    """Everything that a schedule is about."""
+    """The world of a schedule."""
 
     def __init__(self, schedule: Schedule, *, traced: bool) -> None:
         self.timeline = Timeline()

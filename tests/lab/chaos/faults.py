@@ -25,7 +25,7 @@ docker network rm $network
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Begins and heals faults. Healing what has not begun, or healed itself, does nothing."""
+    """A way to begin and heal faults. Healing one that has not begun, or has healed itself, does nothing."""
 
     lab: Lab
     node: ChaosControlNode

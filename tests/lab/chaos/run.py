@@ -39,7 +39,7 @@ _FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """`refused` counts the commands of users that failed; they say so, and nothing is promised."""
+    """The result of a run. `refused` counts the commands of users that failed; for those nothing is promised."""
 
     broken: list[str]
     accepted: int

@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 
 class Database(StrEnum):
-    """What the control node keeps its state in."""
+    """The database of the control node."""
 
     SQLITE = "SQLite"
     POSTGRESQL = "PostgreSQL"
@@ -71,7 +71,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """It begins at `tick` and is healed at `until`. `host` is empty where it is the control node's.
+    """A fault from `tick` until `until`. `host` is empty if it is the control node's.
 
     `by_s` says how wrong a clock is.
     """

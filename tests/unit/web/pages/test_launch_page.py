@@ -20,7 +20,7 @@ HTMX = {"HX-Request": "true"}
 
 
 class _Form(HTMLParser):
-    """What a browser sends of the form that launches."""
+    """A parser that collects what a browser sends of the launch form."""
 
     def __init__(self) -> None:
         super().__init__()
