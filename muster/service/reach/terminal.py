@@ -1,4 +1,4 @@
-"""A shell in a kernel, for somebody who sits elsewhere: ssh as `muster ssh` has it, on a terminal of this machine."""
+"""A shell in a kernel for a remote user: ssh as in `muster ssh`, on a terminal of this machine."""
 
 import fcntl
 import os
