@@ -13,6 +13,7 @@ from muster.cli.context import json_option
 from muster.cli.output import age, print_json
 from muster.core.agents.agent import Agent, agent_from_report
 from muster.core.agents.gpu_toolkit import toolkit_problem
+from muster.core.agents.remapped_ids import remapped_ids_problem
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.heartbeat import Worker, unworked
@@ -178,6 +179,11 @@ def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterat
         yield Finding(f"{name}: container toolkit", ok=False, found=found, remedy=remedy)
     elif report.gpu_toolkit:
         yield Finding(f"{name}: container toolkit", ok=True, found=report.gpu_toolkit)
+    if problem := remapped_ids_problem(report):
+        found, _, remedy = problem.partition("; ")
+        yield Finding(f"{name}: remapped ids", ok=False, found=found, remedy=remedy)
+    elif ids := report.docker.remapped_ids:
+        yield Finding(f"{name}: remapped ids", ok=True, found=f"{min(ids.uids, ids.gids)} ids (userns-remap)")
     if agent.fgpu_obstacle:
         found, _, remedy = agent.fgpu_obstacle.partition("; ")
         yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)

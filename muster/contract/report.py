@@ -49,13 +49,22 @@ class DiskReport(ContractModel):
     free_bytes: Amount = 0
 
 
+class RemappedIdsReport(ContractModel):
+    """How many ids an engine's containers have under `userns-remap`; `mounts` says whether mounts can show them."""
+
+    uids: Amount = 0
+    gids: Amount = 0
+    mounts: bool = False
+
+
 class EngineReport(ContractModel):
-    """The Docker engine."""
+    """The Docker engine; `remapped_ids` is None where its containers' ids are the host's."""
 
     version: Line = ""
     api_version: Line = ""
     storage_driver: Line = ""
     cgroup_version: Line = ""
+    remapped_ids: RemappedIdsReport | None = None
 
 
 class SwarmReport(ContractModel):

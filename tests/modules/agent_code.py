@@ -17,6 +17,7 @@ from ansible.module_utils.muster_agent import (
     host_mounts,
     host_state,
     manifest_schema,
+    mapped_mounts,
     plan_differences,
     versioned_trees,
 )
@@ -26,6 +27,7 @@ from ansible.module_utils.muster_agent import plan as agent_plan
 from ansible.module_utils.muster_agent.engine import api as engine_api
 from ansible.module_utils.muster_agent.engine import (
     container_spec,
+    id_mapping,
     kernel_cgroup,
     layer_limit,
     overlay_networks,
@@ -68,6 +70,7 @@ __all__ = [
     "host_mounts",
     "host_report",
     "host_state",
+    "id_mapping",
     "iptables",
     "kernel_cgroup",
     "kernel_usage",
@@ -76,6 +79,7 @@ __all__ = [
     "layer_limit",
     "made_folders",
     "manifest_schema",
+    "mapped_mounts",
     "mount_folders",
     "mounted_where",
     "nftables",

@@ -13,6 +13,7 @@ from muster.core.agents.gpu_providers import PROVIDERS
 from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.agents.numa import NumaNode
+from muster.core.agents.remapped_ids import remapped_ids_problem
 from muster.core.values.architecture import labels_of
 from muster.core.values.slots import Slots
 
@@ -172,8 +173,8 @@ class Agent:
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
     """Return the agent that a report describes. Its capacity is without what the inventory reserves for the system.
 
-    What is wrong in the inventory or with its container toolkit is its `problem`: it gets no new sessions, those that
-    it has go on.
+    What is wrong in the inventory, with its container toolkit or with its engine's ids is its `problem`: it gets no new
+    sessions, those that it has go on.
     """
     entry = agent_inventory(inventory)
     attributes = entry.attributes
@@ -210,7 +211,7 @@ def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any
         attributes=attributes,
         connection=entry.connection,
         observed_at=now,
-        problem="; ".join(filter(None, (inventory_problem, toolkit_problem(report)))),
+        problem="; ".join(filter(None, (inventory_problem, toolkit_problem(report), remapped_ids_problem(report)))),
         labels=attributes.labels,
         rack=attributes.rack,
         zone=attributes.zone,

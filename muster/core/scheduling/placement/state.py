@@ -209,8 +209,9 @@ class PlacementState:
         free, request = np.maximum(0, self._free[candidates]), total(gang.slots)
         capacity = self._hardware.block(CAPACITY)[candidates]
         serves = self._hardware.gpus_that_serve(gang.constraint)[candidates]
-        gpus = np.where(serves, free[:, columns.FIRST_GPU :], 0).sum()
-        smallest = capacity[serves].min(initial=1 << 60) if request.gpu else 0
+        gpus = int(np.where(serves, free[:, columns.FIRST_GPU :], 0).sum())
+        # As a number of Python: where no GPU serves, many times that are more than 64 bits hold.
+        smallest = int(capacity[serves].min(initial=1 << 60)) if request.gpu else 0
         return bool(
             free[:, columns.CPU].sum() >= request.cpu
             and free[:, columns.MEM].sum() >= request.mem

@@ -63,14 +63,16 @@ def labels(cluster: str, session_id: str, generation: str) -> dict[str, str]:
 
 
 def bridge_body(cluster: str, session: Session) -> dict[str, Any]:
-    """Return the body that creates the network of a session on one host."""
+    """Return the body that creates the network of a session on one host. One that is lent is not marked as its own."""
+    name = session.network["name"]
+    of_cluster = {names.LABEL_CLUSTER: cluster}
     return {
-        "Name": session.network["name"],
+        "Name": name,
         "CheckDuplicate": True,
         "Driver": session.network["driver"],
         # The prefix by which roles/session_firewall recognises the bridges of sessions.
-        "Options": {"com.docker.network.bridge.name": names.bridge_name(session.id)},
-        "Labels": labels(cluster, session.id, session.generation),
+        "Options": {"com.docker.network.bridge.name": names.bridge_name(name)},
+        "Labels": of_cluster if names.is_lent(name) else labels(cluster, session.id, session.generation),
     }
 
 
