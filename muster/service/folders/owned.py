@@ -44,8 +44,8 @@ class OwnedFolders:
 
     Any other user changes their own, and sees what is shared with them.
 
-    `owner` is the folder's owner, by default the user. Methods raise NotFoundError for an invisible folder, as if it did
-    not exist, and ScopeError for a change of another owner's visible folder.
+    `owner` is the folder's owner, by default the user. Methods raise NotFoundError for an invisible folder, as if it
+    did not exist, and ScopeError for a change of another owner's visible folder.
     """
 
     def __init__(self, store: Store, settings: Settings, token: Token, measurements: Measurements) -> None:
