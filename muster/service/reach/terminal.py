@@ -37,7 +37,7 @@ _OPTIONS = (
 
 
 class TerminalEnd:
-    """Our end of a terminal. Reads and writes never wait: `fileno` says when they can go on."""
+    """A terminal's end on this machine. Reads and writes never wait: `fileno` says when they can go on."""
 
     def __init__(self, session: Session, master: int) -> None:
         self.session = session
