@@ -1,11 +1,9 @@
-"""The real store on one SQLite file, which schedules share one after the other; what it commits, the checker sees."""
+"""The real store on SQLite in memory, which schedules share one after the other; what it commits, the checker sees."""
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -16,11 +14,10 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.model.snapshot import Snapshot
 from muster.store import store as store_module
 from muster.store.database import connection as connection_module
-from muster.store.database.connection import open_engine, writing
+from muster.store.database.connection import open_engine
 from muster.store.database.tables import metadata
 from muster.store.store import Store
-
-_MEMORY = Path("/dev/shm")
+from tests.simulation.lean_sqlite import LeanConnection
 
 
 class Writes:
@@ -33,37 +30,41 @@ WRITES = Writes()
 
 
 @cache
-def _directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="muster-simulation-", dir=_MEMORY if _MEMORY.is_dir() else None)
+def _engine() -> sa.Engine:
+    return open_engine("sqlite://")
+
+
+def _opened(_url: str) -> sa.Engine:
+    return _engine()
 
 
 @cache
-def _engine() -> sa.Engine:
-    return open_engine(f"sqlite:///{_directory().name}/muster.db")
+def _connection() -> LeanConnection:
+    return LeanConnection(_engine())
 
 
 @contextmanager
 def emptied(passes: Callable[[], None]) -> Iterator[None]:
     """Empty the database, and let all stores that are opened meanwhile be of it.
 
-    `passes` is called before each transaction. The engine stays: what it compiled serves the next schedule.
+    `passes` is called before each transaction. The engine stays: what was compiled for it serves the next schedule.
     """
-    with writing(_engine()) as connection:
+    with _connection().transaction(writes=True) as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(sa.delete(table))
     WRITES.count += 1
-    transaction = connection_module._transaction
 
     @contextmanager
-    def gated(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[sa.Connection]:
+    def gated(_engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[LeanConnection]:
         passes()
-        if options is connection_module._WRITING:
+        writes = options is connection_module._WRITING
+        if writes:
             WRITES.count += 1
-        with transaction(engine, options) as connection:
+        with _connection().transaction(writes=writes) as connection:
             yield connection
 
     with (
-        mock.patch.object(store_module, "open_engine", return_value=_engine()),
+        mock.patch.object(store_module, "open_engine", new=_opened),
         mock.patch.object(connection_module, "_transaction", gated),
     ):
         yield
