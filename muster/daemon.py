@@ -37,7 +37,7 @@ _WATCHED = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
 class _StoppedError(Exception):
-    """SIGTERM or SIGINT has come while no loop ran."""
+    """The error that ends the daemon on SIGTERM or SIGINT while no loop runs."""
 
 
 def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: None) -> None:
@@ -64,7 +64,7 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
                     _work(settings, shell, watchers, lock, stop, trouble, on_compiled)
             except (QueueLockLostError, StoreUnavailableError, DatabaseAwayError, OSError) as error:
                 trouble.note(f"{error}; trying again")
-                # Each try observes all agents: one that fails soon is made less and less often.
+                # Each try observes all agents, so tries become rarer the more often they fail.
                 worked = time.monotonic() - began > _LONGEST_PAUSE_S
                 pause_s = _FIRST_PAUSE_S if worked else min(2 * pause_s, _LONGEST_PAUSE_S)
                 time.sleep(pause_s)
@@ -72,7 +72,7 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
 
 
 class _Stop:
-    """What a signal does: a loop ends by itself, everything else at once."""
+    """A handler of signals: it lets a running loop end by itself, and ends everything else at once."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -165,7 +165,7 @@ def _hearing(settings: Settings, heard: Callable[[str], None]) -> Iterator[None]
 
 
 class _Watchers:
-    """One thread for each agent, which hears from its engine when a kernel dies."""
+    """The threads, one for each agent, that learn from its engine when a kernel dies."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self.died: Callable[[str], None] = lambda _agent_id: None

@@ -16,8 +16,9 @@ from muster.core.model.projects import Projects
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
 from muster.core.spec.errors import validated
-from muster.core.spec.values import Bytes, Milli, invalid
+from muster.core.spec.values import Bytes, Milli, Seconds, invalid
 from muster.core.values.errors import SettingsError, SpecError
+from muster.core.values.units import format_duration
 from muster.idle_settings import Idle
 from muster.settings_section import Section
 from muster.web_settings import WebSettings
@@ -39,7 +40,7 @@ class LogFormat(StrEnum):
 
 
 class GroupScheduling(Section):
-    """How one resource group's queue is worked; what is left out is as in `scheduling`."""
+    """The scheduling of one resource group. A missing key is as in `scheduling`."""
 
     order: PluginName | None = Field(default=None, description="plugin that orders sessions of one priority")
     placement: PluginName | None = Field(default=None, description="plugin that chooses among places")
@@ -52,10 +53,13 @@ class GroupScheduling(Section):
     preemption: bool | None = Field(
         default=None, description="end or requeue preemptible sessions for ones of higher priority"
     )
+    default_time_limit: Seconds | None = Field(
+        default=None, description="time limit of a session that is submitted without one"
+    )
 
 
 class Scheduling(GroupScheduling):
-    """What holds for every resource group."""
+    """The scheduling of every resource group."""
 
     order: PluginName = "fifo"
     placement: PluginName = "fragmentation"
@@ -64,11 +68,12 @@ class Scheduling(GroupScheduling):
     preemption: bool = False
 
     def of(self, group: GroupScheduling) -> "Scheduling":
-        return self.model_copy(update=group.model_dump(exclude_none=True))
+        said = {name: getattr(group, name) for name in group.model_fields_set}
+        return self.model_copy(update={name: value for name, value in said.items() if value is not None})
 
 
 class Amounts(Section):
-    """Upper bounds; what is left out is not limited."""
+    """The upper bounds. A missing one is no limit."""
 
     sessions: int | None = Field(default=None, ge=0)
     kernels: int | None = Field(default=None, ge=0)
@@ -90,12 +95,12 @@ class LimitSettings(Section):
         return Limit(self.running.bounds(), self.pending.bounds())
 
 
-# Where the site says nothing of all users: more than a person queues, and less than what slows down everybody's queue.
+# The limit if the site sets none: more than a person queues, and less than what slows down the queue for all.
 _PENDING_OF_EACH = LimitSettings(pending=Amounts(sessions=20_000, kernels=200_000))
 
 
 class LimitsSettings(Section):
-    """By name; `*` stands for all that are not named, each by themselves."""
+    """The limits by name; `*` stands for each that is not named."""
 
     users: dict[str, LimitSettings] = Field(default={})
     projects: dict[str, LimitSettings] = Field(default={})
@@ -125,7 +130,7 @@ class AppSettings(Section):
 
 
 class Settings(BaseModel):
-    """What `muster.yml` may say; each key may be left out."""
+    """The settings in `muster.yml`. Each key may be missing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -223,7 +228,7 @@ class Settings(BaseModel):
         default={}, description="programs that `--app NAME` starts: the site's own, and changes of the built-in ones"
     )
     shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default={}, description="by owner, how much he is entitled to; 1 for whoever is not named"
+        default={}, description="by owner, how much they are entitled to; 1 for owners who are not named"
     )
     usage_half_life_s: float = Field(
         default=604800.0, gt=0, description="seconds after which use counts half in fair_share"
@@ -236,7 +241,7 @@ class Settings(BaseModel):
     idle: Idle = Field(default=Idle(), description="when sessions end for not being used, and how long one may live")
     web: WebSettings = Field(default=WebSettings(), description="who reads the metrics, and limits for each user")
     hooks_dir: Path = Field(
-        default=Path("/etc/muster/hooks"), description="directory of programs that are told of each change of a session"
+        default=Path("/etc/muster/hooks"), description="directory of programs that run for each change of a session"
     )
     callback_hosts: tuple[str, ...] = Field(
         default=(), description="hosts, such as *.example.org, and networks that callbacks may be posted to"
@@ -267,6 +272,20 @@ class Settings(BaseModel):
             raise invalid(f"owner_uid_range holds work_uid, {self.work_uid}", "choose a range without it")
         return self
 
+    @model_validator(mode="after")
+    def _default_time_limits_are_allowed(self) -> Self:
+        for group in ("", *self.resource_groups, *self.idle.resource_groups):
+            usual, longest = self.scheduling_of(group).default_time_limit, self.idle.of(group).max_lifetime
+            if usual is not None and longest is not None and usual > longest:
+                where = f"resource group {group}" if group else "scheduling"
+                problem = f"default_time_limit of {where} is longer than max_lifetime, {format_duration(longest)}"
+                raise invalid(problem, f"write {format_duration(longest)} or less")
+        return self
+
+    def scheduling_of(self, resource_group: str) -> Scheduling:
+        """Return how the group's queue is worked."""
+        return self.scheduling.of(self.resource_groups.get(resource_group, GroupScheduling()))
+
     def uids_for_owners(self) -> range | None:
         """Return the uids of which each owner gets one, or None where they share work_uid."""
         if self.owner_uid_range is None:
@@ -284,7 +303,7 @@ class Settings(BaseModel):
         return apps
 
     def app_kinds(self) -> dict[str, AppDefinition]:
-        """What `--app` may name."""
+        """Return what `--app` may name."""
         return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
 
     @property
@@ -300,14 +319,14 @@ class Settings(BaseModel):
 
     @property
     def unworked_limit_s(self) -> float:
-        """The most seconds between two passes; also those for which an agent's state is true without being observed."""
+        """Return the most seconds between two passes, for which also an agent's last report is trusted."""
         if self.unworked_after_s is not None:
             return self.unworked_after_s
         return max(_UNWORKED_LIMIT_S, 4 * self.observe_interval_s)
 
     @property
     def seal_key(self) -> Path:
-        """What secrets are sealed with; all control nodes of one database must have the same."""
+        """Return the file of the key that seals secrets. All control nodes of one database must have the same."""
         return self.state_dir / "secrets.key"
 
     @property

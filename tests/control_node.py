@@ -103,11 +103,11 @@ class ControlNode:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def submit(self, *arguments: str) -> str:
-        """The new session's name."""
+        """Return the new session's name."""
         return self.run("submit", *arguments, "--json").json()[0]["name"]
 
     def start(self, *arguments: str) -> str:
-        """The name of a new session that runs."""
+        """Return the name of a new session that runs."""
         name = self.submit(*SMALL, *arguments)
         self.reaches(name, "RUNNING")
         return name
@@ -149,13 +149,13 @@ class ControlNode:
             self.daemon = None
 
     def left_on_host(self) -> dict[str, list[str]]:
-        """Names of the containers, networks and key directories of this cluster that are on the host."""
+        """Return names of sessions' containers, networks and key directories of this cluster on the host."""
         client = docker.from_env()
         label = {"label": f"muster.cluster={self.cluster}"}
         keys = Path("/run/muster") / self.cluster
         return {
             "containers": [c.name for c in client.containers.list(all=True, filters=label)],
-            "networks": [n.name for n in client.networks.list(filters=label)],
+            "networks": [n.name for n in client.networks.list(filters={"label": [label["label"], "muster.session"]})],
             "key directories": [p.name for p in keys.iterdir() if p.is_dir()] if keys.exists() else [],
         }
 
@@ -171,6 +171,8 @@ class ControlNode:
             time.sleep(0.2)
 
     def remove_traces(self) -> None:
+        for network in docker.from_env().networks.list(filters={"label": f"muster.cluster={self.cluster}"}):
+            network.remove()
         run = Path("/run/muster")
         for path in (run / self.cluster, run / ".disk" / self.cluster, Path("/var/lib/muster/agent") / self.cluster):
             shutil.rmtree(path, ignore_errors=True)
@@ -182,7 +184,7 @@ NOTHING: dict[str, list[str]] = {"containers": [], "networks": [], "key director
 
 
 def provision(*arguments: str) -> Done:
-    """`playbooks/site.yml` on this machine, but for the control node: the tests have their own."""
+    """Run `playbooks/site.yml` on this machine without the control node's role: the tests have their own."""
     tags = ("--tags", "docker_engine,session_firewall,session_runtime,images")
     done = subprocess.run(
         [SCRIPTS / "ansible-playbook", "-i", "inventory/local.yml", "playbooks/site.yml", *tags, *arguments],

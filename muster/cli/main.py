@@ -89,7 +89,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "muster.cli.operate:completion",
         "Print the completion script for a shell: `source <(muster completion bash)`.",
     ),
-    "version": ("muster.cli.operate:version", "Print Muster's version, and those of what it stands on."),
+    "version": ("muster.cli.operate:version", "Print Muster's version, and those of the software that it uses."),
 }
 """Where each command is, and the first sentence of its help: lists of the commands import none of them."""
 
@@ -114,7 +114,7 @@ class _Summaries(click.Group):
 
 
 class _LazyGroup(click.Group):
-    """Import a command when it is used, so that a short command does not load the others' libraries."""
+    """A group that imports a command when it is used, so that a short one does not load the others' libraries."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx

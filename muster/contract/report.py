@@ -26,10 +26,10 @@ from muster.contract.values import (
     checked,
 )
 
-# Of numbers with as many digits as hosts have CPUs: what is read of it is counted.
+# Numbers of at most five digits, since a list is expanded to count its CPUs.
 CpuList = Annotated[str, Field(max_length=4_096, pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?$")]
 Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f:.]{2,45}$")]
-# The engine's word: a newer engine may have more of them.
+# The engine's own states: a newer engine may have more of them.
 ContainerState = Annotated[str, Field(pattern=r"^[a-z]{1,32}$")]
 
 
@@ -49,17 +49,26 @@ class DiskReport(ContractModel):
     free_bytes: Amount = 0
 
 
+class RemappedIdsReport(ContractModel):
+    """How many ids an engine's containers have under `userns-remap`; `mounts` says whether mounts can show them."""
+
+    uids: Amount = 0
+    gids: Amount = 0
+    mounts: bool = False
+
+
 class EngineReport(ContractModel):
-    """The Docker engine."""
+    """The Docker engine; `remapped_ids` is None where its containers' ids are the host's."""
 
     version: Line = ""
     api_version: Line = ""
     storage_driver: Line = ""
     cgroup_version: Line = ""
+    remapped_ids: RemappedIdsReport | None = None
 
 
 class SwarmReport(ContractModel):
-    """What the engine is in its swarm; `state` is its word. One that `encrypts` can do so with overlays."""
+    """The engine's place in its swarm; `state` is the engine's word. `encrypts`: it can encrypt overlays."""
 
     state: Line = "inactive"
     node_id: Line | None = None
@@ -103,7 +112,7 @@ class KernelGpuReport(ContractModel):
 
 
 class AppReport(ContractModel):
-    """How an app of a kernel fares; `problem` is empty where all is well."""
+    """The status of a kernel's app; `problem` is empty if all is well."""
 
     healthy: bool
     exit_code: ExitCode | None = None
@@ -155,7 +164,7 @@ class NetworkReport(ContractModel):
 
 
 class Report(ContractModel):
-    """What a host has, and what of the cluster is on it; `spools` are ids of sessions whose last words it keeps."""
+    """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps."""
 
     version: Literal[1] = 1
     hostname: Line = ""

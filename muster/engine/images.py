@@ -23,7 +23,7 @@ _ABSENT = re.compile(
     r"not found|does not exist|manifest unknown|denied|unauthorized|authentication required|no basic auth credentials"
     r"|403 forbidden|http 40[134]"
 )
-# Of an image that the site did not choose, one line for both: who asks learns nothing of what others keep there.
+# For an image that the site did not choose, both cases get one line, which does not reveal other users' images.
 _ABSENT_OR_PRIVATE = "its registry has no such image, or not for everybody"
 
 IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")
@@ -33,7 +33,7 @@ Progressed = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExpectedImage:
-    """What an agent shall hand over: the image of this id, in an archive of at most so many bytes."""
+    """The image that an agent shall hand over: its id, and the most bytes of the archive."""
 
     image_id: str
     most_bytes: int
@@ -99,7 +99,7 @@ def copy(source: Agent, target: Agent, reference: str, expected: ExpectedImage, 
             raise _copy_error(target, reference, cause(error)) from None
         loaded = _image(taking, target, name.familiar)
     if loaded is None or loaded.id != expected.image_id:
-        raise _copy_error(target, reference, "its engine did not load what it was given")
+        raise _copy_error(target, reference, "its engine did not load the image")
 
 
 def _checked(
@@ -153,13 +153,13 @@ def _pull_error(agent: Agent, reference: str, said: str, status: int | None, of_
 
 
 class _Layers:
-    """Bytes of the layers that are being fetched: a layer's size is known from its first message on."""
+    """The bytes of layers that are being fetched. A layer's size is known from its first message on."""
 
     def __init__(self) -> None:
         self._layers: dict[str, tuple[int, int]] = {}
 
     def note(self, message: Mapping[str, Any]) -> bool:
-        """Whether the message changed the sums."""
+        """Add a message to the sums. Return whether it changed them."""
         before = dict(self._layers)
         layer, detail = message.get("id"), message.get("progressDetail") or {}
         if message.get("status") == "Downloading" and layer and detail.get("total"):

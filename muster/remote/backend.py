@@ -26,7 +26,7 @@ _POLL_S = 0.5
 
 
 class RemoteBackend:
-    """What its token's user sees and may change."""
+    """A backend by the API: what its token's user sees and may change."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class RemoteBackend:
         return RemoteSecrets(self._client)
 
     def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> SubmittedView:
-        # The key makes a repetition harmless where the first answer was lost on the way.
+        # The key makes a repetition harmless if the first answer was lost.
         key = {"Idempotency-Key": secrets.token_hex(16)}
         parameters = {"owner": owner, "count": count}
         try:

@@ -70,7 +70,7 @@ class KeyUsedError(BadInputError):
 
 
 class LocalBackend:
-    """`Backend` on the control node's store, for a token's user."""
+    """A backend on the control node's store, for a token's user."""
 
     def __init__(
         self, store: Store, settings: Settings, commits: CommitsUnderWay, measurements: Measurements, token: Token
@@ -296,7 +296,7 @@ class LocalBackend:
         if image is not None and image.is_made:
             known = CommitState(name, image.owner, image=image)
         elif image is not None and (known is None or known.state != "making"):
-            # Another process makes it.
+            # Another process is making it.
             known = CommitState(name, image.owner)
         elif image is None and known is not None and known.state == "made":
             known = None

@@ -81,7 +81,7 @@ def test_an_answer_that_is_no_json_is_an_error_of_the_request(engine, server, bo
     server.body = body
     with pytest.raises(EngineError) as refused:
         engine.image("busybox")
-    assert str(refused.value) == "it answers /images/busybox/json with what is no JSON"
+    assert str(refused.value) == "it answers /images/busybox/json with something that is no JSON"
 
 
 def test_an_error_without_end_is_read_no_further_than_a_line_is_long(engine, server):
@@ -128,7 +128,7 @@ def test_a_sparse_file_that_claims_to_be_huge_is_not_read(engine, server):
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE])
-def test_what_is_no_file_is_as_if_it_were_not_there(engine, server, kind):
+def test_a_member_that_is_no_file_reads_as_missing(engine, server, kind):
     member = tarfile.TarInfo("passwd")
     member.type, member.linkname = kind, "passwd"
     server.headers, server.body = stat(), archive((member, b""))

@@ -81,7 +81,7 @@ def test_nothing_outside_of_the_copy_changes(trap, attack):
     assert trap.harm() == []
 
 
-def test_what_was_in_the_destination_is_not_followed_either(trap):
+def test_links_in_the_destination_are_not_followed(trap):
     trap.copy.mkdir()
     (trap.copy / "away").symlink_to("../../outside")
     left_out = trap.spring(archive(file("tree/away/secret"), file("tree/fine", b"yes")))
@@ -166,7 +166,7 @@ def test_a_stream_that_never_ends_as_no_archive_is_left(tmp_path):
 
     thread = threading.Thread(target=answer)
     thread.start()
-    with pytest.raises(CopyFailedError, match="what it sends is no tar archive: a header"):
+    with pytest.raises(CopyFailedError, match="its answer is no tar archive: a header"):
         get(container_that_answers(ours), "/", TREE, tmp_path / "copy", lambda _: None)
     ours.close()
     thread.join()

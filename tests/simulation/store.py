@@ -45,7 +45,7 @@ def _connection() -> LeanConnection:
 
 @contextmanager
 def emptied(passes: Callable[[], None]) -> Iterator[None]:
-    """Empty the database, and let all stores that are opened meanwhile be of it.
+    """Empty the database, and let all stores that are opened meanwhile use it.
 
     `passes` is called before each transaction. The engine stays: what was compiled for it serves the next schedule.
     """

@@ -13,6 +13,7 @@ from muster.core.agents.gpu_providers import PROVIDERS
 from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.agents.numa import NumaNode
+from muster.core.agents.remapped_ids import remapped_ids_problem
 from muster.core.values.architecture import labels_of
 from muster.core.values.slots import Slots
 
@@ -21,7 +22,7 @@ HAS_LEFT = "it is no longer in the inventory"
 
 
 class AgentState(StrEnum):
-    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end.
+    """The state of an agent. UNREACHABLE ones get no new sessions; LOST ones are silent so long that sessions end.
 
     STALE is never stored: it answered when it was last observed, and that is too long ago to call it ALIVE.
     """
@@ -34,7 +35,7 @@ class AgentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One physical GPU, or a MIG instance of one. `units` says into how many fGPU units the physical one is cut; 0:
+    """A physical GPU, or a MIG instance of one. `units` says into how many fGPU units the physical one is cut; 0:
     whole devices only.
 
     The GPUs of one agent have the same units, but for those of different models. An instance is `exclusive`: a device
@@ -54,7 +55,7 @@ class Gpu:
 
     @property
     def capacity(self) -> int:
-        """In thousandths of a unit; a GPU that is not cut counts as one unit, an instance of it as its fraction."""
+        """Return thousandths of a unit. A GPU that is not cut counts as one unit, an instance of it as its fraction."""
         return max(self.units, 1) * self.fraction
 
 
@@ -62,11 +63,10 @@ class Gpu:
 class Agent:
     """A Docker host that runs kernels.
 
-    `labels`, `rack` and `zone` are what the site says of it, for sessions that ask for agents of a kind or for agents
-    near to each other; `rack` and `zone` are empty where it does not say. `fgpu_choice` says on which of its GPUs a
-    share lies; `fgpu_obstacle`, why they are not cut although the site wants it, is empty where all is well.
-    `inventory` is what the site's inventory says of it, as given; `attributes` and `connection` are what of that is
-    right. Its `report` is its own word, and has no part in them.
+    `labels`, `rack` and `zone` come from the inventory. By them sessions request agents of a kind, or near each other;
+    `rack` and `zone` may be empty. `fgpu_choice` says which of its GPUs gets a share. `fgpu_obstacle` says why GPUs are
+    not cut although the site wants it; it is empty if all is well. `inventory` has the inventory's values as given,
+    `attributes` and `connection` those of them that are valid. None of these come from its `report`.
 
     One that is `unreachable_since` gave no report since then, be it that its host was `reached`. Its silence counts
     from `silence_counts_from` where that is later: before, the control node itself seemed to be cut off.
@@ -97,7 +97,7 @@ class Agent:
 
     @property
     def choosable_labels(self) -> Mapping[str, str]:
-        """By which sessions may choose it: the site's labels, and its architecture."""
+        """Return the labels by which sessions may choose it: the site's, and its architecture."""
         return {**labels_of(self.report.architecture), **self.labels}
 
     @property
@@ -107,7 +107,7 @@ class Agent:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether launches fail on it, so that it gets no new sessions for a while."""
+        """Return whether launches fail on it, so that it gets no new sessions for a while."""
         return self.launch_record.suspect_until is not None
 
     def in_service(self) -> "Agent":
@@ -116,12 +116,12 @@ class Agent:
 
     @property
     def most_cpu_of_a_kernel(self) -> int:
-        """In milli-cores: however far its cores are overcommitted, one container has no more than all of them."""
+        """Return milli-cores. However far its cores are overcommitted, one container has no more than all of them."""
         return self.report.cpu_count * UNIT
 
     @property
     def on_overlay(self) -> bool:
-        """Whether overlay networks reach it."""
+        """Return whether overlay networks reach it."""
         return self.report.swarm.state == "active"
 
     @property
@@ -130,12 +130,12 @@ class Agent:
 
     @property
     def images(self) -> frozenset[str]:
-        """Tags and ids of the images that it holds."""
+        """Return the tags and ids of the images that it holds."""
         return frozenset(name for image in self.report.images for name in (image.id, *image.tags))
 
     @property
     def has_left(self) -> bool:
-        """Whether the inventory no longer names it."""
+        """Return whether the inventory no longer names it."""
         return self.problem == HAS_LEFT
 
     def unanswered(self, problem: str, since: float, *, reached: bool = True) -> "Agent":
@@ -171,10 +171,10 @@ class Agent:
 
 
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
-    """The agent that a report describes; what the inventory reserves for the system is taken off its capacity.
+    """Return the agent that a report describes. Its capacity is without what the inventory reserves for the system.
 
-    What is wrong in the inventory or with its container toolkit is its `problem`: it gets no new sessions, those that
-    it has go on.
+    What is wrong in the inventory, with its container toolkit or with its engine's ids is its `problem`: it gets no new
+    sessions, those that it has go on.
     """
     entry = agent_inventory(inventory)
     attributes = entry.attributes
@@ -211,7 +211,7 @@ def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any
         attributes=attributes,
         connection=entry.connection,
         observed_at=now,
-        problem="; ".join(filter(None, (inventory_problem, toolkit_problem(report)))),
+        problem="; ".join(filter(None, (inventory_problem, toolkit_problem(report), remapped_ids_problem(report)))),
         labels=attributes.labels,
         rack=attributes.rack,
         zone=attributes.zone,

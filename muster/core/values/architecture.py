@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 LABEL = "muster/architecture"
 """Every agent has it. By it sessions are kept to agents of their images' architecture."""
-# What Docker calls them, as the kernel does, which is what agents report.
+# Docker's names, and the Linux kernel's, which agents report.
 _KERNEL_NAMES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -14,5 +14,5 @@ def architecture_of(name: str) -> str:
 
 
 def labels_of(reported: str) -> dict[str, str]:
-    """What an agent that reports this architecture is chosen by; nothing where it reports none."""
+    """Return the labels by which an agent of this architecture is chosen; none if it reports none."""
     return {LABEL: architecture_of(reported)} if reported else {}

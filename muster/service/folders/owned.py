@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # Ansible's libraries load slowly
 
 @dataclass(frozen=True, slots=True)
 class FolderQuery:
-    """Which folders to list: all visible ones (`everything`), or what `owner` may mount in `project`.
+    """A query for folders: all visible ones (`everything`), or those that `owner` may mount in `project`.
 
     `owner` is the caller by default. With `sizes` the agents measure them, which takes seconds.
     """
@@ -59,7 +59,7 @@ class OwnedFolders:
         user = query.owner or self._token.user
         if user != self._token.user and not self._token.sees_all:
             raise ScopeError(
-                f"token {self._token.name} is {self._token.user}'s; only one of scope admin asks as others"
+                f"token {self._token.name} is {self._token.user}'s; only one of scope admin acts for others"
             )
         self._check_project(user, query.project)
         everything = query.everything and self._token.sees_all

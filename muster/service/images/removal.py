@@ -15,7 +15,7 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class RemovedImage:
-    """Agents that have it no more, and by agent id why one could not remove it."""
+    """The agents that no longer have the image, and by agent id why another could not remove it."""
 
     agent_ids: list[str]
     failures: dict[str, str]
@@ -38,7 +38,7 @@ def remove_image(store: Store, settings: Settings, reference: str, by: str) -> R
         raise NotPossibleInStateError(f"image {reference} is used by session {', '.join(users[:5])}; end it first")
     removed, failures = [], {}
     for agent in store.agents():
-        # Where it was made it may be although no report has shown it yet.
+        # The agent that made it may have it before any report shows it.
         if image.reference not in agent.images and agent.id != image.agent_id:
             continue
         try:

@@ -20,7 +20,7 @@ _TRIES = 20
 
 
 class SessionCommands:
-    """Changes the sessions of a scope, and wakes the loop that works the queue."""
+    """The commands that change the sessions of a scope, and wake the loop that works the queue."""
 
     def __init__(self, scope: SessionScope, clock: Callable[[], float] = time.time) -> None:
         self._store = scope.store
@@ -121,7 +121,7 @@ class SessionCommands:
     ) -> list[Session]:
         """Apply to each session the event that `change` makes of it, and return them as they are then."""
         ids = list(dict.fromkeys(session.id for same in found for session in same))
-        # A pass may change a session between reading and changing it: then what it is now is changed.
+        # A pass may change a session between our read and our change. Then we read it again.
         for _ in range(_TRIES):
             by_id = self._store.get(ids)
             now = self._clock()

@@ -11,12 +11,12 @@ from muster.core.values.errors import BadInputError
 MAX_COUNT = 10_000
 MAX_KERNELS_AT_ONCE = 100_000
 MAX_DEPENDENCIES_AT_ONCE = 1_000_000
-# What users wrote goes into the database with each session, and into manifests with each kernel.
+# A spec's text is stored with each session, and sent with each kernel's manifest.
 MAX_BYTES_AT_ONCE = 128 << 20
 
 
 def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[Session]:
-    """`count` sessions, or one for each index of the spec's array. Raises BadInputError for an impossible count."""
+    """Make `count` sessions, or one for each index of the array. Raises BadInputError for an impossible count."""
     if not 1 <= count <= MAX_COUNT:
         raise BadInputError(f"count: {count} sessions at once are not possible; write 1 to {MAX_COUNT}")
     if spec.array and count > 1:
@@ -55,7 +55,7 @@ def _numbered(spec: SessionSpec, owner: str, count: int, now: float) -> Iterator
 
 
 def _array(spec: SessionSpec, owner: str, now: float) -> Iterator[Session]:
-    """They share one spec, whose name is the array's."""
+    """Yield the sessions of an array. They share one spec, whose name is the array's."""
     made = [_session(spec, owner, now, ids) for ids in _ids(spec, len(spec.array_indexes))]
     shared = spec.model_copy(update={"name": made[0].name})
     for index, session in zip(spec.array_indexes, made, strict=True):

@@ -34,7 +34,7 @@ _PASSING = (
     ("readonly database", "see the permissions {where}, and whether its disk is mounted read-only"),
     ("database is locked", "another program holds it open for writing: end that"),
 )
-# How long a connection to SQLite waits for another one's lock; how often it looks where SQLite itself does not wait.
+# How long a connection to SQLite waits for another one's lock, and how often it polls if SQLite does not wait.
 _BUSY_S = 30
 _BUSY_LOOK_S = 0.05
 # Of a database in memory, nothing is logged.
@@ -161,7 +161,7 @@ def upsert(
         connection.execute(_upsert(connection.dialect.name, table, tuple(rows[0]), frozenset(summed)), rows)
 
 
-# Statements are made once: that costs more than carrying them out.
+# Statements are made once: making one costs more than running it.
 @cache
 def _upsert(dialect: str, table: sa.Table, columns: tuple[str, ...], summed: frozenset[str]) -> sa.Executable:
     # By name, since a dialect that is not used costs a short command a tenth of its time.
@@ -173,13 +173,13 @@ def _upsert(dialect: str, table: sa.Table, columns: tuple[str, ...], summed: fro
 
 
 def _shown(url: sa.URL) -> str:
-    """Without anything that may hold a secret."""
+    """Return the URL without anything that may hold a secret."""
     query = {name: value for name, value in url.query.items() if name in {"host", "port"}}
     return url.set(query=query).render_as_string(hide_password=True)
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
-    """Transactions of our own making: the driver's would begin a write with a read lock, and two of those deadlock."""
+    """Let us begin transactions: the driver's would begin a write with a read lock, and two of those deadlock."""
     path = engine.url.database
     if path and path != ":memory:":
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ class _Known:
 
 
 class KnownSessions:
-    """May be read from several threads, each in a transaction of its own."""
+    """A cache of sessions. Several threads may read it, each in a transaction of its own."""
 
     def __init__(self, reader: SessionReader) -> None:
         self._reader = reader
@@ -42,7 +42,7 @@ class KnownSessions:
         `revision` is the value of SESSION_REVISION that this transaction sees.
         """
         with self._lock:
-            # What somebody whose transaction began later has read is not of this one's moment.
+            # A later transaction's values are not as of this one's moment.
             usable = self._known if self._known.revision <= revision else _Known()
             now = self._as_of(revision, usable, connection)
             if usable is self._known:

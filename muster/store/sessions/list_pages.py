@@ -11,7 +11,7 @@ from muster.store.database.connection import reading
 from muster.store.database.tables import NOT_ENDED, sessions
 
 _INDEX = sa.func.coalesce(sessions.c.array_index, 0)
-# Each with what tells equals apart: an array's sessions were submitted at one moment.
+# Each with a column that orders equal ones: an array's sessions were submitted at one moment.
 SORTS = {
     "submitted": (sessions.c.submitted_at, _INDEX, sessions.c.id),
     "name": (sessions.c.name, sessions.c.submitted_at, sessions.c.id),
@@ -24,7 +24,7 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """What all sessions of a list have; None and nothing: any. Those that ended only by `ended` or by their state."""
+    """A filter of sessions; None and an empty value: any. Ended ones only with `ended` or by their state."""
 
     owner: str | None = None
     states: tuple[SessionState, ...] = ()
@@ -36,7 +36,7 @@ class SessionFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListPageRequest:
-    """`sort` is one of SORTS; `after` the place of the last session of the page before."""
+    """A request for a list page. `sort` is one of SORTS; `after` the place of the last session on the page before."""
 
     limit: int
     sort: str = "submitted"

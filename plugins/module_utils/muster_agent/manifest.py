@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from .folders.owned import Entry, parse_entry
 from .manifest_schema import MANIFEST
+from .names import OVERLAY
 from .schema_check import SchemaError, check
 
 VERSION = MANIFEST["properties"]["version"]["const"]
@@ -17,7 +18,7 @@ class ManifestError(Exception):
 
 
 class Kernel(NamedTuple):
-    """One container of a session; `spec` is the manifest's entry, with no more than id and name unless launched."""
+    """A container of a session. `spec` is the manifest's entry; it has only id and name unless it is launched."""
 
     id: str
     name: str
@@ -34,6 +35,11 @@ class Session(NamedTuple):
     kernels: list[Kernel]
     notice: str = ""  # of one that is kept: what its users are to read; empty for nothing
     folders: tuple[Entry, ...] = ()  # with an owner; made before a launch
+
+    @property
+    def is_lent_to(self) -> bool:
+        """Return whether a network is lent to it: a single kernel needs none that bears its name."""
+        return self.network["driver"] != OVERLAY and len(self.kernels) == 1
 
 
 class Overlay(NamedTuple):

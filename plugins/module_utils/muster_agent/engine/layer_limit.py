@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 _REFUSED = re.compile(r"storage[- ]opt|storage size|quota", re.IGNORECASE)
 _BTRFS = "btrfs"
-# Of an image store whose snapshots know no limit, and whose engine says nothing of that.
+# A field of the engine's status if its image store's snapshots cannot be limited, which the engine does not say.
 _DRIVER_TYPE = "driver-type"
 
 
 class LayerLimits:
-    """What one run asks of the engine: as soon as that has refused a limit, no more."""
+    """The limits that one run requests. Once the engine has refused one, there are no further requests."""
 
     def __init__(self, engine: EngineApi) -> None:
         self._engine = engine
@@ -33,11 +33,11 @@ class LayerLimits:
             driver = self._driver
         if not driver:
             return {}
-        # Btrfs counts what a layer shares with its image too.
+        # Btrfs also counts the blocks that a layer shares with its image.
         return {"size": str(limit_bytes + (image_bytes if driver == _BTRFS else 0))}
 
     def are_refused_by(self, error: EngineError) -> bool:
-        """Whether this is the engine's word that it limits no layers: then later ones are not limited either."""
+        """Return whether the engine says that it limits no layers. Later layers are then not limited either."""
         if not _REFUSED.search(str(error)):
             return False
         with self._lock:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# What a mount must not cover: what makes a kernel a kernel.
+# The paths that a mount must not cover, since a kernel needs them.
 RESERVED_TARGETS = (
     "/",
     "/dev",
@@ -61,7 +61,7 @@ def check_target(target: str, runtime_path: str, libraries: Iterable[str] = ()) 
 
 
 def covers(target: str, path: str) -> bool:
-    """Whether a mount at the target hides what lies at the path."""
+    """Return whether a mount at the target hides what lies at the path."""
     target, path = _normal(target), _normal(path)
     return path == target or path.startswith(target.rstrip("/") + "/")
 

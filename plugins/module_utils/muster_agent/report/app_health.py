@@ -35,7 +35,7 @@ class Question(NamedTuple):
 
 
 def question_of(container: dict[str, Any]) -> Question | None:
-    """Return what is to be asked of a container, by what the engine says of it; None of one without apps."""
+    """Return the probe of a container, from the engine's description of it; None for one without apps."""
     apps = json.loads(container["Config"]["Labels"].get(names.LABEL_APPS, "[]"))
     if not apps or container["State"]["Status"] != "running":
         return None
@@ -152,7 +152,7 @@ def _problem(port: int, health: str | None) -> str:
     except OSError:
         return _NO_ANSWER
     if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
-        return "what answers at its port is no HTTP"
+        return "its port does not answer by HTTP"
     status = int(words[1])
     return "" if status < 400 or status in _SERVES else f"GET {health} is answered with status {status}"
 
