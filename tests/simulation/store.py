@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 
 import sqlalchemy as sa
@@ -20,10 +20,28 @@ from muster.store.store import Store
 from tests.simulation.lean_sqlite import LeanConnection
 
 
+class Gate(Protocol):
+    """What all transactions pass."""
+
+    def before_transaction(self) -> None: ...
+
+    def after_transaction(self) -> None: ...
+
+
 class Writes:
-    """How many transactions have written, of all stores."""
+    """How many transactions of all stores have written, and whether the checker learns of the present one."""
 
     count = 0
+    are_watched = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Leave it to the checker to say when the transaction is over: first it must learn what was committed."""
+        self.are_watched = True
+        try:
+            yield
+        finally:
+            self.are_watched = False
 
 
 WRITES = Writes()
@@ -44,10 +62,10 @@ def _connection() -> LeanConnection:
 
 
 @contextmanager
-def emptied(passes: Callable[[], None]) -> Iterator[None]:
+def emptied(gate: Gate) -> Iterator[None]:
     """Empty the database, and let all stores that are opened meanwhile use it.
 
-    `passes` is called before each transaction. The engine stays: what was compiled for it serves the next schedule.
+    The engine stays: what was compiled for it serves the next schedule.
     """
     with _connection().transaction(writes=True) as connection:
         for table in reversed(metadata.sorted_tables):
@@ -56,12 +74,14 @@ def emptied(passes: Callable[[], None]) -> Iterator[None]:
 
     @contextmanager
     def gated(_engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[LeanConnection]:
-        passes()
+        gate.before_transaction()
         writes = options is connection_module._WRITING
         if writes:
             WRITES.count += 1
         with _connection().transaction(writes=writes) as connection:
             yield connection
+        if not WRITES.are_watched:
+            gate.after_transaction()
 
     with (
         mock.patch.object(store_module, "open_engine", new=_opened),
@@ -95,15 +115,18 @@ class WatchedStore(Store):
         return replace(self._last[1], now=now)
 
     def apply(self, changes: Iterable[Event]) -> list[Event]:
-        applied = super().apply(changes)
+        with WRITES.watched():
+            applied = super().apply(changes)
         self._committed(applied)
         return applied
 
     def save_agents(self, observed: Iterable[Agent]) -> None:
         observed = list(observed)
-        super().save_agents(observed)
+        with WRITES.watched():
+            super().save_agents(observed)
         self._observed(observed)
 
     def forget_agent(self, agent_id: str) -> None:
-        super().forget_agent(agent_id)
+        with WRITES.watched():
+            super().forget_agent(agent_id)
         self._forgotten(agent_id)

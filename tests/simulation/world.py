@@ -44,6 +44,15 @@ class Verdict:
     lasted_s: float = 0.0
 
 
+@dataclass
+class _Fate:
+    """What strikes the process that works the queue, before or after the last one of so many transactions."""
+
+    transactions: int
+    strike: Callable[[], None]
+    is_after: bool
+
+
 class _OverError(BaseException):
     """The schedule has been carried out, and every promise was kept."""
 
@@ -52,7 +61,7 @@ def carry_out(schedule: Schedule, *, traced: bool = False) -> Verdict:
     """Carry out a schedule until its end, or until a promise is broken."""
     world = World(schedule, traced=traced)
     broken = None
-    with emptied(world.at_gate), virtual_time(world.timeline, world.outside), _no_collection():
+    with emptied(world), virtual_time(world.timeline, world.outside), _no_collection():
         try:
             world.run()
         except _OverError:
@@ -104,7 +113,7 @@ class World:
         self.ends: list[Callable[[], None]] = []
         self._acting: Daemon | None = None
         self.daemon: Daemon | None = None
-        self.fate: tuple[int, Callable[[], None]] | None = None
+        self.fate: _Fate | None = None
         self.lock_is_lost = False
         self.is_paused = False
         self._gates = 0
@@ -132,6 +141,7 @@ class World:
                 session = self.promises.sessions[event.session_id]
                 self.note(f"{session.name}: {event.from_state} → {event.to_state}: {event.reason}")
         self.promises.committed(events)
+        self.after_transaction()
 
     def observed(self, agents: Iterable[Agent]) -> None:
         agents = list(agents)
@@ -140,9 +150,11 @@ class World:
             if before is None or before.state is not agent.state:
                 self.note(f"{agent.id} is {agent.state} {agent.problem}")
         self.promises.agents_are(agents, self.hosts)
+        self.after_transaction()
 
     def forgotten(self, agent_id: str) -> None:
         self.promises.agents.pop(agent_id, None)
+        self.after_transaction()
 
     def pull_fails(self, host: Host, image: str, *, permanent: bool) -> None:
         self.note(f"{host.id}: the pull of {image} fails")
@@ -156,7 +168,7 @@ class World:
             return False
         return daemon is self.daemon
 
-    def at_gate(self) -> None:
+    def before_transaction(self) -> None:
         """Count a transaction. Before it, a process may die or the database be away."""
         self._gates += 1
         if self._gates > _MOST_TRANSACTIONS:
@@ -166,12 +178,24 @@ class World:
         if self._acting.is_doomed:
             raise KilledError(0.0, visits_go_on=True)
         if self.fate is not None:
-            gates, strike = self.fate
-            self.fate = (gates - 1, strike) if gates > 1 else None
-            if self.fate is None:
-                strike()
+            self.fate.transactions -= 1
+            if self.fate.transactions <= 0 and not self.fate.is_after:
+                self._meet_fate(self.fate)
         if self.database_is_away:
             raise StoreUnavailableError("the database failed: connection refused; see to it, then try again")
+
+    def after_transaction(self) -> None:
+        """Let the process die right after a commit, before it acts on it."""
+        if self._acting is not None and self.fate is not None and self.fate.transactions <= 0:
+            self._meet_fate(self.fate)
+
+    def meets(self, transactions: int, strike: Callable[[], None], *, is_after: bool) -> None:
+        """Let this strike the process that works the queue, before or after one of its next transactions."""
+        self.fate = _Fate(transactions, strike, is_after)
+
+    def _meet_fate(self, fate: _Fate) -> None:
+        self.fate = None
+        fate.strike()
 
     # What hosts tell of
 
