@@ -13,7 +13,7 @@ from muster.core.model.session import FINAL, SessionState
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import QueueLockLostError, StoreUnavailableError
 from muster.service.queue.loop import Nudge
-from tests.simulated_agents import host_of
+from tests.simulated_hosts import host_of
 from tests.simulation.containers import Container
 from tests.simulation.daemon import Daemon, KilledError, virtual_time
 from tests.simulation.deeds import Deeds
