@@ -76,7 +76,7 @@ def _findings() -> Iterator[Finding]:
     try:
         yield _worked(settings)
     except MusterError as error:
-        yield Finding("daemon", ok=False, found=str(error), remedy="mend what is wrong with the database first")
+        yield Finding("daemon", ok=False, found=str(error), remedy="repair the database first")
     yield from _agents(settings)
 
 
@@ -107,7 +107,7 @@ def _worked(settings: Settings) -> Finding:
         return Finding("daemon", ok=True, found=f"the queue is being worked; last {seen}")
     if running:
         found = f"the queue is locked, but not worked: last {seen}"
-        return Finding("daemon", ok=False, found=found, remedy="what holds it hangs, or has just begun: see its log")
+        return Finding("daemon", ok=False, found=found, remedy="its process hangs, or has just begun: see its log")
     if last is not None and last.worker == Worker.ONCE and not silent:
         return Finding("daemon", ok=True, found=f"passes work the queue; last {seen}")
     return Finding("daemon", ok=False, found=f"nobody works the queue; last worked: {seen}", remedy=_WORK_IT)

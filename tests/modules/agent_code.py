@@ -34,6 +34,8 @@ from ansible.module_utils.muster_agent.engine import (
     removal,
 )
 from ansible.module_utils.muster_agent.engine import mount_check as mounted_where
+from ansible.module_utils.muster_agent.firewall import iptables, nftables
+from ansible.module_utils.muster_agent.firewall import site as firewall_site
 from ansible.module_utils.muster_agent.folders import mounted as mount_folders
 from ansible.module_utils.muster_agent.folders import owned as made_folders
 from ansible.module_utils.muster_agent.folders import quota as folder_quota
@@ -58,6 +60,7 @@ __all__ = [
     "differences",
     "disk_use",
     "engine_api",
+    "firewall_site",
     "folder_quota",
     "folder_usage",
     "gang_release",
@@ -68,6 +71,7 @@ __all__ = [
     "host_report",
     "host_state",
     "id_mapping",
+    "iptables",
     "kernel_cgroup",
     "kernel_usage",
     "key_directory",
@@ -78,6 +82,7 @@ __all__ = [
     "mapped_mounts",
     "mount_folders",
     "mounted_where",
+    "nftables",
     "numa",
     "nvml",
     "nvml_use",

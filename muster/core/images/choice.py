@@ -60,8 +60,8 @@ class Choosing:
     def _may_be_foreign(self, word: str) -> bool:
         """Return whether it names an image by its own name, and none among those that the catalog keeps from this user.
 
-        An id could be any image's. Where the catalog keeps an image from them, a namespace has nothing else for them
-        either, but repositories of which they may use all that it has: a line that depends on more would tell them
+        An id could be any image's. If the catalog keeps an image of a namespace from this user, they may take nothing
+        else of that namespace, except from repositories that are wholly theirs to use: a finer rule would show them
         which images are there.
         """
         name = parse_image_name(word)

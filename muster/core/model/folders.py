@@ -134,8 +134,8 @@ def qualified(reference: str) -> tuple[str, str] | None:
 def mounted_folders(spec: SessionSpec, user: str, known: Sequence[Folder]) -> tuple[MountedFolder, ...]:
     """Return the folders with an owner that a session of this spec and user mounts. Other mounts are plain directories.
 
-    `known` holds the user's own folders, those shared with the user or the spec's project, and those that the spec
-    names as OWNER/NAME, whatever their shares. Raises SpecError with every mount that is refused.
+    `known` holds the user's own folders, and those shared with the user or the spec's project. It also holds those that
+    the spec names as OWNER/NAME, shared or not. Raises SpecError with every mount that is refused.
     """
     errors: list[FieldError] = []
     found: list[MountedFolder] = []

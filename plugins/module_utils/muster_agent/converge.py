@@ -134,14 +134,28 @@ def observe(engine: EngineApi, manifest: Manifest) -> Observed:
         swarm = overlay_networks.swarm_of(engine.info())
     if names.OVERLAY in launched:
         overlay_obstacle = overlay_networks.obstacle(engine, swarm)
+    containers = [names.SeenContainer.from_list(entry) for entry in engine.containers(label)]
+    networks = [names.SeenNetwork.from_list(entry) for entry in engine.networks(label)]
     return Observed(
-        containers=[names.SeenContainer.from_list(entry) for entry in engine.containers(label)],
-        networks=[names.SeenNetwork.from_list(entry) for entry in engine.networks(label)],
+        containers=containers,
+        networks=networks,
         keys=key_directory.kernels_with_keys(names.ClusterPaths(cluster)),
         spools=last_words.spooled_sessions(cluster),
         is_manager=swarm["manager"],
         overlay_obstacle=overlay_obstacle,
+        spare_networks=_spare_networks(engine, manifest, containers, networks),
     )
+
+
+def _spare_networks(
+    engine: EngineApi, manifest: Manifest, containers: list[SeenContainer], networks: list[SeenNetwork]
+) -> list[str]:
+    """Return the lent networks that nothing is on, not even a container of somebody else's: where one may be needed."""
+    if not any(session.is_lent_to and session.desired == LAUNCH for session in manifest.sessions):
+        return []
+    taken = {name for seen in containers for name in seen.networks}
+    lent = sorted(seen.name for seen in networks if names.is_lent(seen.name))
+    return [name for name in lent if name not in taken and engine.is_unused(name)]
 
 
 def _warn_of_a_keeper_that_cannot(manifest: Manifest, observed: Observed, warn: Callable[[str], None]) -> None:
@@ -228,9 +242,18 @@ class _Run:
             for overlay in plan.missing_overlays
         }
         images, layers = Images(self._engine, manifest.cluster), LayerLimits(self._engine)
+        spare = list(plan.spare_networks)
         gangs = [
             GangLaunch(
-                self._engine, images, layers, ids, manifest, launch, pool, overlays.get(launch.session.network["name"])
+                self._engine,
+                images,
+                layers,
+                ids,
+                manifest,
+                launch,
+                pool,
+                overlays.get(launch.session.network["name"]),
+                spare,
             )
             for launch in self._prepared(plan.launches)
         ]
@@ -240,7 +263,9 @@ class _Run:
         repairs = [
             (
                 repair,
-                pool.submit(reconnect, self._engine, manifest, repair, overlays.get(repair.session.network["name"])),
+                pool.submit(
+                    reconnect, self._engine, manifest, repair, overlays.get(repair.session.network["name"]), spare
+                ),
             )
             for repair in plan.repairs
         ]

@@ -25,7 +25,7 @@ from muster.core.scheduling.placement.weights import typical_array, weight_array
 from muster.core.values.slots import Slots, total
 
 _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)
-# Of the search beside the compiled code: in larger groups and for longer a pass would wait for it.
+# Limits of the search beside the compiled code: with larger groups or more time, a pass would wait for it.
 _MOST_SEARCHED: Final = 256
 _STEPS_OF_A_STATE: Final = 2_000
 _STEPS_OF_A_PROOF: Final = 5_000

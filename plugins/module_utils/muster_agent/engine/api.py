@@ -92,6 +92,15 @@ class EngineApi:
     def network(self, name: str) -> dict[str, Any]:
         return self._json("GET", f"/networks/{name}")
 
+    def is_unused(self, network: str) -> bool:
+        """Return whether a network is there and no container that runs is on it."""
+        try:
+            return not self.network(network).get("Containers")
+        except EngineError as error:
+            if error.status != 404:
+                raise
+            return False
+
     def create_network(self, body: dict[str, Any]) -> str:
         return self._json("POST", "/networks/create", body=body)["Id"]
 
@@ -175,7 +184,7 @@ class EngineApi:
             try:
                 return json.load(response)
             except (ValueError, RecursionError) as error:
-                raise EngineError(response.status, f"it answers {path} with what is no JSON") from error
+                raise EngineError(response.status, f"it answers {path} with something that is no JSON") from error
 
     def _act(
         self,
@@ -258,7 +267,7 @@ def _first_file(path: str, tar_bytes: bytes) -> bytes | None:
                 if member.size <= _MOST_OF_A_FILE:
                     return content.read() if content is not None else None
         except tarfile.TarError as error:
-            raise EngineError(200, f"it answers {path} with what is no archive") from error
+            raise EngineError(200, f"it answers {path} with something that is no archive") from error
     raise EngineError(400, f"{path} of the image is larger than {_MOST_OF_A_FILE >> 20} MiB")
 
 

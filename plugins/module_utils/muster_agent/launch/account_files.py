@@ -81,7 +81,7 @@ def _read_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str])
     body = {
         "Image": image_id,
         "Entrypoint": ["never-started"],
-        # With the cluster's label and no session's: what is left of it after a crash goes with the next run.
+        # With the cluster's label and no session's, so that the next run removes one that a crash left.
         "Labels": {names.LABEL_CLUSTER: cluster},
         "HostConfig": {"NetworkMode": "none"},
     }

@@ -95,7 +95,8 @@ def check_launch(manifest: Manifest, launch: Launch, images: Images) -> list[tup
 class GangLaunch:
     """A session's launch on this host. It begins at once; `failure` waits for it.
 
-    `overlay` is the making of its network, where this host makes it in this run.
+    `overlay` is the making of its network, where this host makes it in this run. `spare` are networks that may be
+    removed to make room for it.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class GangLaunch:
         launch: Launch,
         pool: ThreadPoolExecutor,
         overlay: Future[None] | None,
+        spare: list[str],
     ) -> None:
         self._engine = engine
         self._images = images
@@ -117,6 +119,7 @@ class GangLaunch:
         self.launch = launch
         self.session = launch.session
         self._paths = names.ClusterPaths(manifest.cluster)
+        self._spare = spare
         self._given_up = threading.Event()
         self._sshds = SshdWait(engine, manifest, self.session, self._given_up)
         self._refusal: BaseException | None = None
@@ -157,7 +160,7 @@ class GangLaunch:
 
     def _make_bridge(self) -> None:
         if self.launch.network_missing:
-            make_bridge(self._engine, self._manifest.cluster, self.session)
+            make_bridge(self._engine, self._manifest.cluster, self.session, self._spare)
 
     def _launch_kernel(self, kernel: Kernel, folders: dict[str, str]) -> None:
         manifest, session, user = self._manifest, self.session, kernel.spec["user"]

@@ -133,7 +133,7 @@ def _remapped_ids(info: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _networks(entries: list[dict[str, Any]], *, is_manager: bool) -> list[dict[str, Any]]:
-    """Return the cluster's networks that this host can remove: a worker sees overlays that only a manager may."""
+    """Return the sessions' networks that this host can remove: a worker sees overlays that only a manager may."""
     seen = [SeenNetwork.from_list(entry) for entry in entries]
     return [
         {
@@ -143,7 +143,7 @@ def _networks(entries: list[dict[str, Any]], *, is_manager: bool) -> list[dict[s
             "generation": int(network.generation or 0),
         }
         for network in sorted(seen, key=lambda network: network.name)
-        if is_manager or network.driver != names.OVERLAY
+        if not names.is_lent(network.name) and (is_manager or network.driver != names.OVERLAY)
     ]
 
 
