@@ -145,9 +145,9 @@ class Promises:
             raise BrokenPromiseError("slots", f"given twice: {', '.join(ledger.overdrawn)}")
 
     def _is_preempted_rightly(self, session: Session, reason: str) -> None:
-        name = reason.removeprefix("preempted by ").partition(",")[0]
-        other = next(other for other in self.sessions.values() if other.name == name)
-        if not session.spec.preemptible or session.spec.priority >= other.spec.priority:
+        priority = int(reason.rpartition(" ")[2])
+        there_is = any(other.spec.priority == priority for other in self.sessions.values())
+        if not there_is or not session.spec.preemptible or session.spec.priority >= priority:
             raise BrokenPromiseError("preempted wrongly", f"{session.name}, {reason}")
 
     def _has_a_true_cause(self, before: Session, after: Session) -> None:
