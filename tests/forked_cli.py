@@ -45,7 +45,7 @@ import muster.service.backup
 import muster.service.control_node
 import muster.service.images.commits
 import muster.service.images.distribution
-import muster.web.server  # noqa: F401 - like the ones above, for the children to find
+import muster.web.separation.processes  # noqa: F401 - like the ones above, for the children to find
 from muster.cli.command_server import finish_threads
 from muster.cli.main import main
 from muster.service.scheduler.compiled_code import compile_placement
