@@ -28,6 +28,7 @@ _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)
 # Of the search beside the compiled code: in larger groups and for longer a pass would wait for it.
 _MOST_SEARCHED: Final = 256
 _STEPS_OF_A_STATE: Final = 2_000
+_SHARE_STEPS_OF_A_STATE: Final = 10_000
 _STEPS_OF_A_PROOF: Final = 5_000
 _NOBODY: Final[frozenset[str]] = frozenset()
 
@@ -64,6 +65,7 @@ class PlacementState:
             (max(1, memory.most_kernels), columns.FIRST_WHOLE + hardware.width), dtype=np.int64
         )
         self._steps_left = _STEPS_OF_A_STATE
+        self._share_steps_left = _SHARE_STEPS_OF_A_STATE
         self._failed: set[tuple[Gang, frozenset[str]]] = set()
         self._misses: dict[tuple[Gang, frozenset[str], bool], Misses] = {}
         self._closed: dict[frozenset[str], Flags] = {_NOBODY: _ALL_OPEN}
@@ -283,7 +285,9 @@ class PlacementState:
         candidates = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
         if len(closed):
             candidates = candidates & ~closed
-        places = cornered(self._hardware, self._free, gang, self._hardware.gpus_that_serve(gang.constraint), candidates)
+        serves = self._hardware.gpus_that_serve(gang.constraint)
+        places, steps = cornered(self._hardware, self._free, gang, serves, candidates, self._share_steps_left)
+        self._share_steps_left -= steps
         if places is None:
             return False
         if takes:
@@ -392,6 +396,7 @@ class PlacementState:
         hardware, known = self._hardware, self._allocations
         state = type(self)(hardware, free, memory, self._shut, self._weights, self._mix, known)
         state._steps_left = self._steps_left  # noqa: SLF001
+        state._share_steps_left = self._share_steps_left  # noqa: SLF001
         return state
 
     def _gather(self) -> None:
