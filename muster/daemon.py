@@ -37,7 +37,7 @@ _WATCHED = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
 class _StoppedError(Exception):
-    """SIGTERM or SIGINT has come while no loop ran."""
+    """The error that ends the daemon on SIGTERM or SIGINT while no loop runs."""
 
 
 def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: None) -> None:
@@ -72,7 +72,7 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
 
 
 class _Stop:
-    """What a signal does: a loop ends by itself, everything else at once."""
+    """A handler of signals: it lets a running loop end by itself, and ends everything else at once."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -165,7 +165,7 @@ def _hearing(settings: Settings, heard: Callable[[str], None]) -> Iterator[None]
 
 
 class _Watchers:
-    """One thread for each agent, which hears from its engine when a kernel dies."""
+    """The threads, one for each agent, that learn from its engine when a kernel dies."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self.died: Callable[[str], None] = lambda _agent_id: None

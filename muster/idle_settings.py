@@ -8,7 +8,7 @@ from muster.settings_section import Section
 
 
 class GroupIdle(Section):
-    """What holds for one resource group; what is left out is as in `idle`."""
+    """The idle settings of one resource group. A missing key is as in `idle`."""
 
     timeout: Seconds | None = Field(default=None, description="sessions end after this time without use; none: never")
     grace: Seconds | None = Field(default=None, description="time after a session's start that does not count")
@@ -23,7 +23,7 @@ class GroupIdle(Section):
 
 
 class Idle(GroupIdle):
-    """What holds for every resource group."""
+    """The idle settings of every resource group."""
 
     grace: Seconds = 900
     warn_before: Seconds = 600
@@ -41,7 +41,7 @@ class Idle(GroupIdle):
         return self.model_copy(update={name: value for name, value in said.items() if value is not None})
 
     def rules(self, resource_group: str, gap_s: float) -> IdleRules:
-        """`gap_s` is how far apart two observations may be for the time between them to count."""
+        """Return a group's rules. Observations may be `gap_s` apart for the time between them to count."""
         own = self.of(resource_group)
         return IdleRules(
             timeout_s=own.timeout,

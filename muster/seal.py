@@ -17,7 +17,7 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class SealKey:
-    """What is sealed belongs to its `place` (an owner and a name), and cannot be opened as another's."""
+    """A key. What it seals belongs to a `place` (an owner and a name), and cannot be opened at another."""
 
     key: bytes = field(repr=False)
 
@@ -40,7 +40,7 @@ class SealKey:
 
 
 def read_key(path: Path) -> SealKey | None:
-    """None where there is no such file. Raises SettingsError for one that holds no key."""
+    """Read the key. Returns None if the file is missing; raises SettingsError if it holds no key."""
     try:
         key = path.read_bytes()
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def read_key(path: Path) -> SealKey | None:
 
 
 def make_key(path: Path) -> SealKey:
-    """The key in that file, made if it is not there: whole or not at all, even where several make it at once."""
+    """Return the key in that file. A missing one is made whole or not at all, also if several processes do so."""
     partial = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
     write_whole(partial, os.urandom(_KEY_BYTES))
     with writing_to(path):

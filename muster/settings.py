@@ -40,7 +40,7 @@ class LogFormat(StrEnum):
 
 
 class GroupScheduling(Section):
-    """How one resource group's queue is worked; what is left out is as in `scheduling`."""
+    """The scheduling of one resource group. A missing key is as in `scheduling`."""
 
     order: PluginName | None = Field(default=None, description="plugin that orders sessions of one priority")
     placement: PluginName | None = Field(default=None, description="plugin that chooses among places")
@@ -59,7 +59,7 @@ class GroupScheduling(Section):
 
 
 class Scheduling(GroupScheduling):
-    """What holds for every resource group."""
+    """The scheduling of every resource group."""
 
     order: PluginName = "fifo"
     placement: PluginName = "fragmentation"
@@ -73,7 +73,7 @@ class Scheduling(GroupScheduling):
 
 
 class Amounts(Section):
-    """Upper bounds; what is left out is not limited."""
+    """The upper bounds. A missing one is no limit."""
 
     sessions: int | None = Field(default=None, ge=0)
     kernels: int | None = Field(default=None, ge=0)
@@ -100,7 +100,7 @@ _PENDING_OF_EACH = LimitSettings(pending=Amounts(sessions=20_000, kernels=200_00
 
 
 class LimitsSettings(Section):
-    """By name; `*` stands for all that are not named, each by themselves."""
+    """The limits by name; `*` stands for each that is not named."""
 
     users: dict[str, LimitSettings] = Field(default={})
     projects: dict[str, LimitSettings] = Field(default={})
@@ -130,7 +130,7 @@ class AppSettings(Section):
 
 
 class Settings(BaseModel):
-    """What `muster.yml` may say; each key may be left out."""
+    """The settings in `muster.yml`. Each key may be missing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -228,7 +228,7 @@ class Settings(BaseModel):
         default={}, description="programs that `--app NAME` starts: the site's own, and changes of the built-in ones"
     )
     shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default={}, description="by owner, how much he is entitled to; 1 for whoever is not named"
+        default={}, description="by owner, how much they are entitled to; 1 for owners who are not named"
     )
     usage_half_life_s: float = Field(
         default=604800.0, gt=0, description="seconds after which use counts half in fair_share"
@@ -241,7 +241,7 @@ class Settings(BaseModel):
     idle: Idle = Field(default=Idle(), description="when sessions end for not being used, and how long one may live")
     web: WebSettings = Field(default=WebSettings(), description="who reads the metrics, and limits for each user")
     hooks_dir: Path = Field(
-        default=Path("/etc/muster/hooks"), description="directory of programs that are told of each change of a session"
+        default=Path("/etc/muster/hooks"), description="directory of programs that run for each change of a session"
     )
     callback_hosts: tuple[str, ...] = Field(
         default=(), description="hosts, such as *.example.org, and networks that callbacks may be posted to"
@@ -303,7 +303,7 @@ class Settings(BaseModel):
         return apps
 
     def app_kinds(self) -> dict[str, AppDefinition]:
-        """What `--app` may name."""
+        """Return what `--app` may name."""
         return {**KINDS, **{name: app.kind(KINDS.get(name)) for name, app in self.apps.items()}}
 
     @property
@@ -319,14 +319,14 @@ class Settings(BaseModel):
 
     @property
     def unworked_limit_s(self) -> float:
-        """The most seconds between two passes; also those for which an agent's state is true without being observed."""
+        """Return the most seconds between two passes, for which also an agent's last report is trusted."""
         if self.unworked_after_s is not None:
             return self.unworked_after_s
         return max(_UNWORKED_LIMIT_S, 4 * self.observe_interval_s)
 
     @property
     def seal_key(self) -> Path:
-        """What secrets are sealed with; all control nodes of one database must have the same."""
+        """Return the file of the key that seals secrets. All control nodes of one database must have the same."""
         return self.state_dir / "secrets.key"
 
     @property

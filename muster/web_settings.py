@@ -9,7 +9,7 @@ from muster.settings_section import Section
 
 
 class WebSettings(Section):
-    """Limits are for each user and each server."""
+    """The settings of `muster web`. Limits are for each user and each server."""
 
     metrics_from: tuple[str, ...] = Field(
         default=("127.0.0.0/8", "::1/128"), description="networks from which /metrics is read without a token"

@@ -62,7 +62,7 @@ def write_settings(directory: Path, values: dict[str, Any]) -> Path:
 
 
 def submitted(*arguments: str) -> dict[str, Any]:
-    """The one session that `muster submit … --json` queues."""
+    """Return the one session that `muster submit … --json` queues."""
     answer = muster("submit", "--json", *arguments)
     assert answer.code == 0, answer.err
     (session,) = answer.json

@@ -17,7 +17,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with all migrations and no row, to be copied: migrating is most of a small test's time."""
+    """Return a SQLite file with all migrations and no row, to be copied: migrating is most of a small test's time."""
     path = tmp_path_factory.mktemp("empty") / "muster.db"
     Store(f"sqlite:///{path}").close()
     return path

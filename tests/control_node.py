@@ -103,11 +103,11 @@ class ControlNode:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def submit(self, *arguments: str) -> str:
-        """The new session's name."""
+        """Return the new session's name."""
         return self.run("submit", *arguments, "--json").json()[0]["name"]
 
     def start(self, *arguments: str) -> str:
-        """The name of a new session that runs."""
+        """Return the name of a new session that runs."""
         name = self.submit(*SMALL, *arguments)
         self.reaches(name, "RUNNING")
         return name
@@ -149,7 +149,7 @@ class ControlNode:
             self.daemon = None
 
     def left_on_host(self) -> dict[str, list[str]]:
-        """Names of the containers, networks and key directories of this cluster that are on the host."""
+        """Return names of the containers, networks and key directories of this cluster that are on the host."""
         client = docker.from_env()
         label = {"label": f"muster.cluster={self.cluster}"}
         keys = Path("/run/muster") / self.cluster
@@ -182,7 +182,7 @@ NOTHING: dict[str, list[str]] = {"containers": [], "networks": [], "key director
 
 
 def provision(*arguments: str) -> Done:
-    """`playbooks/site.yml` on this machine, but for the control node: the tests have their own."""
+    """Run `playbooks/site.yml` on this machine without the control node's role: the tests have their own."""
     tags = ("--tags", "docker_engine,session_firewall,session_runtime,images")
     done = subprocess.run(
         [SCRIPTS / "ansible-playbook", "-i", "inventory/local.yml", "playbooks/site.yml", *tags, *arguments],

@@ -26,7 +26,7 @@ _PATIENCE_S = 600
 
 @contextmanager
 def muster_on_path(directory: Path) -> Iterator[Path]:
-    """The directory to put into PATH."""
+    """Yield the directory to put into PATH."""
     path = directory / "muster.socket"
     program = directory / "muster"
     program.write_text(_PROGRAM.format(python=sys.executable, path=str(path)))

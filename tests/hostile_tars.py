@@ -40,7 +40,7 @@ def archive(*members: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes], tar_forma
 
 
 def hostile_tar(random: Random) -> bytes:
-    """Members that get in each other's way, with odd names, targets and modes; at times damaged."""
+    """Draw an archive whose members collide, with odd names, targets and modes; at times damaged."""
     members: list[tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]] = []
     for _ in range(random.randrange(1, 12)):
         name = _path(random)

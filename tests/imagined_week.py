@@ -107,7 +107,7 @@ def _hours(name: str) -> float:
 
 
 def _come(node: ControlNode, chance: random.Random, ends: dict[str, float], running: dict[str, Session]) -> None:
-    """By day more come than by night."""
+    """Submit a session now and then, more often by day than by night."""
     hour = time.gmtime(node.now).tm_hour
     step_s = LAST_STEP_S if len(ends) and node.now > time.time() - 3600 else STEP_S
     if chance.random() > (0.6 if 8 <= hour < 19 else 0.2) * step_s / STEP_S:

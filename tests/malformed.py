@@ -27,7 +27,7 @@ ODD = st.one_of(
 
 
 def paths(value: object) -> Iterator[Path]:
-    """Where values are, the inner ones too; also of values that are nested more deeply than calls may be."""
+    """Yield the paths of all values, also of inner ones and of those nested more deeply than calls may be."""
     left: list[tuple[Path, object]] = [((), value)]
     while left:
         path, here = left.pop()
@@ -38,7 +38,7 @@ def paths(value: object) -> Iterator[Path]:
 
 
 def problem_of(read: Callable[[], object]) -> str:
-    """The line by which something is refused; empty where it is taken."""
+    """Return the line by which a value is refused; empty if it is accepted."""
     try:
         read()
     except ContractError as error:

@@ -21,7 +21,7 @@ main()
 
 @contextmanager
 def opened(node: ControlNode, *arguments: str) -> Iterator[str]:
-    """The URL that `muster open` prints, while it serves."""
+    """Yield the URL that `muster open` prints, while it serves."""
     command = [sys.executable, "-c", _OPEN, "open", *arguments]
     # What is left of a killed process's temporary directory goes with the test's.
     environment = {**node.environment, "TMPDIR": str(node.directory)}

@@ -21,7 +21,7 @@ class Optimum:
 
 
 def optimum(agents: Sequence[Agent], sessions: Sequence[Session], time_limit_s: float) -> Optimum:
-    """The most whole GPUs in gangs placed whole on empty agents: cpu, mem and gpu counted, fGPU not.
+    """Return the most whole GPUs in gangs placed whole on empty agents: cpu, mem and gpu counted, fGPU not.
 
     A gang's kernels are alike. A single-node gang lies on one agent, any other on as many as it needs.
     """
@@ -39,7 +39,7 @@ def optimum(agents: Sequence[Agent], sessions: Sequence[Session], time_limit_s: 
 
 
 def in_order(agents: Sequence[Agent], sessions: Sequence[Session], time_limit_s: float) -> Optimum:
-    """The whole GPUs of the gangs that start if each is taken in its turn that fits beside those before it, however.
+    """Return the whole GPUs of the gangs that start if each is placed, in its turn, wherever it fits.
 
     As `optimum`, but nobody is passed over for the sake of others. Not `proven` where the solver did not decide within
     the time limit for one gang, which then counts as one that does not fit.

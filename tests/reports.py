@@ -8,7 +8,7 @@ from tests.simulated_agents import report_of
 
 
 def use_of(**counters: Any) -> dict[str, Any]:
-    """A kernel's `use`; nothing is known but for these counters."""
+    """Return a kernel's `use` with only these counters known."""
     return {**dict.fromkeys(UseSample.model_fields), "at": 0, **counters}
 
 
@@ -38,7 +38,7 @@ def kernel_entry(session: Session, name: str, **facts: Any) -> dict[str, Any]:
 
 
 def reports_of(session: Session, **differing: dict[str, Any] | None) -> dict[str, Report]:
-    """Every agent's report: all kernels run, but for those named; None means that the container is gone."""
+    """Return every agent's report. All kernels run, except those named; None removes the container."""
     reports = {agent_id: {**report_of(agent_id), "generation": session.generation} for agent_id in session.agents}
     for kernel in session.kernels:
         facts = differing.get(kernel.name, {})

@@ -65,7 +65,7 @@ def report_of(
     numa_nodes: int = 0,
     encrypts: bool = False,
 ) -> dict[str, Any]:
-    """The report of a host on which nothing runs, as it comes over the wire.
+    """Return the report of a host on which nothing runs, as it comes over the wire.
 
     `swarm` is manager, worker or, outside one, empty. Its GPUs are of the models in turn. They, the cores and the
     memory are spread evenly over the NUMA nodes.
@@ -126,7 +126,7 @@ _HARDWARE = frozenset(inspect.signature(report_of).parameters)
 
 
 def host_of(hostname: str = "host-1", **facts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A host's report, and what the inventory says of it: `facts` that `report_of` does not take."""
+    """Return a host's report and its inventory attributes: those of `facts` that `report_of` does not take."""
     stated = {name: value for name, value in facts.items() if name not in _HARDWARE}
     inventory = {"resource_group": "default", "units_per_gpu": 0, "connection": "local", **stated}
     return report_of(hostname, **{name: value for name, value in facts.items() if name in _HARDWARE}), inventory

@@ -107,7 +107,7 @@ class ControlNode:
         return self.session(session).state
 
     def run(self, *, observe: bool = True) -> Work:
-        """What a nudge sets off, or with `observe` the interval: until nothing more follows."""
+        """Work until nothing more follows from a nudge, or with `observe` from the interval. Return the work."""
         self.now += 1
         self.worker.work = Work()
         if observe:
@@ -119,7 +119,7 @@ class ControlNode:
         return self.worker.work
 
     def go_on(self) -> None:
-        """Until nothing more follows from what has been answered by now."""
+        """Work until nothing more follows from the answers so far."""
         self.worker.decide()
         while not self.inbox.empty():
             facts = []
@@ -129,7 +129,7 @@ class ControlNode:
             self.worker.decide()
 
     def go_on_until(self, reached: Callable[[], bool]) -> None:
-        """Until something follows from answers that other threads bring."""
+        """Work until the condition holds, with answers that other threads bring."""
         self.worker.decide()
         while not reached():
             self.worker.take([self.inbox.get(timeout=30)])
@@ -139,7 +139,7 @@ class ControlNode:
         return [line.to_state for line in self.store.story(session.id)]
 
     def _start(self, run: Callable[[], None]) -> None:
-        """Beside the worker where an agent hangs; otherwise at once, so that tests need no waiting."""
+        """Visit in a thread if an agent hangs, otherwise at once, so that tests need no waiting."""
         if any(agent.hangs or agent.pull_hangs for agent in self.gateway.agents.values()):
             Thread(target=run, daemon=True).start()
         else:
@@ -149,7 +149,7 @@ class ControlNode:
         self._kernels_made.setdefault((container.session_id, container.generation), set()).add(container.kernel_id)
 
     def _released(self, container: Container) -> None:
-        """Wrongly, if part of the gang is not made yet, or if an earlier launch of it runs where it could be seen."""
+        """Check a release. It is wrong if a part of the gang is missing, or an earlier launch of it may still run."""
         session = self.store.get([container.session_id])[container.session_id]
         made = self._kernels_made[container.session_id, container.generation]
         seen = [agent for agent in self.store.snapshot(self.now).agents if agent.state is AgentState.ALIVE]

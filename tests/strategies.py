@@ -39,12 +39,12 @@ GIB = 1 << 30
 
 
 def new_id(session: int, kernel: int = 0) -> str:
-    """A UUID that a person can recognise in a failing example."""
+    """Return a UUID that a person can recognise in a failing example."""
     return str(uuid.UUID(int=(session << 96) | (0x4 << 76) | (0x8 << 60) | kernel, version=4))
 
 
 def make_session(number: int = 1, *, state: SessionState = SessionState.PENDING, **values: Any) -> Session:
-    """A session with nothing placed; `values` are fields of the spec or, where it has none such, of the session."""
+    """Return a session with nothing placed. `values` are fields of the spec, or else of the session."""
     in_spec = {key: values.pop(key) for key in list(values) if key in SessionSpec.model_fields}
     in_spec = {"name": f"s{number}", "image": "busybox", **in_spec}
     spec = SessionSpec.model_validate(in_spec)
@@ -59,7 +59,7 @@ def first_for(passes: int) -> Wait:
 
 
 def make_array(number: int, indexes: Iterable[int], **values: Any) -> list[Session]:
-    """The sessions of one array, as they are submitted."""
+    """Return the sessions of one array, as they are submitted."""
     spec = {"name": f"s{number}", "array": ",".join(map(str, indexes)), **values}
     made = [make_session(number + place, **spec) for place, _ in enumerate(indexes)]
     return [
@@ -69,7 +69,7 @@ def make_array(number: int, indexes: Iterable[int], **values: Any) -> list[Sessi
 
 
 def placed_on(session: Session, *agent_ids: str, state: SessionState = SessionState.RUNNING) -> Session:
-    """The session with its kernels on the agents in turn, launched once."""
+    """Return the session with its kernels on the agents in turn, launched once."""
     kernels = tuple(
         replace(kernel, allocation=Allocation(agent_ids[kernel.rank % len(agent_ids)])) for kernel in session.kernels
     )
@@ -88,18 +88,18 @@ def placed_on(session: Session, *agent_ids: str, state: SessionState = SessionSt
 
 
 def observed(agent_id: str, report: Mapping[str, Any], inventory: Mapping[str, Any], now: float = NOW) -> Agent:
-    """The agent of a report as it comes over the wire."""
+    """Return the agent of a report as it comes over the wire."""
     return agent_from_report(agent_id, report_from_agent(report), inventory, now)
 
 
 def reporting(agent: Agent, **changes: Any) -> Agent:
-    """The agent with other values in its report, which are as they come over the wire."""
+    """Return the agent with other values in its report, which are as they come over the wire."""
     report = report_from_agent({**agent.report.model_dump(mode="json"), **changes})
     return agent_from_report(agent.id, report, agent.inventory, agent.observed_at)
 
 
 def listed(agent: Agent, **changes: Any) -> Agent:
-    """The agent of which the inventory says something else."""
+    """Return the agent with other inventory attributes."""
     return agent_from_report(agent.id, agent.report, {**agent.inventory, **changes}, agent.observed_at)
 
 
@@ -108,7 +108,7 @@ def make_agent(agent_id: str = "a1", **hardware: Any) -> Agent:
 
 
 def fake_key_pair(comment: str) -> KeyPair:
-    """Keys that nobody logs in with: making real ones would be most of such a test's time."""
+    """Return invented keys: making real ones would be most of a test's time."""
     return KeyPair("private", f"ssh-ed25519 AAAA {comment}")
 
 
@@ -167,7 +167,7 @@ def granted(known: Iterable[Agent], used: Iterable[Kernel], miss: NearestMiss) -
 
 
 def share_choices(agent: Agent, slots: Slots, free: dict[str, int]) -> list[tuple[GpuShare, ...]]:
-    """Every way in which the agent's GPUs can serve a kernel, but for which of several equal GPUs it is.
+    """Return every way in which the agent's GPUs can serve a kernel. Equal GPUs count as one.
 
     Written from docs, not from muster/core/model/free_capacity.py, which it judges.
     """
@@ -193,7 +193,7 @@ def share_choices(agent: Agent, slots: Slots, free: dict[str, int]) -> list[tupl
 
 
 def some_arrangement_exists(kernels: Sequence[Kernel], agents: Sequence[Agent], used: Iterable[Kernel] = ()) -> bool:
-    """Whether the kernels fit on the agents together in any way at all: an exhaustive search, for small cases."""
+    """Return whether the kernels fit on the agents together at all, by an exhaustive search for small cases."""
     ledger = Ledger.of(agents)
     for kernel in used:
         ledger.charge(kernel)
@@ -291,7 +291,7 @@ def mounts(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def role_entries(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Roles that a spec accepts, without resources that could disagree with the session's."""
+    """Draw roles that a spec accepts, without resources that could disagree with the session's."""
     names = draw(st.lists(st.sampled_from(("ps", "worker", "sub", "data-loader")), max_size=3, unique=True))
     return [
         {
@@ -308,7 +308,7 @@ def role_entries(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def specs(draw: st.DrawFn) -> SessionSpec:
-    """Valid specs that use every field."""
+    """Draw valid specs that use every field."""
     roles = draw(role_entries())
     listed = 1 + sum(int(str(role["replicas"])) for role in roles)
     may_grow = not any(role["name"] == "sub" for role in roles)
@@ -350,7 +350,7 @@ def specs(draw: st.DrawFn) -> SessionSpec:
 
 @st.composite
 def what_is_asked_of_time_and_place(draw: st.DrawFn) -> dict[str, Any]:
-    """Fields of a spec that say when and where it may start."""
+    """Draw fields of a spec that say when and where it may start."""
     ids = st.lists(st.integers(1, 9).map(new_id), max_size=2)
     agents = st.lists(st.sampled_from(("a1", "a2", "a3")), max_size=2)
     return {
@@ -372,7 +372,7 @@ def what_is_asked_of_time_and_place(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def gang_specs(draw: st.DrawFn, *, never_spread: bool = False) -> SessionSpec:
-    """Small gangs whose amounts are of the size of a small agent's: they compete."""
+    """Draw small gangs whose amounts are of the size of a small agent's: they compete."""
 
     def resources() -> dict[str, Any]:
         kind = draw(st.sampled_from(("none", "none", "gpu", "fgpu", "fgpu")))
@@ -407,7 +407,7 @@ def gang_specs(draw: st.DrawFn, *, never_spread: bool = False) -> SessionSpec:
 
 @st.composite
 def agents(draw: st.DrawFn, *, min_size: int = 0, max_size: int = 3) -> tuple[Agent, ...]:
-    """Small agents with GPUs cut into units, in a swarm or not, now and then away or drained."""
+    """Draw small agents with GPUs cut into units, in a swarm or not, now and then away or drained."""
     return tuple(
         replace(
             make_agent(
@@ -427,7 +427,7 @@ def agents(draw: st.DrawFn, *, min_size: int = 0, max_size: int = 3) -> tuple[Ag
 
 
 def _maybe_placed(draw: st.DrawFn, session: Session, known: Sequence[Agent], ledger: Ledger) -> Session | None:
-    """The session placed somewhere that has room for it, not where the scheduler would have put it."""
+    """Return the session placed anywhere that has room for it, which need not be the scheduler's choice."""
     kernels = []
     trial = Ledger(dict(ledger.cpu), dict(ledger.mem), {agent: dict(gpus) for agent, gpus in ledger.gpus.items()})
     group = [agent for agent in known if agent.resource_group == session.spec.resource_group]
@@ -464,7 +464,7 @@ def group_policies(draw: st.DrawFn) -> GroupPolicy:
 
 @st.composite
 def snapshots(draw: st.DrawFn, *, max_sessions: int = 6, never_spread: bool = False) -> Snapshot:
-    """Agents, sessions that hold room on them, and sessions that wait; what runs never exceeds what there is."""
+    """Draw agents, sessions that run on them, and sessions that wait. Allocations never exceed capacities."""
     known = draw(agents())
     ledger = Ledger.of(known)
     sessions = []
@@ -484,7 +484,7 @@ def snapshots(draw: st.DrawFn, *, max_sessions: int = 6, never_spread: bool = Fa
 
 @st.composite
 def sessions_in_any_state(draw: st.DrawFn, number: int = 1) -> Session:
-    """One session in any of its states, with the facts that such a state comes with."""
+    """Draw one session in any of its states, with the facts that such a state comes with."""
     spec = draw(specs())
     spec = spec.model_copy(update={"name": spec.name or f"s{number}", "image": "busybox"})
     ids = tuple(new_id(number, kernel) for kernel in range(kernel_count(spec)))

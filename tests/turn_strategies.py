@@ -42,7 +42,7 @@ class World:
         return turn(self.snapshot, self.ledger, schedule, RULES)
 
     def after_turn(self, decided: Turn) -> "World":
-        """The world once the worker has committed and begun what the turn says."""
+        """Return the world once the worker has committed and begun what the turn says."""
         snapshot = with_agents(self.snapshot, decided.agents, decided.records)
         snapshot, ledger, generation = applied(snapshot, decided.events), decided.ledger, self.generation
         for visit in decided.visits:
@@ -58,7 +58,7 @@ class World:
         return World(snapshot, ledger, generation, (*self.past, (self.snapshot, self.ledger, decided)))
 
     def settled(self) -> "World":
-        """The world after as many turns as follow at once."""
+        """Return the world after as many turns as follow at once."""
         while True:
             decided = self.decide()
             self = self.after_turn(decided)  # noqa: PLW0642 - the next value of this one
@@ -66,7 +66,7 @@ class World:
                 return self
 
     def after(self, *facts: Fact) -> "World":
-        """The world once the worker has recorded these facts."""
+        """Return the world once the worker has recorded these facts."""
         heard = hear(self.snapshot, self.ledger, facts, RULES)
         snapshot = with_agents(self.snapshot, (*heard.reporting, *heard.silent), heard.records)
         known = tuple(agent for agent in snapshot.agents if agent.id not in heard.forgotten)
@@ -79,7 +79,7 @@ class World:
 
 @st.composite
 def worlds(draw: st.DrawFn, *, most_steps: int = 12) -> World:
-    """Worlds in which turns were taken, facts heard and sessions ended, in any order."""
+    """Draw worlds in which turns were taken, facts heard and sessions ended, in any order."""
     world = World(draw(st.one_of(_clusters(), _clusters(), snapshots())))
     for step in draw(st.lists(st.sampled_from(_STEPS), max_size=most_steps)):
         match step:
@@ -103,7 +103,7 @@ def worlds(draw: st.DrawFn, *, most_steps: int = 12) -> World:
 
 @st.composite
 def launching_worlds(draw: st.DrawFn) -> World:
-    """Worlds in which sessions that may not be queued again are launched, and agents, time and workers fail."""
+    """Draw worlds in which sessions that may not be queued again are launched, and agents, time and workers fail."""
     agents = tuple(make_agent(f"a{n}", cpus=4, swarm="manager") for n in range(1, 4))
     sizes = draw(st.lists(st.sampled_from((1, 1, 2, 3)), min_size=1, max_size=3))
     sessions = tuple(
@@ -131,7 +131,7 @@ _STEPS = ("turn", "facts", "facts", "facts", "facts", "facts", "end", "forget", 
 
 
 def _to_be_observed(world: World) -> st.SearchStrategy[World]:
-    """The world as it is, or with one agent or all of them to be observed."""
+    """Draw the world as it is, or with one agent or all of them to be observed."""
     ledgers = [world.ledger] * 3
     ledgers += [world.ledger.observing([agent.id]) for agent in world.snapshot.agents[:1]]
     return st.sampled_from([replace(world, ledger=ledger) for ledger in (*ledgers, world.ledger.observing_all())])
@@ -139,7 +139,7 @@ def _to_be_observed(world: World) -> st.SearchStrategy[World]:
 
 @st.composite
 def _clusters(draw: st.DrawFn) -> Snapshot:
-    """Agents on which a few small sessions find room, some of them with an image that no agent holds."""
+    """Draw agents on which a few small sessions find room, some of them with an image that no agent holds."""
     agents = tuple(make_agent(f"a{n}", cpus=4, swarm="manager") for n in range(1, draw(st.integers(2, 4))))
     sessions = tuple(
         make_session(
@@ -157,7 +157,7 @@ def _clusters(draw: st.DrawFn) -> Snapshot:
 
 
 def facts(world: World) -> st.SearchStrategy[Fact]:
-    """Facts that may come now; answers also of visits that are over."""
+    """Draw facts that may come now; answers also of visits that are over."""
     choices: list[st.SearchStrategy[Any]] = [st.just(VisitOver(0))]
     visits = world.ledger.visits.visits
     if visits:

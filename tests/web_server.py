@@ -22,7 +22,7 @@ class Server:
     node: ControlNode
 
     def token(self, user: str, scope: str = "user", name: str = "") -> str:
-        """By a name of its own, where none is given: servers of one node share its tokens."""
+        """Make a token, by a new name if none is given: servers of one node share its tokens."""
         name = name or f"{user}-{secrets.token_hex(4)}"
         return self.node.run("token", "create", name, "--user", user, "--scope", scope, "--quiet").out.strip()
 
@@ -30,7 +30,7 @@ class Server:
         return httpx.Client(base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=120)
 
     def remote(self, token: str, *arguments: str) -> Done:
-        """A command on a machine that has neither settings nor a database, but a token."""
+        """Run a command on a machine that has a token but neither settings nor a database."""
         file = self.directory / "token"
         file.write_text(token)
         environment = {**os.environ, "MUSTER_CONFIG": str(self.directory / "nosuch.yml"), "MUSTER_SERVER": self.url}
@@ -39,7 +39,7 @@ class Server:
 
 @contextmanager
 def web_server(node: ControlNode, directory: Path, *arguments: str) -> Iterator[Server]:
-    """`muster web` of the node on a free port; it must end well."""
+    """Serve `muster web` of the node on a free port. It must end well."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -24,7 +24,7 @@ _KEPT = (
 
 
 class AgentAction(ActionBase):  # type: ignore[misc]
-    """Runs the module of the task's name, and adds the variable `agent_attributes` to its result as INVENTORY."""
+    """An action that runs the module of the task's name, and adds `agent_attributes` to its result as INVENTORY."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)

@@ -1,4 +1,4 @@
-"""An end to what a host says: Ansible keeps all that comes out of a connection's program before anybody measures it."""
+"""A limit on the output of a connection's program: Ansible would keep all of it before it could be measured."""
 
 import os
 import subprocess

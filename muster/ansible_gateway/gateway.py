@@ -1,4 +1,4 @@
-"""What the control node asks of the agents: observe and converge. Each agent's answer is passed on as it comes."""
+"""The control node's requests to agents: observe and converge. Each agent's answer is passed on as it comes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ _CONVERGE_SLACK_S = 120
 
 
 class AnsibleGateway:
-    """Runs the playbooks on one inventory. `on_answer` is called in the calling thread and must be quick."""
+    """A runner of playbooks on one inventory. It calls `on_answer` in the calling thread, which must be quick."""
 
     def __init__(self, inventory: Path, cluster: str) -> None:
         self._inventory = inventory

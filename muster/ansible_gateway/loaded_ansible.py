@@ -15,7 +15,7 @@ _MOST_CLIENTS_AT_THE_DOOR = 64
 
 
 class LoadedAnsible:
-    """Starts the fork server, and another one where it has died. It ends with this process, however that ends."""
+    """The keeper of the fork server. It starts another if one dies. The server ends with this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class LoadedAnsible:
             return [sys.executable, "-IS", fork_client.__file__, str(self._address)]
 
     def _is_up(self) -> bool:
-        """Whether a server can be reached: its directory may have been swept away by an administrator's hand."""
+        """Return whether a server can be reached. An administrator may have removed its directory by hand."""
         return self._server is not None and self._server.poll() is None and self._address.exists()
 
     def _start(self) -> None:

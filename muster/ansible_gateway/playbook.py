@@ -39,7 +39,7 @@ def run_playbook(
 ) -> None:
     """Run `playbooks/<name>.yml`, a play of one task, and call `on_answer` with each host's answer as it comes.
 
-    Raises AnsibleFailedError when no host was even asked, and when the run broke off.
+    Raises AnsibleFailedError if the run ended before it reached any host, or broke off.
     """
     hosts: set[str] = set()
     messages: list[str] = []

@@ -10,7 +10,7 @@ import muster
 
 
 class Templates:
-    """Renders templates; a variable that is not there is an error, not an empty text."""
+    """A renderer of templates. A missing variable is an error, not an empty text."""
 
     def __init__(self, site_directory: Path | None = None) -> None:
         own = Path(muster.__file__).parent / "templates"

@@ -61,7 +61,7 @@ def note_sessions(sessions: "Iterable[Session | SessionView]") -> None:
 
 
 def note_no_change() -> None:
-    """The present command only asks: it leaves no record."""
+    """Note that the present command changes nothing, so that the audit log gets no record of it."""
     click.get_current_context().meta[_NOTHING] = True
 
 

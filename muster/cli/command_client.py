@@ -57,7 +57,7 @@ def server_address() -> bytes:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Return whether this user is at the other end: anybody may take an abstract address, or connect to it."""
+    """Return whether this user is at the other end: any user may take an abstract address, or connect to it."""
     return _peer(connection)[1] == os.geteuid()
 
 

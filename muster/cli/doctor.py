@@ -27,7 +27,7 @@ _WORK_IT = "start it (`service muster start`), or run `muster pass` from cron"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was looked at, what was found, and what to do if that is not well."""
+    """A check: its subject, what it found, and what to do if that is not well."""
 
     check: str
     ok: bool

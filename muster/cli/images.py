@@ -72,7 +72,7 @@ def _least(image: ImageView) -> str:
 
 
 def _held_by(image: ImageView, agent_count: int) -> str:
-    """Agents that were provisioned at different times may hold different images under one name."""
+    """Return how many agents hold the image, and how many versions of it they hold if these differ."""
     versions = len(image.image_ids)
     return f"{len(image.agents)}/{agent_count}" + (f",{versions}-VERSIONS" if versions > 1 else "")
 

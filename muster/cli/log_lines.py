@@ -19,7 +19,7 @@ def log_to_stderr(form: LogFormat) -> None:
 
 
 class _TextLines(logging.Formatter):
-    """`2026-11-22T22:41:03.123Z INFO muster.queue: session train: PENDING: submitted`; a traceback stands below."""
+    """A form such as `2026-11-22T22:41:03.123Z INFO muster.queue: session train: PENDING: submitted`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_time(record)} {record.levelname} {record.name}: {_printable(record.getMessage())}"

@@ -114,7 +114,7 @@ class _Summaries(click.Group):
 
 
 class _LazyGroup(click.Group):
-    """Import a command when it is used, so that a short command does not load the others' libraries."""
+    """A group that imports a command when it is used, so that a short one does not load the others' libraries."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx

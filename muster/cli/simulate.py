@@ -110,7 +110,7 @@ def simulate(
 
 
 class _Shown:
-    """How far a long simulation has come, on stderr."""
+    """The progress of a long simulation, on stderr."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -139,7 +139,7 @@ def _seconds(flag: str, text: str) -> float:
 
 
 def _figures(summaries: Iterable[Summary]) -> list[list[object]]:
-    """Rows of a table with a column for each simulation."""
+    """Return the rows of a table with a column for each simulation."""
     columns = [_column(summary) for summary in summaries]
     return [[name, *(column[name] for column in columns)] for name in columns[0]]
 
@@ -193,7 +193,7 @@ def _result_json(result: Simulated, *, each: bool) -> dict[str, Any]:
 
 
 def _life_json(life: Life) -> dict[str, Any]:
-    """Times are seconds on the workload's own clock."""
+    """Return a session's life as JSON. Times are seconds on the workload's own clock."""
     return {
         "id": life.session.id,
         "name": life.session.name,

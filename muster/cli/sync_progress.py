@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # the Docker SDK loads slowly
 
 
 class SyncProgress:
-    """One line on a terminal that says how far each copy is; elsewhere only what came of each."""
+    """A line on a terminal with each copy's progress; elsewhere only each copy's result."""
 
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown

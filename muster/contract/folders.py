@@ -32,5 +32,5 @@ def folders_from_agent(result: Mapping[str, Any], paths: Sequence[str]) -> tuple
     given = {name: result[name] for name in FoldersResult.model_fields if name in result}
     found = checked(FoldersResult, given, "answer").folders
     if [state.path for state in found] != list(paths):
-        raise ContractError("answer: folders are not those that it was asked for")
+        raise ContractError("answer: folders are not those in the request")
     return found

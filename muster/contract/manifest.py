@@ -39,7 +39,7 @@ class UserEntry(ContractModel):
 
 
 class ResourcesEntry(ContractModel):
-    """What one container may use; `disk_bytes` None: any number, `cpuset` None: any CPU."""
+    """The limits of one container. `disk_bytes` None: no limit; `cpuset` None: any CPU."""
 
     cpu_milli: Number
     mem_bytes: Number
@@ -50,7 +50,7 @@ class ResourcesEntry(ContractModel):
 
 
 class AppEntry(ContractModel):
-    """An app that main1 serves; `health` None: only its port is asked for."""
+    """An app that main1 serves; without `health`, only its port is probed."""
 
     name: AppName
     port: Port
@@ -59,7 +59,7 @@ class AppEntry(ContractModel):
 
 
 class GpuEntry(ContractModel):
-    """What a kernel has of one GPU: a part, or with `mem_bytes` and `compute` None the whole device."""
+    """A kernel's part of one GPU: a share, or with `mem_bytes` and `compute` None the whole device."""
 
     uuid: GpuUuid
     mem_bytes: Number | None
@@ -82,7 +82,7 @@ class HostMountEntry(ContractModel):
 
 
 class GpuAccessEntry(ContractModel):
-    """What a container gets for its GPUs."""
+    """A container's access to its GPUs."""
 
     devices: DevicesEntry | None
     libraries: dict[FileName, HostPath]
@@ -199,7 +199,7 @@ class OverlayEntry(ContractModel):
 
 
 class Manifest(ContractModel):
-    """`overlays` is None for all agents but the one that keeps them."""
+    """A manifest: all that an agent should run. `overlays` is None for all agents but the one that keeps them."""
 
     version: Literal[1]
     cluster: Cluster

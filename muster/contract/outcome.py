@@ -20,7 +20,7 @@ OutcomeName = Literal["started", "released", "kept", "stopped", "failed"]
 
 
 class SessionResult(ContractModel):
-    """How it went with one session of the manifest; `error` is one line for its user."""
+    """The outcome of one session of the manifest. `error` is one line for its user."""
 
     id: Line
     outcome: OutcomeName
@@ -29,7 +29,7 @@ class SessionResult(ContractModel):
 
 
 class LastWords(ContractModel):
-    """How a kernel ended, and the end of its output. Older code on the agent may have spooled them without `use`."""
+    """A kernel's end, and the end of its output. Older code on the agent may have spooled it without `use`."""
 
     session_id: Line
     kernel_id: Line
@@ -56,7 +56,7 @@ class ConvergeResult(ContractModel):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an agent made of one session; `permanent` says of a failure that a retry cannot help.
+    """The outcome of one session on an agent. A `permanent` failure is not retried.
 
     A failure is not `reached` where the control node knows that the agent never got its manifest.
     """
@@ -97,7 +97,7 @@ def _check_sessions(results: tuple[SessionResult, ...], manifest: Manifest, *, i
         raise ContractError("answer: sessions are not those of its manifest")
     for entry in results:
         if entry.outcome not in {"failed", _done(sessions[entry.id])}:
-            raise ContractError(f"answer: session {entry.id} is {entry.outcome}, which it was not asked for")
+            raise ContractError(f"answer: session {entry.id} is {entry.outcome}, which the manifest does not say")
         if entry.outcome == "failed" and not entry.error:
             raise ContractError(f"answer: session {entry.id} failed without an error")
 

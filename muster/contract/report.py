@@ -59,7 +59,7 @@ class EngineReport(ContractModel):
 
 
 class SwarmReport(ContractModel):
-    """What the engine is in its swarm; `state` is its word. One that `encrypts` can do so with overlays."""
+    """The engine's place in its swarm; `state` is the engine's word. `encrypts`: it can encrypt overlays."""
 
     state: Line = "inactive"
     node_id: Line | None = None
@@ -103,7 +103,7 @@ class KernelGpuReport(ContractModel):
 
 
 class AppReport(ContractModel):
-    """How an app of a kernel fares; `problem` is empty where all is well."""
+    """The status of a kernel's app; `problem` is empty if all is well."""
 
     healthy: bool
     exit_code: ExitCode | None = None
@@ -155,7 +155,7 @@ class NetworkReport(ContractModel):
 
 
 class Report(ContractModel):
-    """What a host has, and what of the cluster is on it; `spools` are ids of sessions whose last words it keeps."""
+    """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps."""
 
     version: Literal[1] = 1
     hostname: Line = ""

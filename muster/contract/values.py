@@ -14,7 +14,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class ContractError(ValueError):
-    """What an agent said is not what docs/agent-contract.md allows: one line that names the field."""
+    """The error of an answer that docs/agent-contract.md does not allow: one line that names the field."""
 
 
 class ContractModel(BaseModel):

@@ -36,7 +36,7 @@ _HEADERS = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class CommittedAs:
-    """What the new image shall be called, and what its history says of it."""
+    """The name of a new image, and its entries in the image's history."""
 
     reference: str
     author: str
@@ -46,7 +46,7 @@ class CommittedAs:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """`size_bytes` counts the parent's layers too."""
+    """A new image. `size_bytes` counts the parent's layers too."""
 
     image_id: str
     size_bytes: int

@@ -18,7 +18,7 @@ _THREADS = 16
 
 @dataclass(frozen=True, slots=True)
 class ContainerUsage:
-    """`cpu_cores` is over the last second; memory without files that could be dropped; bytes since the start."""
+    """A container's usage: `cpu_cores` over the last second; memory without droppable files; bytes since the start."""
 
     cpu_cores: float | None
     mem_bytes: int | None

@@ -115,7 +115,7 @@ def _write_all(sink: IO[bytes], chunk: bytes) -> None:
 
 
 class _Counting(io.RawIOBase):
-    """Tells how many bytes have gone through."""
+    """A counter of the bytes that were read."""
 
     def __init__(
         self, write: Callable[[bytes], object], progress: Progress, read: Callable[[int], bytes] | None = None

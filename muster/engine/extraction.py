@@ -127,7 +127,7 @@ class _Extraction:
             os.close(descriptor)
 
     def _link(self, parts: list[str], source: list[str]) -> None:
-        """Make a hard link to a file that this stream brought, and to no other: what was there may be anybody's."""
+        """Make a hard link to a file of this stream, and to no other: existing files may belong to other users."""
         with self._directory(source[:-1]) as there, self._directory(parts[:-1]) as here:
             state = _state(there, source[-1])
             if state is None or not stat.S_ISREG(state.st_mode) or (state.st_dev, state.st_ino) not in self._written:

@@ -48,7 +48,7 @@ def checked_archive(chunks: Iterator[bytes], image_id: str, reference: str, most
 
 
 class _Reader:
-    """Chunks as a file that is read once, and to `most` bytes."""
+    """A file, read once, of chunks with at most `most` bytes."""
 
     def __init__(self, chunks: Iterator[bytes], most: int) -> None:
         self._chunks = chunks

@@ -33,7 +33,7 @@ Progressed = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExpectedImage:
-    """What an agent shall hand over: the image of this id, in an archive of at most so many bytes."""
+    """The image that an agent shall hand over: its id, and the most bytes of the archive."""
 
     image_id: str
     most_bytes: int
@@ -153,13 +153,13 @@ def _pull_error(agent: Agent, reference: str, said: str, status: int | None, of_
 
 
 class _Layers:
-    """Bytes of the layers that are being fetched: a layer's size is known from its first message on."""
+    """The bytes of layers that are being fetched. A layer's size is known from its first message on."""
 
     def __init__(self) -> None:
         self._layers: dict[str, tuple[int, int]] = {}
 
     def note(self, message: Mapping[str, Any]) -> bool:
-        """Whether the message changed the sums."""
+        """Add a message to the sums. Return whether it changed them."""
         before = dict(self._layers)
         layer, detail = message.get("id"), message.get("progressDetail") or {}
         if message.get("status") == "Downloading" and layer and detail.get("total"):

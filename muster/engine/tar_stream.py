@@ -18,7 +18,7 @@ Read = Callable[[int], bytes]
 
 
 class Kind(Enum):
-    """What an entry is; OTHER for all that is never copied, such as devices."""
+    """The kind of an entry; OTHER is never copied, such as devices."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -52,7 +52,7 @@ class TarEntry:
 
 
 def tar_entries(read: Read) -> Iterator[tuple[TarEntry, Iterator[bytes]]]:
-    """Yield each member with its content, which is to be read before the next one is asked for.
+    """Yield each member with its content, which must be read before the next member.
 
     `read(size)` returns as many bytes, or fewer at the end. Raises MalformedTarError.
     """

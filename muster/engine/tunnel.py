@@ -34,7 +34,7 @@ if test -e {ENGINE_SOCKET}; then echo {_DENIED.decode()}; else echo {_MISSING.de
 
 @dataclass(frozen=True, slots=True)
 class EngineTunnel:
-    """`url` is the agent's engine, for any number of threads. `complaint()` is what ssh said last, in brackets."""
+    """A tunnel to an agent's engine at `url`, for any number of threads. `complaint()` is ssh's last line."""
 
     url: str
     complaint: Callable[[], str]

@@ -26,7 +26,7 @@ _POLL_S = 0.5
 
 
 class RemoteBackend:
-    """What its token's user sees and may change."""
+    """A backend by the API: what its token's user sees and may change."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

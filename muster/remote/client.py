@@ -58,7 +58,7 @@ class OtherVersionError(MusterError):
 
 
 class Client:
-    """`url` is the server's, such as https://muster.example.org; its path, if it has one, stands before ours."""
+    """A client of the server at `url`, such as https://muster.example.org. A path in it comes before ours."""
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
         """Raises BadInputError for what is no URL, or a token that could not be sent."""

@@ -10,7 +10,7 @@ from muster.service.secrets.views import NameView, SecretsView
 
 
 class RemoteFolders:
-    """As `OwnedFolders`. The server visits agents for most of it, which may take a while."""
+    """The remote twin of `OwnedFolders`. The server visits agents for most of it, which may take a while."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class RemoteFolders:
 
 
 class RemoteSecrets:
-    """As `OwnedSecrets`."""
+    """The remote twin of `OwnedSecrets`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

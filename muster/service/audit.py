@@ -1,4 +1,4 @@
-"""The audit log: a line of JSON for each action of a user, whichever way it came, in the state directory."""
+"""The audit log in the state directory: a line of JSON for each action of a user, by every interface."""
 
 import fcntl
 import json
@@ -19,7 +19,7 @@ _KEPT_FILES = 8
 
 
 class AuditLog:
-    """Appends to `audit.log`, mode 0600, and keeps a few older files.
+    """A log that appends to `audit.log`, mode 0600, and keeps a few older files.
 
     Commands and the server write at the same time, so each record opens the file anew, under a lock.
     """

@@ -18,7 +18,7 @@ from muster.service.usage.views import CurrentUsagesView, ReportView
 
 
 class FolderBackend(Protocol):
-    """As `OwnedFolders`."""
+    """The protocol of `OwnedFolders`."""
 
     def search(self, query: FolderQuery) -> FoldersView: ...
 
@@ -36,7 +36,7 @@ class FolderBackend(Protocol):
 
 
 class SecretBackend(Protocol):
-    """As `OwnedSecrets`."""
+    """The protocol of `OwnedSecrets`."""
 
     def names(self) -> SecretsView: ...
 
@@ -46,7 +46,7 @@ class SecretBackend(Protocol):
 
 
 class Backend(Protocol):
-    """Answers are the views of the API, wherever they come from.
+    """The protocol of backends. Answers are the views of the API, wherever they come from.
 
     Each method raises as the service layer does for the same, and NotFoundError for what its user may not see.
     """

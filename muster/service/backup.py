@@ -33,7 +33,7 @@ _HELD_BY = "muster restore"
 
 
 class _Contents(BaseModel):
-    """What a backup says of itself."""
+    """The description of a backup inside of it."""
 
     format: int
     muster: str
@@ -57,7 +57,7 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was restored. `held` counts pending sessions that were held; `replaced` is where the old state is now."""
+    """The result of a restore. `held` counts pending sessions that were held; `replaced` is the old state's place."""
 
     taken_at: str
     sessions: int

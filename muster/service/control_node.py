@@ -34,7 +34,7 @@ _LEAST_GAP_S = 60.0
 
 @contextmanager
 def opened(settings: Settings) -> Iterator[WorkerDependencies]:
-    """Everything that working the queue needs, with the store open."""
+    """Open the store, and yield everything that working the queue needs."""
     store = Store(settings.database_url)
     try:
         yield WorkerDependencies(

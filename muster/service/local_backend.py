@@ -70,7 +70,7 @@ class KeyUsedError(BadInputError):
 
 
 class LocalBackend:
-    """`Backend` on the control node's store, for a token's user."""
+    """A backend on the control node's store, for a token's user."""
 
     def __init__(
         self, store: Store, settings: Settings, commits: CommitsUnderWay, measurements: Measurements, token: Token

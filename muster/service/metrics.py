@@ -18,7 +18,7 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Of one resource group: the sessions that wait, the seconds that the oldest of them has, and its slots."""
+    """A resource group: its waiting sessions, the seconds of the one that waits longest, and its slots."""
 
     queued: int
     oldest_wait_s: float
@@ -32,9 +32,9 @@ LAUNCH_BOUNDS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 180.0, 600.0, 1800.0)
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Of one agent, as it last reported: `gpu` in thousandths of GPUs, `gpu_mem` and its disk in bytes.
+    """An agent by its last report: `gpu` in thousandths of GPUs, `gpu_mem` and its disk in bytes.
 
-    `image_bytes` counts what images have in common for each of them.
+    `image_bytes` counts layers that images share once for each image.
     """
 
     agent_id: str
@@ -47,7 +47,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """By upper bound in seconds, the launches that took no longer; of all, their number and sum."""
+    """A histogram of launches: by upper bound in seconds, those that took no longer; the number and sum of all."""
 
     buckets: Mapping[float, int]
     count: int
@@ -62,9 +62,9 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """`agents` by group and state, `entered` how often sessions have come into each state since the first.
+    """The numbers at one time: `agents` by group and state, `entered` how often sessions have come into each state.
 
-    `last_pass_at` is 0 for a queue that was never worked. `launches` are those since the first measurement.
+    `last_pass_at` is 0 for a queue that was never worked. `entered` and `launches` count since the first measurement.
     """
 
     groups: Mapping[str, Group]
@@ -80,7 +80,7 @@ class Measures:
 
 
 class Meter:
-    """Counts changes once: each measurement reads only what happened since the one before."""
+    """A meter that counts changes once: each measurement reads only what happened since the one before."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store

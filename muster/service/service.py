@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # Ansible, the Docker SDK and the scheduler load slowly
 
 
 class Service:
-    """What the command line and the server call on a control node.
+    """The service of a control node, for the command line and the server.
 
     `commands` and `queries` are about everybody's sessions. `backend` gives those of one user.
     """

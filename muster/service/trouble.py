@@ -7,7 +7,7 @@ _AGAIN_S = 600.0
 
 
 class Trouble:
-    """Logs a trouble once, and again every ten minutes as a reminder; another text is another trouble."""
+    """A logger of one trouble at a time: once, and again every ten minutes. Another text is another trouble."""
 
     def __init__(self, log: logging.Logger, level: int = logging.ERROR) -> None:
         self._log = log

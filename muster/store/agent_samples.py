@@ -21,7 +21,7 @@ Means = dict[int, dict[str, Amount]]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was read of a span: steps from `first` to `newest`."""
+    """The steps of a span that were read, from `first` to `newest`."""
 
     first: int
     newest: int
@@ -29,7 +29,7 @@ class _Known:
 
 
 class AgentSamples:
-    """Each sample is added to one row of every span, so that a week is read as fast as an hour.
+    """A table of samples. Each is added to one row of every span, so that a week is read as fast as an hour.
 
     Sums over many agents are remembered: of steps that have ended they stay what they are.
     """

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from muster.core.notify.deliveries import CALLBACK, LONGEST_WAIT_S, Delivery, hook_target, retry_at
 from muster.store.database.connection import reading, writing
-from muster.store.database.counters import raised, value_of
+from muster.store.database.counters import increment_counter, value_of
 from muster.store.database.tables import deliveries, events, sessions
 from muster.store.sessions.known import SESSION_REVISION
 
@@ -16,7 +16,7 @@ _CALLBACK_URL = sessions.c.spec["callback"].as_string()
 
 
 class Deliveries:
-    """Made of the stories' lines behind a cursor, which rises in the same transaction: none is lost, none comes twice.
+    """A queue of deliveries. They follow a cursor on the stories in one transaction: none is lost, none comes twice.
 
     Lines become visible in the order of their numbers, since all that write some first raise the sessions' revision.
     """
@@ -25,7 +25,7 @@ class Deliveries:
         self._engine = engine
 
     def gather(self, hooks: Sequence[str], now: float) -> None:
-        """Deliveries for all changes of state since the last time: to each hook, and to the session's callback."""
+        """Add deliveries for all changes of state since the last time: to each hook, and to the session's callback."""
         while self._gather_some(hooks, now):
             continue
 
@@ -77,7 +77,7 @@ class Deliveries:
         """Record a failure: try again later, or give up. The first `note` on a target goes into the session's story."""
         again_at = retry_at(delivery.attempts + 1, now)
         with writing(self._engine) as connection:
-            revision = raised(connection, SESSION_REVISION)
+            revision = increment_counter(connection, SESSION_REVISION)
             if again_at is None:
                 connection.execute(sa.delete(deliveries).where(_is(delivery)))
             else:
@@ -106,7 +106,7 @@ class Deliveries:
                 return False
         with writing(self._engine) as connection:
             # Locks the counter: where another gathers at the same time, one of the two finds nothing.
-            cursor = raised(connection, _CURSOR, 0, step=0)
+            cursor = increment_counter(connection, _CURSOR, 0, step=0)
             query = (
                 sa.select(events.c.id, events.c.session_id, events.c.from_state, events.c.to_state, _CALLBACK_URL)
                 .join(sessions, sessions.c.id == events.c.session_id)
@@ -123,7 +123,7 @@ class Deliveries:
             ]
             if rows:
                 connection.execute(sa.insert(deliveries), rows)
-            raised(connection, _CURSOR, lines[-1].id if lines else newest, step=0)
+            increment_counter(connection, _CURSOR, lines[-1].id if lines else newest, step=0)
         return len(lines) == _AT_ONCE
 
 

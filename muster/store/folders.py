@@ -16,7 +16,7 @@ from muster.core.model.folders import (
 )
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from muster.store.database.connection import reading, upsert, writing
-from muster.store.database.counters import raised
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import NOT_ENDED, folder_shares, folders, sessions
 from muster.store.sessions.known import SESSION_REVISION
 
@@ -25,7 +25,7 @@ _MOUNTS_SOME = sa.cast(sessions.c.folders, sa.Text) != "[]"
 
 
 class Folders:
-    """Each by its owner and its name, until nothing of it is left on any agent."""
+    """A table of owned folders, keyed by owner and name. A row stays until no agent holds the folder's data."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -96,7 +96,7 @@ class Folders:
         """
         with writing(self._engine) as connection:
             # The first that a new session's transaction raises too: no session comes in between.
-            raised(connection, SESSION_REVISION)
+            increment_counter(connection, SESSION_REVISION)
             found = _found(connection, folder.owner, folder.name)
             if found.removed_at is None:
                 if obstacle := in_use(found, _mounters(connection).get(found.id, ())):

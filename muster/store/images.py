@@ -14,7 +14,7 @@ _FIELDS = tuple(field.name for field in fields(CommittedImage))
 
 
 class CommittedImages:
-    """Each by name and tag, from when somebody began to make it until it is removed."""
+    """A table of committed images, keyed by name and tag. A row stays from the start of its build until its removal."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

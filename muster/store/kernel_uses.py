@@ -17,7 +17,7 @@ _FIELDS = tuple(field.name for field in fields(KernelUsage))
 
 
 class KernelUses:
-    """Rows are replaced as a whole: one writer has the queue's lock."""
+    """A table of kernels' usage. Rows are replaced as a whole: one writer has the queue's lock."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -90,7 +90,7 @@ def _by_session(uses: Iterable[KernelUsage]) -> dict[str, list[KernelUsage]]:
 
 
 def _runs_of(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUsage], now: float) -> Iterator[RunUsage]:
-    """Earlier launches as far as they were seen, then the last one as the session itself tells."""
+    """Yield earlier launches as far as they were observed, then the last one by the session's own times."""
     by_generation: dict[int, list[KernelUsage]] = {}
     for use in uses:
         by_generation.setdefault(use.generation, []).append(use)

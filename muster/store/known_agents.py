@@ -16,7 +16,7 @@ _CHANGED = sa.select(agents).where(agents.c.revision > sa.bindparam("known"))
 
 
 class KnownAgents:
-    """May be read from several threads, each in a transaction of its own."""
+    """A cache of agents. Several threads may read it, each in a transaction of its own."""
 
     def __init__(self) -> None:
         self._lock = Lock()

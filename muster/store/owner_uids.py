@@ -5,7 +5,7 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from muster.store.database.connection import reading, writing
-from muster.store.database.counters import raised
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import owner_uids
 
 # Two that gave uids at once would give the same: raising a counter makes one wait for the other.
@@ -13,7 +13,7 @@ _GIVEN = "owner_uids"
 
 
 class OwnerUids:
-    """Uids by owner."""
+    """A table of uids, keyed by owner."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -29,7 +29,7 @@ class OwnerUids:
         if not missing:
             return known
         with writing(self._engine) as connection:
-            raised(connection, _GIVEN)
+            increment_counter(connection, _GIVEN)
             known = _of(connection, owners)
             taken = {*kept, *connection.execute(sa.select(owner_uids.c.uid)).scalars()}
             free = (uid for uid in uids if uid not in taken)

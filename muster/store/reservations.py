@@ -14,7 +14,7 @@ _AFTER = sa.select(reservations).where(reservations.c.ends_at > sa.bindparam("no
 
 
 class Reservations:
-    """Those that were made, until they are removed; each by its name."""
+    """A table of reservations, keyed by name."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

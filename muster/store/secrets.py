@@ -11,7 +11,7 @@ from muster.store.database.tables import secrets
 
 @dataclass(frozen=True, slots=True)
 class SealedSecret:
-    """`key_id` tells which key it is sealed with; `changed_at` is in seconds since the epoch."""
+    """A sealed secret. `key_id` names its key; `changed_at` is in seconds since the epoch."""
 
     owner: str
     name: str
@@ -21,7 +21,7 @@ class SealedSecret:
 
 
 class SecretRows:
-    """Each by its owner and its name."""
+    """A table of secrets, keyed by owner and name."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

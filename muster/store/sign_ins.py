@@ -9,13 +9,13 @@ from muster.store.tokens import token_from_row
 
 
 class SignIns:
-    """They end with their token, by signing out, or with time."""
+    """A table of sign-ins. They end with their token, by signing out, or with time."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
     def add(self, secret_hash: str, token: Token, expires_at: float, now: float) -> None:
-        """Also forgets those that have expired."""
+        """Add a sign-in, and remove those that have expired."""
         with writing(self._engine) as connection:
             connection.execute(sa.delete(sign_ins).where(sign_ins.c.expires_at <= now))
             connection.execute(

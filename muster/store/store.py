@@ -16,7 +16,7 @@ from muster.core.usage.by_owner import SessionRun
 from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.store.agent_samples import AgentSamples
 from muster.store.database.connection import open_engine, reading, upsert, writing
-from muster.store.database.counters import raised, value_of
+from muster.store.database.counters import increment_counter, value_of
 from muster.store.database.listener import CHANNEL, listening
 from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
@@ -49,7 +49,7 @@ _FINISHED = "finished"
 
 
 class Store:
-    """Sessions, kernels, agents and events in a relational database."""
+    """A store of sessions, kernels, agents and events in a relational database."""
 
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)
@@ -76,7 +76,7 @@ class Store:
         self._engine.dispose()
 
     def add(self, new: Sequence[Session], submission: Submission | None = None) -> None:
-        """New sessions with their kernels: all of them or none.
+        """Add new sessions with their kernels: all of them or none.
 
         Raises NameTakenError when a session that has not ended has one of the names, and SubmittedBeforeError when the
         submission was done already.
@@ -84,7 +84,7 @@ class Store:
         if not new:
             return
         with self._writing() as connection:
-            revision = raised(connection, SESSION_REVISION)
+            revision = increment_counter(connection, SESSION_REVISION)
             if submission is not None:
                 claim(connection, submission, [session.id for session in new])
             check_present(connection, (folder for session in new for folder in session.folders))
@@ -118,7 +118,7 @@ class Store:
         if not changes:
             return []
         with self._writing() as connection:
-            revision = raised(connection, SESSION_REVISION)
+            revision = increment_counter(connection, SESSION_REVISION)
             lock(connection, sorted({event.session_id for event in changes}))
             return [event for event in changes if apply_one(connection, event, revision)]
 
@@ -136,14 +136,14 @@ class Store:
         if changes is None:
             return
         with self._writing() as connection:
-            known = changes.write(connection, raised(connection, SESSION_REVISION))
+            known = changes.write(connection, increment_counter(connection, SESSION_REVISION))
         self._waits = known
 
     def save_progress(self, session_id: str, progress: Iterable[PullProgress]) -> None:
         """Save how far a launch has come, unless it is over."""
         preparing = sessions.c.state == SessionState.PREPARING.value
         with self._writing() as connection:
-            revision = raised(connection, SESSION_REVISION)
+            revision = increment_counter(connection, SESSION_REVISION)
             this = sa.update(sessions).where(sessions.c.id == session_id, preparing)
             connection.execute(this.values(progress=progress_row(progress), revision=revision))
 
@@ -161,7 +161,7 @@ class Store:
     def save_agents(self, observed: Iterable[Agent]) -> None:
         """Save what observing agents reported. Whether they are drained stays as it is."""
         with self._writing() as connection:
-            revision = raised(connection, REVISION)
+            revision = increment_counter(connection, REVISION)
             rows = [{**agent_row(agent), "revision": revision} for agent in observed]
             upsert(connection, agents, sorted(rows, key=lambda row: row["id"]))
 
@@ -180,14 +180,14 @@ class Store:
         if not records:
             return
         with self._writing() as connection:
-            revision = raised(connection, REVISION)
+            revision = increment_counter(connection, REVISION)
             for agent_id, record in sorted(records.items()):
                 values = {"launch_record": launch_record_row(record), "revision": revision}
                 connection.execute(sa.update(agents).where(agents.c.id == agent_id).values(**values))
 
     def forget_agent(self, agent_id: str) -> None:
         with self._writing() as connection:
-            raised(connection, FORGOTTEN)
+            increment_counter(connection, FORGOTTEN)
             connection.execute(sa.delete(agents).where(agents.c.id == agent_id))
 
     def next_generation(self, now: float) -> int:
@@ -220,7 +220,7 @@ class Store:
         """Raises each by its amount, all of them or none."""
         with self._writing() as connection:
             for name, amount in sorted(amounts.items()):
-                raised(connection, name, amount, step=amount)
+                increment_counter(connection, name, amount, step=amount)
 
     def counters(self, names: Sequence[str]) -> dict[str, int]:
         """Return counters by name; one that was never incremented is 0."""
@@ -273,7 +273,7 @@ class Store:
         owner: str | None = None,
         limit: int | None = None,
     ) -> list[Session]:
-        """Sessions, oldest first, an array's by their indexes.
+        """Return sessions, oldest first, an array's by their indexes.
 
         Those that have ended are included only with `ended` or by their state.
         """
@@ -339,7 +339,7 @@ class Store:
             return connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0
 
     def events_after(self, number: int) -> list[tuple[str, str]]:
-        """Session id and new state of each change since."""
+        """Return session id and new state of each change since."""
         query = sa.select(events.c.session_id, events.c.to_state).where(
             events.c.id > number, events.c.from_state.is_distinct_from(events.c.to_state)
         )
@@ -355,7 +355,7 @@ class Store:
         is_agent = agents.c.id == agent_id
         changing = sa.update(agents).where(is_agent, agents.c.drain_reason.is_distinct_from(reason))
         with self._writing() as connection:
-            revision = raised(connection, REVISION)
+            revision = increment_counter(connection, REVISION)
             if connection.execute(changing.values(drain_reason=reason, revision=revision)).rowcount:
                 return True
             if connection.execute(sa.select(agents.c.id).where(is_agent)).first() is None:
@@ -368,7 +368,7 @@ class Store:
 
     def _raise_counter(self, name: str, at_least: int, *, step: int) -> int:
         with self._writing() as connection:
-            return raised(connection, name, at_least, step=step)
+            return increment_counter(connection, name, at_least, step=step)
 
 
 def _name_taken(names: Iterable[str]) -> NameTakenError:

@@ -15,7 +15,7 @@ _SHOWN = [column for column in tokens.c if column is not tokens.c.hash]
 
 
 class Tokens:
-    """Those that were made, until they are revoked; each by its name."""
+    """A table of tokens, keyed by name. A row stays until the token is revoked."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -59,7 +59,7 @@ class Tokens:
         return token_from_row(row) if row is not None and hmac.compare_digest(row["hash"], secret_hash) else None
 
     def note_use(self, token: Token, now: float) -> None:
-        """Written once a minute at the most: a client that asks often should not make the database write often."""
+        """Record the last use, at most once a minute: frequent requests should not make the database write often."""
         if token.last_used_at is not None and now - token.last_used_at < _NOTED_EVERY_S:
             return
         with writing(self._engine) as connection:

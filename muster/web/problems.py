@@ -62,7 +62,7 @@ STATUS: Mapping[type[MusterError], tuple[HTTPStatus, str]] = {
 
 
 class FieldProblem(BaseModel):
-    """What is wrong with one field, and what to write instead."""
+    """A problem of one field: what is wrong, and what to write instead."""
 
     field: str
     problem: str
@@ -70,7 +70,7 @@ class FieldProblem(BaseModel):
 
 
 class Problem(BaseModel):
-    """Why a request was refused, as RFC 9457 has it."""
+    """A problem as in RFC 9457: why a request was refused."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -33,7 +33,7 @@ _REFUSED = {401, 403, 429}
 
 
 class SecurityHeaders:
-    """Sets security headers on each response that has not set them itself; `secure`: the server uses TLS."""
+    """A middleware that sets missing security headers on each response. `secure`: the server uses TLS."""
 
     def __init__(self, app: ASGIApp, *, secure: bool) -> None:
         self._app = app
@@ -55,7 +55,7 @@ class SecurityHeaders:
 
 
 class RequestCounts:
-    """How many requests were answered, by method and status, and how long their answers took to begin."""
+    """The number of answered requests, by method and status, and how long their answers took to begin."""
 
     BOUNDS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -81,7 +81,7 @@ class RequestCounts:
 
 
 class CountedRequests:
-    """Counts each answer as it begins."""
+    """A middleware that counts each answer as it begins."""
 
     def __init__(self, app: ASGIApp, counts: RequestCounts) -> None:
         self._app = app
@@ -102,7 +102,7 @@ class CountedRequests:
 
 
 class RequestSize:
-    """Refuses request bodies that are too large, with or without a Content-Length, and those that come too slowly.
+    """A middleware that refuses too large bodies, with or without a Content-Length, and those that come too slowly.
 
     More than a small body is kept for callers only whom `is_known` knows; it is called in a thread.
     """
@@ -191,7 +191,7 @@ async def _send_problem(send: Send, problem: Problem) -> None:
 
 
 class Audit:
-    """Writes a line of JSON for each request that changes something or was refused: who, from where, what, the result.
+    """A middleware that logs each changing or refused request as a line of JSON: who, from where, what, the result.
 
     A request with a method for changes that changes nothing sets `changes_nothing` in its state. A WebSocket counts as
     a change; it is recorded when it is opened.

@@ -38,7 +38,7 @@ def render(template: str, block: str | None, context: Mapping[str, Any]) -> str:
 
 
 class CachedFiles(StaticFiles):
-    """Static files that a browser may cache forever: their URLs change with their content."""
+    """A directory of files that a browser may cache forever: their URLs change with their content."""
 
     def file_response(self, *arguments: Any, **options: Any) -> Response:  # noqa: ANN401 - as it is there
         response = super().file_response(*arguments, **options)

@@ -26,7 +26,7 @@ _PING_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where `muster web` listens, and how it is protected.
+    """The options of `muster web`: its addresses and its protection.
 
     `behind_proxy`: a proxy on this machine names the caller (X-Forwarded-For). `app_ports`: the ports of opened apps;
     None if apps cannot be opened.

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class ImpatientHttp(H11Protocol):
-    """HTTP/1.1 that closes connections of clients that are too slow; idle ones are closed by uvicorn's keep-alive."""
+    """A protocol of HTTP/1.1 that closes connections of slow clients; uvicorn's keep-alive closes idle ones."""
 
     HEAD_TIMEOUT_S: ClassVar[float] = 20.0
     # In this time a reader takes at least 48 KiB, or what is left of the answer.

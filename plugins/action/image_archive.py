@@ -17,7 +17,7 @@ _PARAMETERS = ("src", "dest", "reference", "image_id", "max_size", "host")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Write to `dest` an archive in which the image `image_id` is called `reference`, of `src`, an archive of `host`.
+    """An action that writes to `dest` an archive of `image_id` under `reference`, from `src`, an archive of `host`.
 
     Both are compressed by gzip. Fails where the archive is not that image, or has more than `max_size` bytes.
     """

@@ -196,7 +196,7 @@ def _safe(group: str) -> str:
 
 
 def _labels(sessions: Sequence[Session]) -> dict[str, str]:
-    """By session id, the name in its groups.
+    """Return by session id the name in its groups.
 
     With the start of the id where a group of it would be another session's too: `a.b` and `a-b` are both `a_b`, and
     the session `a_main` is what `a` calls its role.

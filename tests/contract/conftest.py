@@ -27,7 +27,7 @@ def migrated_database(server: PostgresqlServer) -> str:
 
 @pytest.fixture(params=KINDS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of a database that has all tables and no row."""
+    """Return the url of a database that has all tables and no row."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("empty_database"), tmp_path / "muster.db")
         return f"sqlite:///{tmp_path / 'muster.db'}"
@@ -36,13 +36,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def postgresql_url(server: PostgresqlServer, migrated_database: str) -> str:
-    """The same where a test is about PostgreSQL alone."""
+    """Return the url of an empty PostgreSQL database, for tests of PostgreSQL alone."""
     return emptied(server, migrated_database)
 
 
 @pytest.fixture(params=KINDS)
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of a database in which there is nothing yet."""
+    """Return the url of a database without tables."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'muster.db'}"
     server: PostgresqlServer = request.getfixturevalue("server")
@@ -69,7 +69,7 @@ def store(url: str, open_store: Callable[[str], Store]) -> Store:
 
 
 def emptied(server: PostgresqlServer, database: str) -> str:
-    """The database's url. Making one anew would be most of a small test's time."""
+    """Empty the database and return its url. Making one anew would be most of a small test's time."""
     server.run_in(
         database,
         *(

@@ -22,16 +22,16 @@ class Forked:
         self._mouth.close()  # so that its end is noticed
 
     def hear(self) -> Any:
-        """The next word. Raises EOFError when it ended without one."""
+        """Return the next word. Raises EOFError if the process ended without one."""
         return self._ear.recv()
 
     def kill(self) -> None:
-        """With SIGKILL."""
+        """Send SIGKILL."""
         self._process.kill()
         self._process.join()
 
     def terminate(self) -> int | None:
-        """With SIGTERM; its exit code."""
+        """Send SIGTERM, and return the exit code."""
         self._process.terminate()
         self._process.join()
         return self._process.exitcode

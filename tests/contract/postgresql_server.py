@@ -117,7 +117,7 @@ class PostgresqlServer:
         return ended[0][0]
 
     def wait_for_connections(self, database: str, last_statement: str, number: int) -> None:
-        """Until so many connections to the database have made the statement (a LIKE pattern) last."""
+        """Wait until so many connections to the database have made the statement (a LIKE pattern) last."""
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND query LIKE %s"
         while self.run(query, database, last_statement) != [(number,)]:
             time.sleep(0.02)
@@ -146,13 +146,13 @@ def postgresql_server(*, keeps_commits: bool = False) -> Iterator[PostgresqlServ
 
 
 def _as_user() -> list[str]:
-    """Words before a command that the server's user is to run."""
+    """Return words to put before a command that the server's user runs."""
     user = [f"--reuid={_USER}", f"--regid={_USER}", "--init-groups"] if os.geteuid() == 0 else []
     return ["setpriv", *user]
 
 
 def _program(name: str) -> str:
-    """Debian keeps the server's programs outside PATH, by version."""
+    """Return the path of a server's program: Debian keeps these outside PATH, by version."""
     found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
     program = str(found[-1]) if found else shutil.which(name)
     assert program, f"there is no {name}: install PostgreSQL's server (Debian: apt-get install postgresql)"

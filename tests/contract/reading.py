@@ -5,5 +5,5 @@ from muster.store.store import Store
 
 
 def only(store: Store, session: Session) -> Session:
-    """The session as the store has it now."""
+    """Return the session as the store has it now."""
     return store.get([session.id])[session.id]

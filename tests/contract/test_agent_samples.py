@@ -21,7 +21,7 @@ def sample(agent_id, at, cpu, group="default", mem=NONE):
 
 
 def means(store, span, since):
-    """Of all agents, as a process that has read nothing yet reads them."""
+    """Return the means of all agents, as a process reads them that has read nothing yet."""
     by_group = AgentSamples(store.samples._engine).by_group(span, since)
     times = sorted({at for of_group in by_group.values() for at in of_group})
     return {at: added([of_group[at] for of_group in by_group.values() if at in of_group]) for at in times}

@@ -40,7 +40,7 @@ def scheduled(session):
     )
 
 
-def test_of_a_session_from_the_queue_to_its_end_and_back_into_the_queue(store, commit):
+def test_applied_events_match_the_store_from_the_queue_to_the_end_and_back(store, commit):
     session = make_session(1, cluster_size=2, requeue=True, image="debian:13")
     store.add([session, make_session(2)])
     session = commit(scheduled(session))["s1"]
@@ -56,7 +56,7 @@ def test_of_a_session_from_the_queue_to_its_end_and_back_into_the_queue(store, c
     assert (session.state, session.requeues, session.agents) == (S.PENDING, 1, ())
 
 
-def test_of_several_events_of_one_session(store, commit):
+def test_applied_events_match_the_store_for_several_events_of_one_session(store, commit):
     session = make_session(1)
     store.add([session])
     session = commit(scheduled(session))["s1"]
@@ -65,14 +65,14 @@ def test_of_several_events_of_one_session(store, commit):
     assert commit(ending, transitions.ended(after, {}, NOW)) == {}
 
 
-def test_of_an_end_that_another_session_waits_for(store, commit):
+def test_applied_events_match_the_store_for_an_awaited_end(store, commit):
     first = make_session(1)
     store.add([first, make_session(2, after_any=[first.id]), make_session(3)])
     assert commit(transitions.end_by_user(first, "ada", NOW)).keys() == {"s2", "s3"}
     assert store.snapshot(NOW).ended.keys() == {first.id}
 
 
-def test_of_events_that_are_dropped(store, commit):
+def test_applied_events_match_the_store_when_events_are_dropped(store, commit):
     session = make_session(1)
     store.add([session])
     held = transitions.hold(session, "ada", NOW)

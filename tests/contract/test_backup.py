@@ -40,7 +40,7 @@ def settings_of(url: str, directory: Path, **values: object) -> Settings:
 
 @pytest.fixture
 def here(url, tmp_path):
-    """A control node that is in use: sessions in three states, a token, a secret, an ssh key."""
+    """Return a control node that is in use: sessions in three states, a token, a secret, an ssh key."""
     settings = settings_of(url, tmp_path / "here")
     store = Store(url)
     store.add([placed_on(make_session(1, name="runs"), "a1"), make_session(2, name="waits")])

@@ -29,7 +29,7 @@ def eventually(reached: Callable[[], object], daemon: ForkedMuster, log: Path) -
 
 @contextmanager
 def daemon(directory: Path, **settings: object) -> Iterator[tuple[ForkedMuster, Path]]:
-    """Of a cluster with one agent, at an address where nobody answers."""
+    """Yield the daemon of a cluster with one agent, whose address nothing answers at."""
     (directory / "state").mkdir(mode=0o700, exist_ok=True)
     config = write_settings(directory, {"observe_interval_s": 1, **settings})
     host = "far ansible_host=127.0.0.1 ansible_port=1 ansible_ssh_common_args='-o ConnectTimeout=1'"

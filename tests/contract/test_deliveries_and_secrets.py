@@ -18,7 +18,7 @@ URL = "https://hooks.example.org/x"
 
 
 def told(deliveries, now: float = NOW) -> list[tuple[str, str | None, str]]:
-    """All that is due, each session's and target's in their order."""
+    """Return all that is due, each session's and target's in their order."""
     heard = []
     while due := deliveries.due(now):
         for delivery in due:
@@ -29,7 +29,7 @@ def told(deliveries, now: float = NOW) -> list[tuple[str, str | None, str]]:
 
 @pytest.fixture
 def followed(store):
-    """A session with a callback that has been placed, beside one without."""
+    """Return a session with a callback that has been placed, beside one without."""
     session = make_session(1, callback=URL)
     store.add([session, make_session(2)])
     store.apply([transition(session, S.SCHEDULED, "placed", NOW)])
@@ -57,7 +57,7 @@ def test_a_hook_is_sent_the_changes_of_all_sessions_since_it_was_added(store):
 
 
 def test_owners_of_callbacks_and_hooks_take_turns(store):
-    """One owner's 600 callbacks to hosts that never answer were all that anybody saw."""
+    """One owner's 600 callbacks to hosts that never answer once kept everybody else's waiting."""
     many = [make_session(number, owner="eve", callback=URL) for number in range(1, 601)]
     store.add([*many, make_session(601, owner="bob", callback=URL)])
     store.deliveries.gather(["note"], NOW)

@@ -16,7 +16,7 @@ PAPERS = Folder("d0000000-0000-4000-8000-000000000003", "bob", "papers", NOW)
 
 @pytest.fixture(autouse=True)
 def none_left(store):
-    """The database is emptied of sessions, agents and counters only."""
+    """Remove all folders: between tests, only sessions, agents and counters are removed."""
     for folder in store.folders.all():
         store.folders.removed_from(folder, folder.left_on)
 

@@ -93,7 +93,7 @@ def at_first_migration(new_url: str) -> Callable[..., str]:
 
 
 def first_agent_row(agent: Agent, **values: Any) -> dict[str, Any]:
-    """The row with the inventory's word inside the report, which had fewer fields then."""
+    """Return the row with the inventory's word inside the report, which had fewer fields then."""
     row = agent_row(agent)
     report = {name: value for name, value in row["report"].items() if name not in {"numa", "swarm", "fgpu"}}
     return {**row, "report": {**report, "attributes": row["inventory"]}, **values}

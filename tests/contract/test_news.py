@@ -18,7 +18,7 @@ def tell(say, url, message):
     store.close()
 
 
-def test_what_one_process_tells_all_that_listen_hear_in_order(postgresql_url, open_store):
+def test_every_listener_gets_one_processs_notifications_in_order(postgresql_url, open_store):
     ears = [queue.SimpleQueue(), queue.SimpleQueue()]
     with ExitStack() as stack:
         for ear in ears:
@@ -30,7 +30,7 @@ def test_what_one_process_tells_all_that_listen_hear_in_order(postgresql_url, op
             assert [ear.get() for _ in range(3)] == ["queue", "agents a1", "it's ünicode"]
 
 
-def test_nothing_is_heard_once_listening_has_ended(postgresql_url, open_store):
+def test_a_stopped_listener_gets_nothing(postgresql_url, open_store):
     store, ear = open_store(postgresql_url), queue.SimpleQueue()
     with store.listen(ear.put):
         pass
@@ -52,7 +52,7 @@ def test_a_listener_is_notified_after_its_connection_broke_and_receives_again(
     assert "news from the database stopped" in caplog.text
 
 
-def test_sqlite_tells_nobody_and_says_so(tmp_path, open_store):
+def test_sqlite_notifies_nobody_and_says_so(tmp_path, open_store):
     store, ear = open_store(f"sqlite:///{tmp_path / 'muster.db'}"), queue.SimpleQueue()
     with store.listen(ear.put):
         assert store.notify("queue") is False

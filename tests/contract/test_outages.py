@@ -102,7 +102,7 @@ def test_a_full_disk_fails_in_one_line_that_says_where_and_leaves_what_was_there
 
 
 @pytest.mark.parametrize("text", ["password authentication failed for user", "database does not exist"])
-def test_what_somebody_has_to_change_is_no_passing_trouble(text):
+def test_an_error_that_needs_a_change_by_hand_is_no_passing_outage(text):
     engine = new_engine("postgresql://host/name")
     assert type(cannot_be_opened(engine, Exception(text))) is SettingsError
     assert type(cannot_be_opened(engine, Exception("connection refused"))) is DatabaseAwayError

@@ -13,7 +13,7 @@ def test_each_owner_has_one_and_keeps_it(store):
     assert store.owner_uids.given(["ada"], range(5, 9)) == {"ada": 100_000}, "files are theirs by it"
 
 
-def test_who_comes_when_the_range_is_used_up_gets_none(store):
+def test_a_used_up_uid_range_gives_no_further_uid(store):
     assert len(store.owner_uids.given(["a", "b", "c", "d", "e"], RANGE)) == 4
     assert store.owner_uids.given(["e"], RANGE) == {}
     assert store.owner_uids.given(["a", "e"], RANGE) == {"a": 100_000}

@@ -20,7 +20,7 @@ def test_an_image_is_known_by_its_agent_and_name(store):
     assert store.pulled_images.all() == [ONE, TWO], "it was pulled again"
 
 
-def test_what_was_removed_long_ago_is_forgotten_and_nothing_else(store):
+def test_only_pulls_of_images_removed_long_ago_are_forgotten(store):
     store.pulled_images.save([replace(ONE, needed_at=0.0), replace(TWO, removed_at=NOW)])
     store.pulled_images.forget_old(NOW + 29 * DAY)
     assert len(store.pulled_images.all()) == 2

@@ -26,7 +26,7 @@ DISKS = Reservation("disks", NOW, NOW + 60, resource_group="gpu", reason="new di
 
 @pytest.fixture(autouse=True)
 def none_left(store):
-    """The database is emptied of sessions, agents and counters only."""
+    """Remove all reservations: between tests, only sessions, agents and counters are removed."""
     for reservation in store.reservations.all():
         store.reservations.remove(reservation.name)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, PullProgress, SessionState
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
-from muster.store.database.counters import raised
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import sessions
 from muster.store.rows import session_row
 from muster.store.sessions.known import SESSION_REVISION
@@ -86,13 +86,13 @@ def test_a_whole_name_means_that_session_and_not_the_start_of_another_id(store):
     assert store.find("abcd").id == named.id
 
 
-def test_among_ended_sessions_of_a_name_the_newest_is_meant(store):
+def test_a_name_finds_the_newest_of_ended_sessions(store):
     old, new = (make_session(n, name="train", state=S.TERMINATED) for n in (1, 2))
     store.add([new, old])
     assert store.find("train").id == new.id
 
 
-def test_a_session_that_has_not_ended_is_meant_before_newer_ones_that_have(store):
+def test_a_name_finds_a_session_that_has_not_ended_before_newer_ended_ones(store):
     store.add([active := make_session(1, name="train"), make_session(2, name="train", state=S.CANCELLED)])
     assert store.find("train").id == active.id
 
@@ -142,7 +142,7 @@ def test_only_one_of_two_processes_gets_a_name(url, open_store):
     assert len({session.name for session in found}) == len(found) == 40
 
 
-def test_of_writers_that_add_the_same_names_in_another_order_one_adds_them_all(store):
+def test_one_of_several_writers_of_the_same_names_adds_them_all(store):
     names = [f"name-{number}" for number in range(30)]
     barrier = threading.Barrier(4)
 
@@ -175,7 +175,7 @@ def test_the_name_of_an_array_means_all_of_its_sessions_by_their_indexes(store):
         store.find("train")
 
 
-def test_an_array_that_has_partly_ended_is_meant_whole_and_before_one_that_has_ended(store):
+def test_a_name_finds_a_partly_ended_array_whole_and_before_an_ended_one(store):
     old = make_array(10, (1, 2), name="train", state=S.TERMINATED)
     ended, active = make_array(20, (1, 2), name="train")
     newest = make_array(30, (3,), name="train", state=S.CANCELLED)
@@ -183,7 +183,7 @@ def test_an_array_that_has_partly_ended_is_meant_whole_and_before_one_that_has_e
     assert {session.id for session in store.find_all("train")} == {ended.id, active.id}
 
 
-def test_of_arrays_and_sessions_of_a_name_that_have_ended_the_newest_is_meant(store):
+def test_a_name_finds_the_newest_of_ended_arrays_and_sessions(store):
     array = make_array(10, (1, 2), name="train", state=S.TERMINATED)
     store.add([*array, make_session(5, name="train", state=S.TERMINATED)])
     assert store.find_all("train") == array
@@ -224,7 +224,7 @@ def test_progress_is_kept_while_a_session_is_prepared_only(store):
     assert only(store, runs).progress == ()
 
 
-def test_how_a_launch_stands_and_how_often_a_session_was_requeued_are_read_as_they_were_written(store):
+def test_launch_steps_and_requeues_are_read_as_they_were_written(store):
     store.add([session := placed_on(make_session(), "a1", state=S.PREPARING)])
     changes = {"step": LaunchStep.RELEASING, "progress": (), "requeue_after_end": True, "requeues": 2}
     store.apply([Event(session.id, NOW, S.PREPARING, S.PREPARING, "all kernels answer", changes)])
@@ -261,7 +261,7 @@ def test_agents_and_sessions_of_a_snapshot_are_of_one_moment(url, open_store):
         for number in range(1, 60):
             with writer._writing() as connection:
                 connection.exec_driver_sql(f"UPDATE agents SET problem = '{number}', revision = {number + 1}")
-                row = {**session_row(make_session(number)), "revision": raised(connection, SESSION_REVISION)}
+                row = {**session_row(make_session(number)), "revision": increment_counter(connection, SESSION_REVISION)}
                 connection.execute(sa.insert(sessions), [row])
         done.set()
 
@@ -293,7 +293,7 @@ def test_a_snapshot_holds_the_ended_sessions_that_a_pending_one_depends_on(store
     assert store.snapshot(NOW).ended == {}
 
 
-def test_what_a_pending_session_depends_on_is_there_when_it_has_ended_in_the_meantime(store):
+def test_a_snapshot_includes_ended_dependencies_of_pending_sessions(store):
     first = placed_on(make_session(1), "a1", state=S.TERMINATING)
     store.add([first, make_session(2, after_any=[first.id])])
     assert store.snapshot(NOW).ended == {}
@@ -328,7 +328,7 @@ def test_sessions_of_an_array_are_found_by_their_indexes(store):
     assert [session.name for session in store.search(limit=3)] == ["s10-3", "s10-20", "s50"]
 
 
-def test_what_does_not_exist_is_left_out(store):
+def test_missing_sessions_are_left_out(store):
     store.add([session := make_session()])
     store.add([other := make_session(9)])
     assert list(store.get([other.id, "nosuch", session.id])) == [other.id, session.id]

@@ -30,7 +30,7 @@ def test_a_token_is_found_by_its_hash_until_it_is_revoked(store):
         store.tokens.remove("laptop")
 
 
-def test_it_keeps_the_projects_that_it_is_for(store):
+def test_a_token_keeps_its_projects(store):
     bound = replace(LAPTOP, projects=("vision", "teaching"))
     store.tokens.add(bound, "1" * 64)
     assert store.tokens.of_hash("1" * 64) == store.tokens.all()[0] == bound

@@ -135,7 +135,7 @@ def test_when_the_reason_of_many_changes_no_session_is_written(store):
 
 @st.composite
 def happenings(draw: st.DrawFn) -> list[tuple[int, str]]:
-    """Which of two stores does what."""
+    """Draw steps: which of two stores does what."""
     kinds = ("add", "place", "progress", "end", "hold", "wait", "snapshot")
     return draw(st.lists(st.tuples(st.sampled_from((0, 1)), st.sampled_from(kinds)), min_size=4, max_size=12))
 
@@ -187,7 +187,7 @@ def numbers() -> Iterator[int]:
     return count(1)
 
 
-def test_of_what_has_not_changed_a_snapshot_holds_the_same_values(store):
+def test_a_snapshot_keeps_the_values_of_unchanged_sessions(store):
     store.add([make_session(1), make_session(2), make_session(3)])
     before = {session.id: session for session in store.snapshot(NOW).sessions}
     changed = make_session(2).id

@@ -70,7 +70,7 @@ SPEC = {"cpu": 0.1, "mem": "64M", "shm": "16M", "apps": [BROWSER_APP], "publish"
 
 
 def app_ports() -> str:
-    """Twenty neighbours that nothing listens at."""
+    """Return twenty neighbouring ports that nothing listens at."""
     for first in range(23000, 30000, 20):
         with ExitStack() as stack:
             try:

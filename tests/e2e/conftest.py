@@ -60,14 +60,14 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlNod
 
 @pytest.fixture(scope="module")
 def node(shared_node: ControlNode) -> Iterator[ControlNode]:
-    """The control node that most tests share, with its daemon running. A file's sessions end together, at its end."""
+    """Yield the control node that most tests share, with its daemon running. End a file's sessions at its end."""
     yield shared_node
     shared_node.end_everything()
 
 
 @pytest.fixture(scope="session")
 def busybox_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An image that holds nothing but a static busybox: no libc, no account files, no ssh."""
+    """Yield an image that holds nothing but a static busybox: no libc, no account files, no ssh."""
     root = tmp_path_factory.mktemp("busybox")
     (root / "bin").mkdir()
     shutil.copy("/opt/muster/runtime/bin/busybox", root / "bin" / "busybox")

@@ -56,7 +56,7 @@ class DistantHost:
         return self.directory / "key"
 
     def attributes(self, user: str = "root") -> dict[str, Any]:
-        """As playbooks/group_vars/agents.yml makes them of an inventory."""
+        """Return the attributes that playbooks/group_vars/agents.yml makes of an inventory."""
         return {
             "connection": "ssh",
             "address": "127.0.0.1",
@@ -73,7 +73,7 @@ class DistantHost:
 @contextmanager
 def distant_host(directory: Path, engine_socket: Path) -> Iterator[DistantHost]:
     directory.mkdir()
-    # The sshd reads it as whoever logs in.
+    # The sshd reads it as the user who logs in.
     directory.chmod(0o755)
     port = _free_port()
     for name in ("key", "host"):
@@ -104,7 +104,7 @@ def distant_host(directory: Path, engine_socket: Path) -> Iterator[DistantHost]:
 
 @contextmanager
 def second_engine(directory: Path) -> Iterator[Path]:
-    """The socket of another Docker engine on this machine, which has no image and no network."""
+    """Yield the socket of another Docker engine on this machine, which has no image and no network."""
     directory.mkdir()
     path = directory / "docker.sock"
     log = directory / "log"

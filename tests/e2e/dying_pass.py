@@ -13,7 +13,7 @@ from tests.forked_cli import run_forked
 
 
 def die_at(node: ControlNode, commit: int) -> bool:
-    """Whether the pass got so far."""
+    """Make a pass whose process dies at that commit. Return whether the pass got so far."""
 
     def prepare() -> None:
         commits = itertools.count(1)

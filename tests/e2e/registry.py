@@ -106,7 +106,7 @@ def registry(architecture: str) -> Iterator[Registry]:
             return body
 
         def log_message(self, *_arguments: object) -> None:
-            """Requests are no news."""
+            """Print nothing: requests are no news."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)

@@ -29,7 +29,7 @@ from tests.strategies import listed, make_agent, reporting
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DistantHost]:
-    """A host that is reached by ssh and has an engine of its own, without any image."""
+    """Yield a host that is reached by ssh and has an engine of its own, without any image."""
     directory = tmp_path_factory.mktemp("elsewhere")
     with second_engine(directory / "engine") as engine, distant_host(directory / "host", engine) as host:
         yield host
@@ -37,7 +37,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DistantHost]
 
 @pytest.fixture(scope="module")
 def this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DistantHost]:
-    """As if this machine were reached by ssh only."""
+    """Yield this machine as a host that is reached by ssh only."""
     with distant_host(tmp_path_factory.mktemp("here") / "host", Path("/var/run/docker.sock")) as host:
         yield host
 
@@ -50,7 +50,7 @@ def registry_here() -> Iterator[Registry]:
 
 @pytest.fixture(scope="module")
 def small_image() -> Iterator[str]:
-    """An image that only this machine's own engine holds."""
+    """Yield an image that only this machine's own engine holds."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         content = secrets.token_bytes(1 << 20)
@@ -67,13 +67,13 @@ def small_image() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def quiet_node(new_node) -> ControlNode:
-    """A control node whose queue is worked by hand."""
+    """Return a control node whose queue is worked by hand."""
     return new_node()
 
 
 @pytest.fixture(scope="module")
 def train(quiet_node, this_machine, tmp_path_factory) -> str:
-    """A session of two kernels whose agent, from now on, is reached by ssh. A user's own key may log in."""
+    """Return a session of two kernels whose agent, from now on, is reached by ssh. A user's own key may log in."""
     keys = tmp_path_factory.mktemp("keys")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / "mine"], check=True)
     command = ("--command", "echo ready; exec sleep 1000")
@@ -86,7 +86,7 @@ def train(quiet_node, this_machine, tmp_path_factory) -> str:
 
 
 def register(node: ControlNode, change) -> None:
-    """Changes what the store holds of the node's one agent, until it is observed again."""
+    """Change the agent in the node's store, until it is observed again."""
     store = Store(load_settings(node.config).database_url)
     try:
         store.save_agents([change(agent) for agent in store.snapshot(time.time()).agents])
@@ -95,7 +95,7 @@ def register(node: ControlNode, change) -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "ada"])
-def test_who_may_use_the_engine_reaches_it_by_ssh(elsewhere, user):
+def test_users_of_the_engine_reach_it_by_ssh(elsewhere, user):
     with engine_of(elsewhere.agent(user=user)) as engine:
         assert engine.info()["Driver"] == "vfs"
 

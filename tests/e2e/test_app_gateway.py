@@ -56,7 +56,7 @@ def running(server: Server, client: SignedIn, name: str) -> str:
 
 
 def entered(client: SignedIn, session: str) -> httpx.Client:
-    """The app's own client, past its login page."""
+    """Return the app's own client, past its login page."""
     opened = client.post(f"/sessions/{session}/apps/page/open")
     assert opened.status_code == 200, opened.text
     url = httpx.URL(opened.headers["refresh"].removeprefix("0; url="))

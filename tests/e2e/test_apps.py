@@ -44,13 +44,13 @@ UNTIL_S = 120
 
 @pytest.fixture(scope="module")
 def apps_node(new_node) -> ControlNode:
-    """A control node whose queue is worked by hand: each pass asks how apps fare."""
+    """Return a control node whose queue is worked by hand. Each pass probes the apps."""
     return new_node(apps=APPS)
 
 
 @pytest.fixture(scope="module")
 def lab(apps_node) -> str:
-    """Two kernels, with an app, one that the image lacks, one that ends, one for the other kernel, and a free port."""
+    """Start a session with apps: a serving one, a missing one, one that ends, another kernel's, one on a free port."""
     spec = {
         "cluster_size": 2,
         "apps": [
@@ -69,7 +69,7 @@ def lab(apps_node) -> str:
 
 
 def until(node: ControlNode, session: str, states: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """The session's apps once they are in these states."""
+    """Return the session's apps once they are in these states."""
     deadline = time.monotonic() + UNTIL_S
     while True:
         apps = {app["name"]: app for app in node.show(session)["apps"]}

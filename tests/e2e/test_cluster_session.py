@@ -14,7 +14,7 @@ MEGA = 1 << 20
 
 @pytest.fixture(scope="module", params=IMAGES)
 def trio(request, node: ControlNode, busybox_image: str) -> str:
-    """A running session main1, sub1, sub2; in the default image, and in one without libc."""
+    """Return a running session main1, sub1, sub2; in the default image, and in one without libc."""
     image = ("--image", busybox_image) if request.param == "busybox" else ()
     name = f"trio-{request.param}"
     node.start("--name", name, "--cluster-size", "3", "--env", "GREETING=hello world", "--env", "RANK=mine", *image)

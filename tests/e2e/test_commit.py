@@ -32,7 +32,7 @@ def as_user(node, name) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def session(node) -> str:
-    """Two kernels of alice's, in which she has done what people do."""
+    """Return alice's session of two kernels, in which she has changed files."""
     (node.folders / "data").mkdir(exist_ok=True)
     (node.folders / "data" / "numbers.txt").write_text(FOLDER_TEXT)
     with as_user(node, "alice"):
@@ -84,7 +84,7 @@ def test_no_layer_of_it_holds_keys_mounts_or_logs(image):
     assert names == ["home", home, f"{home}/ready", f"{home}/results", *results]
 
 
-def test_it_starts_as_its_parent_does(image):
+def test_a_committed_image_starts_as_its_parent_does(image):
     client = docker.from_env()
     parent, made = (client.images.get(name).attrs for name in ("muster/default:latest", image["reference"]))
     for key in ("Entrypoint", "Cmd", "Env", "Labels", "User", "WorkingDir", "ExposedPorts", "Volumes", "Healthcheck"):
@@ -148,7 +148,7 @@ def test_a_name_that_cannot_be_had_is_refused(node, session, name, problem):
     assert (refused.code, problem in refused.err) == (2, True), refused.err
 
 
-def test_it_is_refused_over_the_size_limit(node, session):
+def test_a_commit_over_the_size_limit_is_refused(node, session):
     before = node.config.read_text()
     node.config.write_text(before + "commit_max_size: 1M\n")
     try:

@@ -14,7 +14,7 @@ from tests.e2e.dying_pass import die_at
 
 
 def settle(node: ControlNode) -> dict[str, dict]:
-    """Passes until one changes nothing."""
+    """Make passes until one changes nothing. Return all sessions by name."""
     deadline = time.monotonic() + 120
     while node.run("pass", "--wait", "--json", check=False).json()["changed"]:
         assert time.monotonic() < deadline
@@ -23,7 +23,7 @@ def settle(node: ControlNode) -> dict[str, dict]:
 
 @pytest.fixture
 def busy_node(new_node) -> ControlNode:
-    """One session is running and shall stay, one shall end, one has ended by itself, one is to be started."""
+    """Return a node with a session that stays, one that shall end, one that has ended, and one that shall start."""
     node = new_node()
     node.submit(*SMALL, "--name", "stays", "--cluster-size", "2")
     node.submit(*SMALL, "--name", "ends")
@@ -37,7 +37,7 @@ def busy_node(new_node) -> ControlNode:
 
 
 def end_command(node: ControlNode) -> None:
-    """The command of `ended` ends, and no pass has seen it yet."""
+    """End the command of `ended`, with no pass to notice it yet."""
     # It may end before this does, which then dies with its container.
     node.exec("ended", "touch", "/tmp/end", check=False)
     container = docker.from_env().containers.get(node.show("ended")["kernels"][0]["container_id"])

@@ -75,7 +75,7 @@ def hooked(new_node, tmp_path_factory) -> ControlNode:
 
 @pytest.fixture(scope="module")
 def pair(hooked, listener) -> str:
-    """A gang of two that a callback goes with."""
+    """Return a gang of two with a callback."""
     return hooked.start("--name", "pair", "--cluster-size", "2", "--callback", listener.url)
 
 
@@ -112,7 +112,7 @@ def test_a_renamed_session_is_found_by_its_new_name_alone(hooked, pair):
     hooked.run("rename", "duo", pair)
 
 
-def test_the_callback_and_the_hook_hear_of_every_change_in_order(hooked, pair, listener):
+def test_callback_and_hook_get_every_change_in_order(hooked, pair, listener):
     hooked.run("terminate", pair, "--wait")
     story = [line for line in hooked.show(pair)["story"] if line["from"] != line["to"]]
     states = [line["to"] for line in story]

@@ -9,7 +9,7 @@ FILL = "head -c 30000000 /dev/urandom > $HOME/filling; sleep 1000"
 
 @pytest.fixture(scope="module")
 def limiting(new_node) -> ControlNode:
-    """A control node that looks every second, so that what it sees comes soon."""
+    """Return a control node that observes every second, so that changes show soon."""
     made = new_node(observe_interval_s=1, disk_limit="20M")
     made.start_daemon()
     return made

@@ -116,7 +116,7 @@ def test_a_folder_is_removed_once_no_session_mounts_it(quiet_node, sessions):
         (("x/../.muster",), "mounts[0].folder", "without .."),
     ],
 )
-def test_what_is_not_to_be_mounted_is_refused_at_once(quiet_node, mounts, field, problem):
+def test_forbidden_mounts_are_refused_at_submit(quiet_node, mounts, field, problem):
     node = quiet_node
     for name in ("secret", "notes"):
         node.run("folder", "create", name, *ADA, check=False)

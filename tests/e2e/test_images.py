@@ -21,7 +21,7 @@ def entry(recipe):
 
 @pytest.fixture(scope="module")
 def built() -> Iterator[None]:
-    """What was not there before is gone afterwards."""
+    """Build an image. Remove afterwards the images that were not there before."""
     client = docker.from_env()
     there = {tag for image in client.images.list() for tag in image.tags}
     done = subprocess.run(
@@ -36,7 +36,7 @@ def built() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def catalog(node) -> Iterator[None]:
-    """The shared node's, while these tests run."""
+    """Give the shared node a catalog of its own while these tests run."""
     path = node.directory / "images.yml"
     before = path.read_text() if path.exists() else None
     machine = docker.from_env().info()["Architecture"]
@@ -122,7 +122,7 @@ def test_the_catalog_shows_which_agents_have_an_image(node):
         ),
     ],
 )
-def test_what_is_not_in_the_catalog_is_one_line(node, image, line):
+def test_an_image_outside_the_catalog_is_refused_in_one_line(node, image, line):
     refused = node.run("submit", "--image", image, check=False)
     assert refused.code == 2
     assert [line in text for text in refused.err.splitlines()] == [True], refused.err

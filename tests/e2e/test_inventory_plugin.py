@@ -13,7 +13,7 @@ from tests.forked_cli import Done
 
 @pytest.fixture(scope="module")
 def sessions(node, busybox_image):
-    """Two sessions of two kernels, and one whose image holds nothing but a busybox."""
+    """Return two sessions of two kernels, and one whose image holds nothing but a busybox."""
     names = [node.start("--cluster-size", "2") for _ in range(2)]
     names.append(node.start("--image", busybox_image))
     return names
@@ -35,7 +35,7 @@ def ansible(node: ControlNode, pattern: str, module: str, arguments: str) -> Don
 
 
 def answers(done: Done) -> dict[str, str]:
-    """By host, what the command printed."""
+    """Return by host what the command printed."""
     assert done.code == 0, done.out + done.err
     return dict(re.findall(r"^(\S+) \| \S+ \| rc=0 >>\n(.*)$", done.out, re.MULTILINE))
 

@@ -16,7 +16,7 @@ def changed(out: str) -> int:
 
 @pytest.fixture(scope="module")
 def quiet_node(new_node) -> ControlNode:
-    """Without a daemon: the playbooks work the queue."""
+    """Return a control node without a daemon: the playbooks work the queue."""
     return new_node()
 
 

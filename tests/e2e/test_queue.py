@@ -12,7 +12,7 @@ def capacity(node: ControlNode) -> dict:
     return node.run("agents", "--json").json()[0]["capacity"]
 
 
-def test_what_does_not_fit_waits_and_starts_when_room_appears(node):
+def test_a_session_that_does_not_fit_waits_and_starts_when_there_is_room(node):
     half = f"{capacity(node)['mem'] * 6 // 10}"
     first = node.start("--mem", half)
     second = node.submit(*SMALL, "--mem", half)
@@ -27,7 +27,7 @@ def test_what_does_not_fit_waits_and_starts_when_room_appears(node):
     node.run("terminate", second, third, "--wait")
 
 
-def test_what_can_never_fit_is_said_at_once_and_blocks_nobody(node):
+def test_a_session_that_can_never_fit_says_so_at_once_and_blocks_nobody(node):
     done = node.run("submit", *SMALL, "--name", "giant", "--cpu", "100000", "--json")
     assert "never fits" in done.err
     node.start()

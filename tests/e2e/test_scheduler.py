@@ -11,7 +11,7 @@ from tests.e2e.conftest import NewNode
 
 @pytest.fixture(scope="module")
 def strict_node(new_node: NewNode) -> ControlNode:
-    """A site that has decided a few things."""
+    """Return a control node whose site allows preemption and has limits."""
     node = new_node(
         scheduling={"preemption": True},
         max_priority={"*": 90},
@@ -94,7 +94,7 @@ def test_a_maintenance_window_keeps_sessions_out_that_would_reach_into_it(node):
     node.run("terminate", long, short, "--wait")
 
 
-def test_what_a_user_may_run_and_queue_is_limited(strict_node):
+def test_limits_hold_for_a_users_running_and_queued_sessions(strict_node):
     node = strict_node
     node.run("submit", *SMALL, "--owner", "bob", "--name", "pair", "--cluster-size", "2", "--wait")
     waits = node.submit(*SMALL, "--owner", "bob")

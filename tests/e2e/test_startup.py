@@ -32,7 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gang(node: ControlNode, files: Path) -> str:
-    """Two kernels that run, with a bootstrap script, a secret and a key that may log in."""
+    """Return two kernels that run, with a bootstrap script, a secret and a key that may log in."""
     node.run("secret", "set", "token", stdin=f"{TOKEN}\n")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", files / "mine"], check=True)
     return node.start(
@@ -73,7 +73,7 @@ def test_a_secret_is_in_no_inspection_log_database_or_artifact(node, gang):
     assert (node.directory / "state" / "secrets.key").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_cannot_be_had_gets_one_line(node, files):
+def test_each_impossible_start_up_option_gets_one_line(node, files):
     refused = node.run(
         "submit", "--secret", "nothing", "--workdir", "here", "--input", "-", "--callback", "x", check=False
     )

@@ -40,7 +40,7 @@ def ada(server: Server) -> SignedIn:
 
 @pytest.fixture(scope="module")
 def train(server: Server, ada: SignedIn) -> str:
-    """The id of ada's session of two kernels, which says that it is ready and goes on."""
+    """Return the id of ada's session of two kernels, which says that it is ready and goes on."""
     spec = {**SMALL, "name": "with-terminal", "cluster_size": 2, "command": "echo it runs; sleep 10000"}
     with server.client(ada.token) as client:
         session_id = client.post("/sessions", json=spec).json()["items"][0]["id"]
@@ -66,7 +66,7 @@ def opened(client: SignedIn, session: str, kernel: str = "main1", origin: str | 
 
 
 def typed(socket: ClientConnection, text: str, answer: str) -> None:
-    """Types that, and reads until a line is the answer and the shell waits for the next."""
+    """Type the text, and read until a line is the answer and the shell waits for the next."""
     socket.send(text.encode() + b"\n")
     shown = b""
     # What is typed before that may be read by the program that still runs.
@@ -88,7 +88,7 @@ def closing(socket: ClientConnection) -> int:
 
 
 def programs_of(session_id: str) -> list[str]:
-    """What runs on this machine with the session's ssh configuration."""
+    """Return what runs on this machine with the session's ssh configuration."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -127,7 +127,7 @@ def test_a_sub_kernel_has_one_too_and_it_ends_with_its_shell(ada, train):
     assert nothing_left(train)
 
 
-def test_what_writes_for_ever_waits_for_its_reader_and_can_be_stopped(ada, train):
+def test_endless_output_waits_for_its_reader_and_can_be_stopped(ada, train):
     with opened(ada, train) as socket:
         socket.send(b"yes 0123456789\n")
         shown = 0
@@ -163,10 +163,10 @@ def test_a_log_is_followed_and_downloaded(ada, train):
     assert "with-terminal" in ada.get(f"{log}-dialog", headers={"HX-Request": "true"}).text
 
 
-def test_it_ends_with_the_server(node, ada, train, tmp_path):
+def test_a_terminal_ends_with_the_server(node, ada, train, tmp_path):
     with contextlib.ExitStack() as stack:
         with web_server(node, tmp_path) as other:
-            # The cookie is the control node's, whichever of its servers is asked.
+            # The cookie is the control node's, for all of its servers.
             client = httpx.Client(base_url=other.url, cookies={"muster": ada.cookies["muster"]})
             socket = stack.enter_context(opened(client, train))
             typed(socket, "hostname", "main1")
@@ -174,7 +174,7 @@ def test_it_ends_with_the_server(node, ada, train, tmp_path):
     assert nothing_left(train)
 
 
-def test_it_ends_with_its_session(server, ada, train):
+def test_a_terminal_ends_with_its_session(server, ada, train):
     with opened(ada, train) as socket:
         typed(socket, "hostname", "main1")
         server.node.run("terminate", "with-terminal")

@@ -33,7 +33,7 @@ def pair(database: str, tmp_path: Path) -> Iterator[tuple[ControlNode, ControlNo
 
 
 def said(node: ControlNode, words: str) -> None:
-    """Waits until the node's daemon has logged it."""
+    """Wait until the node's daemon has logged the text."""
     deadline = time.monotonic() + 60
     log = node.directory / "daemon.log"
     while words not in log.read_text():

@@ -23,7 +23,7 @@ COUNT = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; echo ${#x}"
 
 @pytest.fixture(scope="module")
 def watching(new_node) -> ControlNode:
-    """A control node that looks every second, so that what it sees comes soon."""
+    """Return a control node that observes every second, so that changes show soon."""
     made = new_node(observe_interval_s=1, idle=IDLE)
     made.start_daemon()
     return made
@@ -31,18 +31,18 @@ def watching(new_node) -> ControlNode:
 
 @pytest.fixture(scope="module")
 def burner(watching) -> str:
-    """A session that is in use all the time, with a short idle timeout, and a time limit to be warned of soon."""
+    """Return a session that is always busy, with a short idle timeout and a time limit that is near."""
     return watching.start("--project", "vision", "--idle-timeout", "8s", "--time-limit", "3602s", "-c", BURN)
 
 
 @pytest.fixture(scope="module")
 def ended(watching) -> dict:
-    """A session whose command used CPU and memory, and has ended before anybody could have looked twice."""
+    """Return a session whose command used CPU and memory, and ended between two observations."""
     name = watching.submit(*SMALL[2:], "--cpu", "1", "--project", "audio", "-c", f"{FILL}; {COUNT}")
     return watching.reaches(name, "TERMINATED")
 
 
-def test_what_a_command_used_is_recorded_at_its_end(ended):
+def test_a_commands_usage_is_recorded_at_its_end(ended):
     (use,) = ended["use"]
     assert (ended["exit_code"], use["kernel"], use["gpu_seconds"]) == (0, "main1", None)
     assert use["cpu_seconds"] > 0.05

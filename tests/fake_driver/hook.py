@@ -30,7 +30,7 @@ def visible_devices(asked: str, devices: list[str]) -> list[str]:
 
 
 def library_directory(root: Path) -> str:
-    """Where the distribution in the image keeps its libraries."""
+    """Return where the distribution in the image keeps its libraries."""
     machine = os.uname().machine
     for directory in (f"/usr/lib/{machine}-linux-gnu", "/usr/lib64"):
         if (root / directory.lstrip("/")).is_dir():

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(2400)
 
 
 def users_environment() -> list[str]:
-    """A user's own variables for pip and a proxy. Wheels that lie on this machine are not among a user's."""
+    """Return a user's own variables for pip and a proxy, without any that name wheels on this machine."""
     names = [name for name in os.environ if name.startswith("PIP_") and name != "PIP_FIND_LINKS"]
     names += [name for name in os.environ if name.lower() in {"http_proxy", "https_proxy", "no_proxy"}]
     return [argument for name in sorted(names) for argument in ("--env", name)]
@@ -35,7 +35,7 @@ class Machine:
 
 
 def checkout_archive() -> bytes:
-    """The files of the working tree, without what git ignores."""
+    """Return the files of the working tree, without what git ignores."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,

@@ -36,6 +36,6 @@ def shared_node(gpu_host: GpuHost, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def node(shared_node: LabControlNode) -> Iterator[LabControlNode]:
-    """The control node, on which nothing runs before and after a test."""
+    """Yield the control node, on which nothing runs before and after a test."""
     yield shared_node
     shared_node.end_everything()

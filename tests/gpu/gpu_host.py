@@ -66,7 +66,7 @@ class GpuHost:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def copy_to_folder(self, folder: str, *files: Path) -> None:
-        """Data of the users, in a folder that sessions can mount."""
+        """Copy data into a folder that sessions can mount."""
         self.run("mkdir", "-p", f"{FOLDERS}/{folder}")
         for file in files:
             docker("cp", str(file), f"{NAME}:{FOLDERS}/{folder}/{file.name}")
@@ -84,14 +84,14 @@ class GpuHost:
         return status
 
     def driver_file(self, name: str) -> Path:
-        """A copy of one of the driver's files on this machine."""
+        """Return a copy of one of the driver's files on this machine."""
         copied = NETWORK.directory / name
         docker("cp", f"{NAME}:/opt/driver/{name}", str(copied))
         return copied
 
 
 def bring_up() -> GpuHost:
-    """The host, with its driver and not provisioned yet where it is new."""
+    """Return the host, with its driver and not provisioned yet where it is new."""
     (host,) = NETWORK.bring_up([NAME])
     give_what_is_here(host)
     with tempfile.TemporaryDirectory() as directory:

@@ -36,7 +36,7 @@ def python(program: str) -> str:
 
 
 def printed(node: LabControlNode, fgpu: str, command: str) -> list[str]:
-    """What a batch session's command wrote."""
+    """Return what a batch session's command wrote."""
     done = node.run("submit", *SMALL, "--fgpu", fgpu, "--wait", "--name", "prints", "-c", command, check=False)
     log = node.run("logs", "prints", check=False).out
     assert done.code == 0, f"{done.out}{done.err}\n{log}"
@@ -44,7 +44,7 @@ def printed(node: LabControlNode, fgpu: str, command: str) -> list[str]:
 
 
 def idle(node: LabControlNode, fgpu: str, *more: str) -> str:
-    """The name of a new session that sleeps."""
+    """Return the name of a new session that sleeps."""
     return node.submit(*SMALL, "--fgpu", fgpu, *more)
 
 
@@ -119,7 +119,7 @@ PASSED_BY = (
 )
 
 
-def test_who_passes_the_libraries_by_is_reported_and_ended_where_the_site_wants_it(node: LabControlNode) -> None:
+def test_bypassing_the_libraries_is_reported_and_ended_if_the_site_wants_it(node: LabControlNode) -> None:
     name = idle(node, "0.5")
     node.reaches(name, "RUNNING")
     node.exec(name, "sh", "-c", PASSED_BY)
@@ -150,7 +150,7 @@ def test_nothing_starts_where_the_share_would_not_hold(node: LabControlNode) -> 
 
 
 def busy_ns(gpu_host: GpuHost, clock: str) -> dict[int, int]:
-    """Device time by the driver's slot of a process, of those that have launched something and are alive."""
+    """Return device time by the driver's slot of a process, for living processes that have launched something."""
     alive = [process for process in gpu_host.driver_status(clock)["processes"] if process["alive"]]
     busy = {process["slot"]: [device["busy_ns"] for device in process["devices"].values()] for process in alive}
     return {slot: sum(by_device) for slot, by_device in busy.items() if sum(by_device)}

@@ -29,7 +29,7 @@ def host_names(count: int) -> list[str]:
 
 
 def inventory(hosts: list[Host]) -> dict[str, Any]:
-    """The hosts as agents of one resource group, which `host_vars` beside the inventory may change."""
+    """Return the hosts as agents of one resource group, which `host_vars` beside the inventory may change."""
     reached = {host.name: {**NETWORK.inventory_of(host), "publish_address": host.address} for host in hosts}
     return {
         "all": {
@@ -82,7 +82,7 @@ def _pipe(source: list[str], target: list[str]) -> None:
 
 
 def is_up(count: int) -> bool:
-    """Whether these hosts run, and were provisioned by roles and playbooks as they are now."""
+    """Return whether these hosts run, and were provisioned by roles and playbooks as they are now."""
     return (
         [host.name for host in NETWORK.hosts()] == host_names(count)
         and PROVISIONED.exists()
@@ -91,7 +91,7 @@ def is_up(count: int) -> bool:
 
 
 def _what_was_provisioned() -> str:
-    """A hash of all that goes into it, and of which containers the hosts are."""
+    """Return a hash of everything that provisioning depends on, with the containers' ids."""
     inputs = hashlib.sha256(",".join(NETWORK.container_ids()).encode())
     for folder in ("roles", "playbooks", "filter_plugins"):
         for path in sorted(file for file in (ROOT / folder).rglob("*") if file.is_file() and file.suffix != ".pyc"):
@@ -100,7 +100,7 @@ def _what_was_provisioned() -> str:
 
 
 def provision(*arguments: str, inventory: Path = INVENTORY, **streams: Any) -> subprocess.CompletedProcess[str]:
-    """`playbooks/site.yml` on all agents, without the control node's role: tests have control nodes of their own."""
+    """Run `playbooks/site.yml` on all agents without the control node's role: tests have control nodes of their own."""
     return subprocess.run(
         [
             *(SCRIPTS / "ansible-playbook", "--inventory", inventory, "playbooks/site.yml"),

@@ -18,7 +18,7 @@ NewLabNode = Callable[..., LabControlNode]
 
 @pytest.fixture(scope="session")
 def lab() -> Lab:
-    """Three provisioned hosts. A lab that is up, and was provisioned by these very roles, is taken as it is."""
+    """Return three provisioned hosts. A lab that is up, and was provisioned by these very roles, is taken as it is."""
     if not is_up(HOSTS):
         assert bring_up(HOSTS) == 0
     return Lab()
@@ -51,7 +51,7 @@ def new_lab_node(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="session")
 def lab_node(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabControlNode]:
-    """The control node that most tests share, with its daemon running."""
+    """Yield the control node that most tests share, with its daemon running."""
     with control_nodes(lab, tmp_path_factory) as make:
         shared = make()
         shared.start_daemon()

@@ -29,13 +29,13 @@ class LabControlNode(ControlNode):
         return agents
 
     def set_host_variables(self, host: str, **variables: Any) -> None:
-        """What this control node's inventory says of the host from now on, above all its `resource_group`."""
+        """Replace the host's variables in this control node's inventory, above all its `resource_group`."""
         path = self.directory / "host_vars" / f"{host}.yml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(yaml.safe_dump(variables), encoding="utf-8")
 
     def notice_cuts_soon(self) -> None:
-        """Seconds instead of a user's patience with a bad network."""
+        """Let ssh notice cuts within seconds. Users wait longer, because networks may be bad."""
         alive = "-o ServerAliveInterval=1 -o ServerAliveCountMax=3"
         self.variables = {
             "ANSIBLE_SSH_ARGS": f"-o ControlMaster=auto -o ControlPersist=60s {alive}",

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def eventually(look: Callable[[], T], is_so: Callable[[T], bool], within_s: float = 120) -> T:
-    """What was seen when it was so."""
+    """Call `look` until its result is as awaited, and return that."""
     deadline = time.monotonic() + within_s
     while not is_so(seen := look()):
         assert time.monotonic() < deadline, f"after {within_s} s it is still {seen}"

@@ -70,7 +70,7 @@ def docker(*arguments: str, stdin: bytes | None = None, check: bool = True) -> s
 
 
 def bare_root() -> str:
-    """The image of a bare system, without even an sshd."""
+    """Return the image of a bare system, without even an sshd."""
     with _one_at_a_time():
         return _bare_root()
 
@@ -90,13 +90,13 @@ def _bare_root() -> str:
 
 
 def root_with_sshd() -> str:
-    """The image of a system that an administrator can log in to. Its name says what is in it, bare_root() included."""
+    """Return the image of a system that an administrator can log in to. Its name says what is in it."""
     with _one_at_a_time():
         return _with(_bare_root(), "sshd", WITH_SSHD)
 
 
 def root_with_engine() -> str:
-    """The image of a system with an sshd and a Docker engine, as the distribution's package leaves it."""
+    """Return the image of a system with an sshd and a Docker engine, as the distribution's package leaves it."""
     with _one_at_a_time():
         return _with(_with(_bare_root(), "sshd", WITH_SSHD), "engine", WITH_ENGINE)
 
@@ -117,7 +117,7 @@ def _with(base: str, what: str, script: str) -> str:
 
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Lab, molecule and fresh machine may be tested at once, and want the same images."""
+    """Make images in one process at a time: lab, molecule and fresh machine may need the same ones at once."""
     with Path(tempfile.gettempdir(), f"{REPOSITORY}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -56,7 +56,7 @@ class HostNetwork:
 
     @property
     def gateway(self) -> str:
-        """The address that this machine has there."""
+        """Return the address that this machine has on the network."""
         return str(ipaddress.ip_network(self.subnet)[1])
 
     def bring_up(self, names: Sequence[str]) -> list[Host]:
@@ -87,7 +87,7 @@ class HostNetwork:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def hosts(self) -> list[Host]:
-        """Those that run, in the order of their addresses."""
+        """Return the hosts that run, in the order of their addresses."""
         names = sorted(name for name, container in self._containers().items() if container["State"] == "running")
         found = []
         for name in names:
@@ -99,7 +99,7 @@ class HostNetwork:
         return sorted(container["ID"] for container in self._containers().values())
 
     def inventory_of(self, host: Host) -> dict[str, Any]:
-        """The variables with which Ansible reaches it."""
+        """Return the variables with which Ansible reaches the host."""
         return {
             "ansible_host": host.address,
             "ansible_user": "root",
@@ -144,7 +144,7 @@ class HostNetwork:
 
     @staticmethod
     def _starts(host: Host, state: str) -> bool:
-        """Whether an old container serves still. One that is paused, or cannot be started, is not worth a repair."""
+        """Return whether an old container still serves. One that is paused or does not start is made anew."""
         if state == "running":
             return True
         if state != "exited":

@@ -67,8 +67,8 @@ class Lab:
             self.thaw_engine(host)
 
     def kill_engine(self, host: str) -> None:
-        """SIGKILL for dockerd, and no new one until start_engine. Containers run on, as they do when an engine dies."""
-        # Masked first, for systemd starts a killed engine again, and its socket starts it for whoever calls.
+        """Kill dockerd, and let none start until start_engine. Containers run on, as they do when an engine dies."""
+        # Masked first: systemd starts a killed engine again, and its socket starts it for any client.
         self.run(host, "systemctl", "mask", "--runtime", "--quiet", "docker.service", "docker.socket")
         self.run(host, "systemctl", "kill", "--signal", "KILL", "--kill-who", "main", "docker.service")
         self.run(host, "systemctl", "stop", "docker.socket", "docker.service")
@@ -84,7 +84,7 @@ class Lab:
             time.sleep(0.5)
 
     def power_off(self, host: str) -> None:
-        """As if its plug were pulled: nothing on it gets a signal first."""
+        """Power the host off as if its plug were pulled: nothing on it gets a signal first."""
         docker("kill", "--signal", "KILL", host)
 
     def power_on(self, host: str) -> None:
@@ -92,11 +92,11 @@ class Lab:
         wait_until_booted(host)
 
     def remove(self, host: str) -> None:
-        """Gone for good; bring_up() makes a new, bare one of the name."""
+        """Remove the host for good. bring_up() makes a new, bare one of the name."""
         remove_host(host)
 
     def left_on(self, host: str, cluster: str) -> dict[str, list[str]]:
-        """Names of the cluster's containers, networks and key directories there; nothing where the host is gone."""
+        """Return names of the cluster's containers, networks and key directories there; none if the host is gone."""
         if host not in {present.name for present in self.hosts}:
             return NOTHING
         label = ("--filter", f"label=muster.cluster={cluster}", "--format")

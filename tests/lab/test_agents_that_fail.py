@@ -16,7 +16,7 @@ MULTI_NODE = ("--cluster-mode", "multi-node")
 
 @pytest.fixture(scope="module")
 def node(new_lab_node) -> LabControlNode:
-    """A control node of little patience, but enough for agents whose machine is busy with other tests."""
+    """Return a control node of little patience, but enough for agents whose machine is busy with other tests."""
     impatient = new_lab_node(observe_interval_s=5, lost_after_s=10, slow_after_s=20)
     impatient.notice_cuts_soon()
     impatient.start_daemon()
@@ -25,7 +25,7 @@ def node(new_lab_node) -> LabControlNode:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_anywhere(lab: Lab, node: LabControlNode) -> Iterator[None]:
-    """After each test: every agent is back, and no host holds anything of what the test has ended."""
+    """Check after each test that every agent is back, and that no host holds anything of the ended sessions."""
     yield
     eventually(lambda: states(node), lambda seen: set(seen.values()) == {"ALIVE"})
     node.end_everything()
@@ -70,7 +70,7 @@ def test_a_host_that_is_cut_off_loses_its_sessions_and_no_others(lab: Lab, node:
 
 @contextmanager
 def only_on(node: LabControlNode, *hosts: str) -> Iterator[None]:
-    """What is submitted meanwhile is placed on these hosts."""
+    """Place what is submitted meanwhile on these hosts."""
     others = sorted({"lab-1", "lab-2", "lab-3"} - set(hosts))
     node.run("agent", "drain", *others)
     try:

@@ -13,7 +13,7 @@ TWO_TO_A_HOST = ("--cluster-mode", "multi-node", "--mem", "9G")
 
 
 def environments(node: LabControlNode, name: str) -> dict[str, dict[str, str]]:
-    """By kernel, in rank order, as its own processes see it."""
+    """Return each kernel's environment, in rank order, as its own processes see it."""
     kernels = [kernel["name"] for kernel in node.show(name)["kernels"]]
     lines = {kernel: node.exec(f"{name}:{kernel}", "env").out.splitlines() for kernel in kernels}
     return {kernel: dict(line.split("=", 1) for line in of_kernel) for kernel, of_kernel in lines.items()}
@@ -75,7 +75,7 @@ def test_the_command_of_a_gang_begins_when_every_host_can_be_reached(lab_node: L
 
 @pytest.fixture
 def uneven_node(new_lab_node) -> LabControlNode:
-    """Two hosts in a group of their own, with two and four cores to give out; the third one in another."""
+    """Return two hosts in a group of their own, with two and four cores to give out; the third one in another."""
     node = new_lab_node()
     node.set_host_variables("lab-1", resource_group="uneven", reserved_cpu=6)
     node.set_host_variables("lab-2", resource_group="uneven", reserved_cpu=4)

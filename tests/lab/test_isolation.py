@@ -31,7 +31,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 3) as connection:
 
 @pytest.fixture(scope="module")
 def node(new_lab_node) -> LabControlNode:
-    """With lab-3 in a resource group of its own."""
+    """Return a control node with lab-3 in a resource group of its own."""
     node = new_lab_node()
     node.set_host_variables("lab-3", resource_group="apart")
     node.start_daemon()
@@ -40,7 +40,7 @@ def node(new_lab_node) -> LabControlNode:
 
 @pytest.fixture(scope="module")
 def neighbours(node: LabControlNode) -> Iterator[tuple[dict, dict]]:
-    """Two sessions, each with kernels on the same two hosts: two on one and one on the other, for want of memory."""
+    """Yield two sessions with kernels on the same two hosts: two on one and one on the other, for want of memory."""
     gang = ("--cluster-mode", "multi-node", "--cluster-size", "3")
     names = [node.start(*gang, "--mem", "9G"), node.start(*gang, "--mem", "5G")]
     first, second = (node.show(name) for name in names)
@@ -63,7 +63,7 @@ def addresses_of(lab: Lab, kernel: dict) -> list[str]:
 
 
 def reaches(lab: Lab, kernel: dict, address: str) -> tuple[bool, bool]:
-    """By ping and by its sshd's greeting, from inside the kernel's network, as nobody less than root."""
+    """Return whether root inside the kernel's network gets a ping's answer, and an sshd's greeting."""
     inside = ("nsenter", "--net", "--target", process_of(lab, kernel))
     ping = lab.run(kernel["agent"], *inside, BUSYBOX, "ping", "-c", "1", "-W", "2", address, check=False)
     greets = lab.run(kernel["agent"], *inside, "python3", "-c", GREETED, address, str(SSHD), check=False)
@@ -98,14 +98,14 @@ def test_no_kernel_is_on_the_default_bridge(lab: Lab, neighbours: tuple[dict, di
 
 
 def all_at_once(look: Callable[[T], U], things: Sequence[T]) -> list[U]:
-    """For looks that wait in vain where all is well."""
+    """Look at all things at once: where all is well, each look waits in vain."""
     with ThreadPoolExecutor(len(things)) as pool:
         return list(pool.map(look, things))
 
 
 @contextmanager
 def route(network: str, gateway: str) -> Iterator[None]:
-    """What a stranger on the hosts' network would try."""
+    """Add a route, as a stranger on the hosts' network would."""
     subprocess.run(["ip", "route", "add", network, "via", gateway], check=True)
     try:
         yield

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def ping(pattern: str) -> subprocess.CompletedProcess[str]:
-    """Each time by a new connection: one that is kept open would notice a cut only after its own patience."""
+    """Ping hosts by a new connection: an open one would notice a cut only late."""
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_SSH_ARGS": "-o ControlMaster=no"}
     command = [SCRIPTS / "ansible", "--inventory", INVENTORY, pattern, "--module-name", "ansible.builtin.ping"]
     return subprocess.run(

@@ -33,7 +33,7 @@ def node(new_lab_node) -> LabControlNode:
 
 @pytest.fixture(scope="module")
 def gang(node: LabControlNode):
-    """Three kernels on three hosts, with a folder of their owner's."""
+    """Yield three kernels on three hosts, with a folder of their owner's."""
     node.run("folder", "create", "results", "--owner", "ada")
     name = node.start(*ONE_TO_A_HOST, "--owner", "ada", "-v", "results", "--app", "names")
     assert len(node.show(name)["agents"]) == 3

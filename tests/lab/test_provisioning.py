@@ -21,7 +21,7 @@ def test_all_hosts_hold_the_same_image_and_the_same_runtime(lab: Lab) -> None:
     assert len(set(runtimes.values())) == 1
 
 
-def test_what_a_host_is_offered_decides_of_its_own_runtime_alone(lab: Lab) -> None:
+def test_a_hosts_package_lists_decide_only_its_own_runtime(lab: Lab) -> None:
     """A host that claims newer package lists than all others makes nobody take its sshd."""
     first, *others = (host.name for host in lab.hosts)
     version = lab.run(first, "cat", "/opt/muster/runtime/VERSION").out

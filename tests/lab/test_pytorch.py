@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 @pytest.fixture(scope="module")
 def folders(lab: Lab) -> tuple[str, ...]:
-    """Flags that mount PyTorch and the program from the share that every host has."""
+    """Return flags that mount PyTorch and the program from the share that every host has."""
     assert lab.hosts
     # Kept for the next run: it is large, and goes with the lab.
     if not (SHARED / "torch" / "torch").is_dir():

@@ -74,7 +74,7 @@ Target = tuple[str, int]
 
 @pytest.fixture(scope="module")
 def node(lab: Lab, new_lab_node: Callable[..., LabControlNode]) -> LabControlNode:
-    """With the last host in a resource group of its own."""
+    """Return a control node with the last host in a resource group of its own."""
     node = new_lab_node()
     node.set_host_variables(lab.hosts[-1].name, resource_group="apart")
     node.start_daemon()
@@ -83,7 +83,7 @@ def node(lab: Lab, new_lab_node: Callable[..., LabControlNode]) -> LabControlNod
 
 @pytest.fixture(scope="module")
 def gangs(node: LabControlNode) -> Iterator[tuple[dict, dict]]:
-    """Two sessions on overlays: two kernels on one host and one on the other, for want of memory."""
+    """Yield two sessions on overlays: two kernels on one host and one on the other, for want of memory."""
     spread = ("--cluster-mode", "multi-node", "--cluster-size", "3", "--mem")
     names = [node.start(*spread, "9G"), node.start(*spread, "5G")]
     first, second = (node.show(name) for name in names)
@@ -94,7 +94,7 @@ def gangs(node: LabControlNode) -> Iterator[tuple[dict, dict]]:
 
 @pytest.fixture(scope="module")
 def alone(node: LabControlNode) -> Iterator[dict]:
-    """A session of one kernel, on a bridge of the last host."""
+    """Yield a session of one kernel, on a bridge of the last host."""
     name = node.start("--resource-group", "apart")
     yield node.show(name)
     node.run("terminate", name, "--wait")
@@ -113,7 +113,7 @@ def without_rules(lab: Lab) -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["iptables", "nftables"])
 def rules(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
-    """By what means the hosts have the rules."""
+    """Yield the means by which the hosts have the rules."""
     if request.param == "iptables":
         yield request.param
         return
@@ -129,7 +129,7 @@ def rules(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def metadata(lab: Lab) -> Iterator[None]:
-    """A cloud's metadata, beyond the uplinks of all hosts but the first."""
+    """Yield a cloud's metadata, beyond the uplinks of all hosts but the first."""
     first, *others = lab.hosts
     lab.run(first.name, "ip", "address", "add", f"{METADATA}/32", "dev", "lo")
     for host in others:
@@ -142,25 +142,25 @@ def metadata(lab: Lab) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[None]:
-    """Not the control node's own: addresses of the engine's bridges do not count."""
+    """Add an address to an engine's bridge, which does not count as the control node's own."""
     subprocess.run(["ip", "address", "add", f"{ELSEWHERE}/32", "dev", "docker0"], check=True)
     yield
     subprocess.run(["ip", "address", "del", f"{ELSEWHERE}/32", "dev", "docker0"], check=True)
 
 
 def run_in(lab: Lab, kernel: dict, *command: str) -> str:
-    """What a program of the kernel's own user prints."""
+    """Return the output of a program of the kernel's own user."""
     return lab.run(kernel["agent"], "docker", "exec", kernel["container_id"], *command).out
 
 
 def reached(lab: Lab, kernel: dict, targets: list[Target]) -> list[Target]:
-    """Those of the targets that a program of the kernel reaches: by connecting, or by ping where the port is 0."""
+    """Return the targets that a program of the kernel reaches: by connecting, or by ping if the port is 0."""
     answers = json.loads(run_in(lab, kernel, "python3", "-c", PROBE, json.dumps(targets)))
     return [target for target, answer in zip(targets, answers, strict=True) if answer]
 
 
 def forbidden(lab: Lab, kernel: dict, bridge: str) -> list[Target]:
-    """Every agent, its own by each of two addresses, the control node, and the metadata beyond its uplink."""
+    """Return every agent, its own by each of two addresses, the control node, and the metadata beyond its uplink."""
     gateway = lab.run(kernel["agent"], "sh", "-c", f"ip -4 -o address show dev {bridge} | grep -o 'inet [0-9.]*'").out
     agents = [*(host.address for host in lab.hosts), gateway.split()[1]]
     knocks = [(address, port) for address in agents for port in (0, 22, *SWARM_PORTS)]
@@ -197,7 +197,7 @@ class Victim:
     address: str
 
     def forged(self, payload: bytes) -> bytes:
-        """A datagram to the kernel's port 9000 inside of VXLAN, from an address that is nobody's."""
+        """Return a datagram to the kernel's port 9000 inside of VXLAN, from an address that is not in use."""
         data = struct.pack("!4H", 9000, 9000, 8 + len(payload), 0) + payload
         sender, receiver = socket.inet_aton("10.204.99.99"), socket.inet_aton(self.address)
         head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(data), 1, 0, 64, socket.IPPROTO_UDP, 0) + sender + receiver
@@ -209,14 +209,14 @@ class Victim:
 
 
 def options_of(lab: Lab, overlay: str) -> dict[str, str]:
-    """As the swarm's first manager has them, which is the lab's first host."""
+    """Return the options of a network as the swarm's first manager, the lab's first host, has them."""
     return json.loads(
         lab.run(lab.hosts[0].name, "docker", "network", "inspect", "--format", "{{json .Options}}", overlay).out
     )
 
 
 def on_overlay(lab: Lab, kernel: dict) -> tuple[str, dict]:
-    """The name of the kernel's only network, and what the engine says of the kernel there."""
+    """Return the name of the kernel's only network, and what the engine says of the kernel there."""
     networks = ("--format", "{{json .NetworkSettings.Networks}}", kernel["container_id"])
     ((name, own),) = json.loads(lab.run(kernel["agent"], "docker", "inspect", *networks).out).items()
     return name, own
@@ -229,7 +229,7 @@ def victim_of(lab: Lab, kernel: dict) -> Victim:
 
 
 def arrived(lab: Lab, gangs: tuple[dict, dict]) -> list[str]:
-    """What of forged datagrams arrives in a kernel: sent by another session's kernels on other hosts and on its own,
+    """Return which forged datagrams arrive in a kernel: from another session's kernels on other hosts and on its own,
     and by a machine of the hosts' network that is no agent.
     """
     attacker, (main, target, *_) = gangs[0], gangs[1]["kernels"]

@@ -20,7 +20,7 @@ PATIENCE_S = 60
 
 
 def with_apps(**commands):
-    """A session of two kernels whose main1 has an app of each command; a name leads to its port and health path."""
+    """Return a session of two kernels, main1 with an app of each command. A name gives its port and health path."""
     apps: list[dict[str, Any]] = [
         {"name": name, "port": 8000 + place, "health": "/name", "starts": command is not None}
         for place, (name, command) in enumerate(commands.items())
@@ -44,7 +44,7 @@ def apps_of(report, name="main1"):
 
 
 def until(cluster, reached):
-    """What the report says of main1's apps once that is so."""
+    """Return main1's apps in the report once the condition holds."""
     give_up_at = time.monotonic() + PATIENCE_S
     while not reached(apps := apps_of(cluster.report())):
         assert time.monotonic() < give_up_at, apps
@@ -54,7 +54,7 @@ def until(cluster, reached):
 
 @pytest.fixture
 def lab(cluster):
-    """A session whose apps serve, are not there, end, say no at their health path, are somebody else's to start."""
+    """Return a session whose apps serve, are missing, end, fail at their health path, or are started by others."""
     entry = with_apps(
         serves=HTTPD,
         lacks="exec no-such-program",
@@ -115,7 +115,7 @@ def test_the_health_of_an_ended_container_is_not_checked():
     assert app_health.question_of({"Config": {"Labels": {}}, "State": {"Status": "running", "Pid": 1}}) is None
 
 
-def test_what_a_user_puts_in_the_place_of_an_exit_code_is_no_way_to_the_hosts_files(cluster):
+def test_a_link_in_place_of_an_exit_code_leads_to_no_file_of_the_host(cluster):
     entry = with_apps(
         trap="cd /run/muster-apps && rm -f trap.log && ln -s /etc/shadow trap.log && echo 1 >trap.exit; sleep 99"
     )

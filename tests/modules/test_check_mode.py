@@ -29,6 +29,6 @@ def test_check_mode_sees_a_folder_that_is_missing(cluster):
 
 
 def _without_status(seen):
-    """A container's `Status` says for how long it is up."""
+    """Return the container without `Status`, which says for how long it is up."""
     containers, *others = seen
     return [{name: entry["State"] for name, entry in containers.items()}, *others]

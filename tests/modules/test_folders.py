@@ -170,7 +170,7 @@ def test_a_launch_makes_the_folders_that_it_mounts(cluster):
     assert cluster.converge(entry)["changed"] is False
 
 
-def test_what_is_mounted_is_counted(tmp_path):
+def test_mounted_folders_are_counted(tmp_path):
     assert not mounted_where.are_mounted([_identity(tmp_path)], os.getpid())
     assert mounted_where.are_mounted([_identity("/proc")], os.getpid())
     assert not mounted_where.are_mounted([_identity("/proc")] * 99, os.getpid())

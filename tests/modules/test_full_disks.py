@@ -154,7 +154,7 @@ def test_an_engine_that_dies_before_the_report_takes_no_outcome_back(cluster, mo
     assert "nothing_begun" not in failed.value.result
 
 
-def test_of_a_gang_that_is_released_by_half_nothing_is_said_but_that(cluster, monkeypatch):
+def test_a_half_released_gang_is_reported_as_nothing_else(cluster, monkeypatch):
     gang, other = session(["main1", "sub1"]), session()
 
     def by_half(paths, session_id, kernel_names, generation):

@@ -37,7 +37,7 @@ def _overlay_gang(*names, **changes):
 
 
 def _reaches(cluster, gang, kernel, address):
-    """Whether a kernel gets an answer from an sshd at an address."""
+    """Return whether a kernel gets an answer from an sshd at an address."""
     script = f"timeout 2 {RUNTIME}/bin/busybox nc {address} 2200 </dev/null | head -c 7"
     return cluster.run_in(gang, kernel, f"{RUNTIME}/bin/busybox", "sh", "-c", script) == "SSH-2.0"
 
@@ -48,7 +48,7 @@ def _gateway_address(container_id):
 
 
 def _inspected(cluster, name):
-    """An overlay once the swarm has allocated it: until then the engine tells neither driver nor options."""
+    """Inspect an overlay once the swarm has allocated it. Before, the engine names neither driver nor options."""
     give_up_at = time.monotonic() + 10
     while not (found := cluster.engine.network(name))["Driver"]:
         assert time.monotonic() < give_up_at, found
@@ -104,7 +104,7 @@ def test_a_newer_keepers_overlay_is_left_alone(cluster):
     _, newer = _overlay_gang(generation=9)
     cluster.generation = 9
     cluster.converge(overlays=[newer])
-    cluster.paths.generation.unlink()  # another manager, which has not heard of generation 9
+    cluster.paths.generation.unlink()  # another manager, which does not know of generation 9
     cluster.generation = 8
     assert not cluster.converge(overlays=[])["changed"]
     assert cluster.networks() == [newer["name"]]

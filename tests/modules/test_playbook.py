@@ -85,12 +85,12 @@ def test_the_modules_run_on_the_oldest_python_that_an_agent_may_have(cluster, tm
 
 
 def _pythons():
-    """Python 3.9 where the machine has one, otherwise its own: that the syntax is 3.9's is checked everywhere."""
+    """Yield Python 3.9 if the machine has one, otherwise its own: the syntax of 3.9 is checked everywhere."""
     yield Path("/usr/bin/python3.9")
     yield from Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9")
     yield Path("/usr/bin/python3")
 
 
 @pytest.mark.parametrize("path", AGENT_CODE, ids=lambda path: path.name)
-def test_what_runs_on_an_agent_is_written_in_the_oldest_pythons_syntax(path):
+def test_code_for_agents_has_the_syntax_of_the_oldest_python(path):
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))

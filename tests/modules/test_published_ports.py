@@ -18,7 +18,7 @@ def _greeting(port):
 
 @pytest.fixture
 def free_pair():
-    """Two neighbouring ports that nothing listens on."""
+    """Return two neighbouring ports that nothing listens on."""
     for port in range(29000, 29999, 2):
         try:
             with socket.create_server(("127.0.0.1", port)), socket.create_server(("127.0.0.1", port + 1)):

@@ -30,7 +30,7 @@ def test_a_host_reports_what_it_has(cluster):
     assert cluster.report(runtime_path="/nowhere")["runtime"] is None
 
 
-def test_an_engine_that_does_not_answer_is_told_with_its_remedy(cluster, monkeypatch, tmp_path):
+def test_an_engine_that_does_not_answer_is_named_with_its_remedy(cluster, monkeypatch, tmp_path):
     absent = str(tmp_path / "docker.sock")
     monkeypatch.setattr(agent_report, "EngineApi", lambda: engine_api.EngineApi(absent))
     with pytest.raises(ModuleFailedError) as failed:
@@ -53,7 +53,7 @@ def sysfs(tmp_path):
     return tmp_path / "sys"
 
 
-def test_numa_nodes_are_told_with_their_cpus_and_memory(sysfs, tmp_path):
+def test_numa_nodes_are_reported_with_their_cpus_and_memory(sysfs, tmp_path):
     assert numa.numa_nodes(sysfs) == [
         {"node": 0, "cpus": "0-15,32-47", "mem_bytes": 4 << 20},
         {"node": 2, "cpus": "16-31,48-63", "mem_bytes": 2 << 20},

@@ -9,7 +9,7 @@ HUSH = "hush, a secret"
 
 
 def with_files(command=(), kernels=("main1",), **files):
-    """A session whose kernels have these start-up files: texts by name, `__` for `/`."""
+    """Return a session whose kernels have these start-up files: texts by name, `__` for `/`."""
     own = {name.replace("__", "/"): content for name, content in files.items()}
     modes = {"bootstrap": "0755", "secret_env": "0400", "secret_links": "0400"}
     entries = {
@@ -20,7 +20,7 @@ def with_files(command=(), kernels=("main1",), **files):
 
 
 def end_of(cluster, entry):
-    """The last words of main1, once its command has ended by itself."""
+    """Return the last words of main1, once its command has ended by itself."""
     while any(kernel["state"] == "running" for kernel in cluster.report()["kernels"]):
         continue
     (words,) = cluster.converge(desired(entry, "stop"))["last_words"]

@@ -20,7 +20,7 @@ def groups_of(cluster):
 
 
 def the_kernel(cluster, until):
-    """What the report says of the only kernel, once that is as wanted."""
+    """Return the only kernel in the report once the condition holds."""
     give_up_at = time.monotonic() + 60
     while not until(kernel := cluster.report()["kernels"][0]):
         assert time.monotonic() < give_up_at, kernel
@@ -159,5 +159,5 @@ class Driver:
         (object(), None),
     ],
 )
-def test_how_busy_processes_keep_a_gpu_is_the_mean_of_the_drivers_samples(driver, percents):
+def test_gpu_usage_of_processes_is_the_mean_of_the_drivers_samples(driver, percents):
     assert nvml_use.process_percents(driver, ctypes.c_void_p()) == percents

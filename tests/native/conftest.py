@@ -21,7 +21,7 @@ def fake_driver_build(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
 
 @pytest.fixture
 def fake_driver(fake_driver_build: FakeDriver) -> FakeDriver:
-    """Two GPUs of 8 GiB that nobody has used."""
+    """Return two GPUs of 8 GiB that nobody has used."""
     fake_driver_build.init()
     return fake_driver_build
 

@@ -82,7 +82,7 @@ def wait() -> None:
 
 
 def context(device: int = 0) -> c_void_p:
-    """The primary context of a device, current in this thread."""
+    """Return the primary context of a device, current in this thread."""
     made = c_void_p()
     ok(cuda.cuInit(0))
     ok(cuda.cuDevicePrimaryCtxRetain(byref(made), device))
@@ -97,7 +97,7 @@ def allocate(size: int) -> c_uint64:
 
 
 def refused(size: int) -> int:
-    """What an allocation is answered."""
+    """Return the result of an allocation."""
     return cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(size))
 
 

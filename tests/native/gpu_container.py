@@ -22,7 +22,7 @@ NVML_NO_PERMISSION = 4
 
 @functools.cache
 def compiled(name: str, driver: Path, *options: str) -> Path:
-    """A C program of this directory, linked with the driver as users' programs are."""
+    """Return a C program of this directory, linked with the driver as users' programs are."""
     source, output = HERE / f"{name}.c", Path(tempfile.mkdtemp(dir=driver)) / name
     flags = ["-std=gnu11", "-O0", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{NATIVE}"]
     libraries = ["-ldl"] if name in {"lookup_client", "next_wrapper"} else [f"-L{driver}", "-l:libcuda.so.1", "-ldl"]
@@ -54,11 +54,11 @@ class Container:
 
     @property
     def judge(self) -> Path:
-        """The driver's own NVML, which no proxy stands before."""
+        """Return the driver's own NVML, which no proxy stands before."""
         return self.driver.directory / "libnvidia-ml.so.1"
 
     def start(self, mem_bytes: int = CAP, context_bytes: int = CONTEXT, gpu: int = 0) -> "Container":
-        """A new container: with limits of the one GPU, and nothing in use."""
+        """Return a new container: with limits of the one GPU, and nothing in use."""
         self.usage.parent.mkdir(parents=True, exist_ok=True)
         self.usage.unlink(missing_ok=True)
         self.write_limits(

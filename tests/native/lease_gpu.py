@@ -35,7 +35,7 @@ class Gpu:
 
 
 def results(output: str) -> list[tuple[int, int]]:
-    """Of each process that wrote a line: the nanoseconds that the GPU worked for it, and its launches."""
+    """Return for each process that wrote a line its GPU nanoseconds and its launches."""
     lines = (line.split() for line in output.splitlines())
     return [(int(busy), int(launches)) for busy, launches in lines]
 

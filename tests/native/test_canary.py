@@ -15,7 +15,7 @@ CAP = 2 << 30
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the canary and the libraries look for limits and state."""
+    """Return where the canary and the libraries look for limits and state."""
     return tmp_path_factory.mktemp("kernel")
 
 

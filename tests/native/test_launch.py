@@ -56,7 +56,7 @@ class Container:
 
 @pytest.fixture
 def containers(fake_driver, build_native, launch_client, clock, tmp_path):
-    """Three of them. The paths of all are one build's: each process finds its own by where it runs."""
+    """Return three containers. All have one build's paths: each process finds its own by where it runs."""
     fake_driver.init(4)
     here = Path("/proc/self/cwd")
     libraries = build_native(here / "limits", here / "state") / "lib"
@@ -74,7 +74,7 @@ def busy(fake_driver, clock, processes, uuid):
 
 
 def shares_in(fake_driver, clock, seconds, running):
-    """Of each GPU, by UUID, what part of its work was done for which of its processes."""
+    """Return for each GPU, by UUID, each process's part of its work."""
     clock.run_for(SECOND)
     before = {uuid: busy(fake_driver, clock, processes, uuid) for uuid, processes in running.items()}
     clock.run_for(seconds * SECOND)
@@ -127,7 +127,7 @@ def test_shares_hold_for_kernels_graphs_and_contexts(containers, fake_driver, cl
         clock.output(process)
 
 
-def test_who_can_never_be_drained_still_shares(containers, fake_driver, clock):
+def test_a_program_that_can_never_be_drained_still_shares(containers, fake_driver, clock):
     """A capture that the program spoiled and never ended forbids every synchronisation: work can only be estimated."""
     uuid = fake_driver.uuids()[0]
     for container in containers[:2]:

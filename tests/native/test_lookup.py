@@ -22,7 +22,7 @@ NVML_HOOKS = {
 
 
 def hooks():
-    """Symbol, name for cuGetProcAddress, CUDA version, flag."""
+    """Return each symbol with its name for cuGetProcAddress, its CUDA version and its flag."""
     text = "\n".join((NATIVE / name).read_text() for name in ("memory.def", "launch.def"))
     entries = [match.groups()[1:] for match in ENTRY.finditer(text)]
     assert len(entries) == text.count("HOOKED")

@@ -38,7 +38,7 @@ def geometry(fake_driver, tmp_path: Path) -> Callable[..., dict]:
 
 
 def instances(fake_driver) -> list[int]:
-    """Their memory, in GiB."""
+    """Return the instances' memory in GiB."""
     devices = fake_driver.status()["devices"]
     return [round(device["mem_bytes"] / (1 << 30)) for device in devices if device["uuid"].startswith("MIG-")]
 

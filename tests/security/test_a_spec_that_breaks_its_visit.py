@@ -89,7 +89,7 @@ def test_a_gang_over_two_agents_of_which_no_manifest_can_be_written_leaves_nothi
         ({"apps": [{"name": "a", "health": "/" + "x" * 1024}]}, "apps[0].health"),
     ],
 )
-def test_what_no_host_could_make_is_refused_in_one_line_with_its_field(values, field):
+def test_a_spec_that_no_host_can_run_is_refused_in_one_line_with_its_field(values, field):
     with pytest.raises(SpecError) as refused:
         validated(SessionSpec, values)
     (error,) = refused.value.errors

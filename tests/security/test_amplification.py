@@ -70,7 +70,7 @@ def test_a_file_that_all_kernels_have_is_sent_to_an_agent_once():
     assert len(json.dumps(files)) > 8 * len(MIB)
 
 
-def test_a_file_that_kernels_have_each_of_their_own_is_not_anothers():
+def test_a_kernels_own_file_is_not_given_to_another():
     session = make_session(1, cluster_size=3, apps=[{"name": "mine", "port": 8888, "command": "serve"}])
     launched = placed_on(session, "a1", state=SessionState.PREPARING)
     keys = {session.id: fake_key_pair("s1")}
@@ -89,7 +89,7 @@ def test_a_file_that_kernels_have_each_of_their_own_is_not_anothers():
     assert ["apps" in kernel.spec["files"] for kernel in read.kernels] == [True, False, False]
 
 
-def test_what_people_submit_is_far_below_the_bound():
+def test_usual_specs_are_far_below_the_bound():
     assert MAX_BYTES_AT_ONCE == 128 << 20
     sweep = validated(SessionSpec, {"command": "python train.py --seed $MUSTER_ARRAY_INDEX", "env": {"A": TEXT}})
     assert len(new_sessions(sweep, "ada", 10_000, 0.0)) == 10_000
@@ -130,7 +130,7 @@ class Agents:
         return Visited({"a1": states}, {"a2": "it is LOST"})
 
 
-def test_however_many_ask_folders_are_measured_once_and_few_wait():
+def test_concurrent_requests_measure_folders_once_and_few_wait():
     now = [0.0]
     agents, measurements = Agents(), Measurements(lambda: now[0])
     answers: list[Visited | Exception] = []

@@ -30,11 +30,11 @@ def test_an_old_toolkit_is_the_agents_problem(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.17.8", "1.17.10", "1.18.0", "2.0", None])
-def test_a_newer_one_and_one_that_does_not_tell_are_not(version: str | None) -> None:
+def test_a_newer_toolkit_and_one_without_a_version_are_no_problem(version: str | None) -> None:
     assert agent_from_report("one", report(version), {}, 0.0).problem == ""
 
 
-def test_it_matters_on_hosts_with_gpus_only() -> None:
+def test_an_old_toolkit_matters_only_on_hosts_with_gpus() -> None:
     assert agent_from_report("one", report("1.0.0", gpus=0), {}, 0.0).problem == ""
 
 

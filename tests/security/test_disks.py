@@ -44,7 +44,7 @@ def layer(tmp_path):
 
 
 def container(layer: Path | None, volumes: tuple[Path, ...] = (), **host_config: Any) -> dict[str, Any]:
-    """What the engine says of a kernel that has a disk limit."""
+    """Return the engine's description of a kernel that has a disk limit."""
     return {
         "Id": "c1",
         "Config": {"Labels": {agent_names.LABEL_DISK: "1"}},
@@ -75,7 +75,7 @@ def write(path: Path, size: int) -> None:
     path.write_bytes(os.urandom(size))
 
 
-def test_what_is_written_into_the_layer_and_into_an_images_volumes_is_counted(paths, layer, tmp_path):
+def test_files_in_the_layer_and_in_an_images_volumes_are_counted(paths, layer, tmp_path):
     volume = tmp_path / "volume"
     volume.mkdir()
     write(layer / "one", 2 * MIB)
@@ -90,7 +90,7 @@ def test_a_link_to_the_hosts_files_counts_none_of_them(paths, layer, tmp_path):
     assert counted(paths, container(layer)) < MIB
 
 
-def test_what_lies_deeper_than_any_path_may_be_long_is_counted(paths, layer):
+def test_files_below_the_longest_possible_path_are_counted(paths, layer):
     descriptor = os.open(layer, os.O_RDONLY)
     for _ in range(100):
         os.mkdir("d" * 200, dir_fd=descriptor)
@@ -137,7 +137,7 @@ def test_a_kernel_is_counted_again_when_that_is_due(paths, layer):
     assert counted(paths, container(layer)) >= before + MIB
 
 
-def test_what_the_engine_limits_itself_is_not_counted_but_volumes_are(paths, layer, tmp_path):
+def test_a_layer_that_the_engine_limits_is_not_counted_but_volumes_are(paths, layer, tmp_path):
     volume = tmp_path / "volume"
     volume.mkdir()
     write(layer / "one", 5 * MIB)
@@ -154,7 +154,7 @@ def test_without_a_limit_nothing_is_counted(paths, layer):
     assert not paths.disk_counts.exists()
 
 
-def test_a_layer_that_nothing_tells_of_is_unknown(paths):
+def test_a_layer_without_an_origin_is_unknown(paths):
     assert disk_use.disk_use(paths, container(None)) is None
 
 
@@ -228,7 +228,7 @@ def test_the_limit_reaches_the_agent_that_launches_the_kernel():
 
 @pytest.fixture
 def service(service, tmp_path):
-    """The control node of a site with a disk limit."""
+    """Return the control node of a site with a disk limit."""
     settings = load_settings(write_settings(tmp_path, {"disk_limit": "10G"}))
     return type(service)(service.store, settings, Service(service.store, settings))
 

@@ -128,7 +128,7 @@ def test_a_sparse_file_that_claims_to_be_huge_is_not_read(engine, server):
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE])
-def test_what_is_no_file_is_as_if_it_were_not_there(engine, server, kind):
+def test_a_member_that_is_no_file_reads_as_missing(engine, server, kind):
     member = tarfile.TarInfo("passwd")
     member.type, member.linkname = kind, "passwd"
     server.headers, server.body = stat(), archive((member, b""))

@@ -22,7 +22,7 @@ SESSIONS, FOLDERS = "/api/v1/sessions", "/api/v1/folders"
 
 @pytest.fixture
 def service(service, tmp_path):
-    """The control node of a site with members of projects."""
+    """Return the control node of a site with members of projects."""
     (tmp_path / "images.yml").write_text(json.dumps(PRIVATE), encoding="utf-8")
     settings = load_settings(write_settings(tmp_path, {"projects": MEMBERS, "max_priority": {"eve": 80}}))
     return type(service)(service.store, settings, Service(service.store, settings))

@@ -81,7 +81,7 @@ def test_nothing_outside_of_the_copy_changes(trap, attack):
     assert trap.harm() == []
 
 
-def test_what_was_in_the_destination_is_not_followed_either(trap):
+def test_links_in_the_destination_are_not_followed(trap):
     trap.copy.mkdir()
     (trap.copy / "away").symlink_to("../../outside")
     left_out = trap.spring(archive(file("tree/away/secret"), file("tree/fine", b"yes")))

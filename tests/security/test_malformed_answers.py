@@ -78,7 +78,7 @@ def test_a_malformed_report_is_its_agents_problem_and_nobody_elses(control_node,
 
 
 @pytest.mark.parametrize("says", [without_outcomes, of_a_stranger])
-def test_what_an_agent_says_of_sessions_that_it_was_not_asked_for_is_refused(node, agents, says):
+def test_answers_about_sessions_outside_the_manifest_are_refused(node, agents, says):
     liar, honest = agents
     liar.says = lambda said: says(said) if "sessions" in said else said
     sessions = [node.submit(cpu=2), node.submit(cpu=2)]
@@ -89,7 +89,7 @@ def test_what_an_agent_says_of_sessions_that_it_was_not_asked_for_is_refused(nod
     assert S.RUNNING not in {state for ids, state in states.items() if ids != (honest.id,)}
 
 
-def test_an_agent_speaks_of_no_kernel_that_is_anothers(node, agents):
+def test_an_agents_answer_about_anothers_kernel_is_ignored(node, agents):
     """It claims that a gang's kernel on the other agent has ended."""
     gang = node.submit(cluster_size=4, cluster_mode="multi-node")
     node.run()

@@ -92,7 +92,7 @@ def test_the_refusal_is_the_same_whether_the_image_exists_or_not():
     assert words("lab/train:2", foreign=True) == words("lab/train:4", foreign=True)
 
 
-def test_what_is_open_to_them_they_may_use():
+def test_users_may_use_public_images_and_their_own():
     assert choosing(user="ann").version("index.docker.io/lab/train:2").reference == "lab/train:2"
     for word in (
         "debian:12",
@@ -167,7 +167,7 @@ class TestCredentials:
             ("lab/other:2", False),
         ],
     )
-    def test_only_for_what_the_site_chose(self, engine: OddEngine, source, reference, shown):
+    def test_credentials_go_only_to_registries_of_the_site(self, engine: OddEngine, source, reference, shown):
         engine.answers = {"GET": (404, b'{"message": "no such image"}')}
         agent = make_agent("a1", inventory={"connection": "local"})
         source(agent, reference, lambda _done, _total: None)

@@ -46,6 +46,6 @@ def test_the_server_loads_no_module_and_traces_nobody_but_makes_folders() -> Non
     assert not taken & FOR_FOLDERS
 
 
-def test_what_the_daemon_mounts_on_an_agent_that_is_its_own_host_is_the_engines_too() -> None:
+def test_mounts_of_a_daemon_on_its_own_agent_reach_the_engine() -> None:
     assert ("NoNewPrivileges", "true") in directives("muster")
     assert [name for name, _ in directives("muster") if re.fullmatch(OWN_VIEW, name)] == []

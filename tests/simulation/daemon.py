@@ -162,7 +162,7 @@ class Daemon:
         self._inbox: Inbox | None = None
 
     def works(self) -> None:
-        """Work the queue until the lock or the database is lost; then nobody hears of the visits under way."""
+        """Work the queue until the lock or the database is lost. Answers of the visits under way are then lost too."""
         inbox = self._inbox = Inbox(self._around.timeline, self._around.outside)
         shell = WorkerDependencies(
             store=self._store,

@@ -44,7 +44,7 @@ def _engine() -> sa.Engine:
 
 @contextmanager
 def emptied(passes: Callable[[], None]) -> Iterator[None]:
-    """Empty the database, and let all stores that are opened meanwhile be of it.
+    """Empty the database, and let all stores that are opened meanwhile use it.
 
     `passes` is called before each transaction. The engine stays: what it compiled serves the next schedule.
     """

@@ -10,7 +10,7 @@ SCHEDULE = Schedule(1, (), DEEDS)
 
 
 def breaks_with(*kinds: str, otherwise: str = ""):
-    """A run in which a promise is broken if all of these happen; another one `otherwise`."""
+    """Return a run that breaks a promise if all of these happen, and another one `otherwise`."""
 
     def run(schedule: Schedule) -> Verdict:
         happens = {deed.kind for deed in schedule.deeds}
@@ -24,7 +24,7 @@ def kept(run) -> str:
     return "".join(deed.kind for deed in only(SCHEDULE, shrink(SCHEDULE, run)).deeds)
 
 
-def test_what_the_failure_does_not_need_is_left_out():
+def test_shrinking_leaves_out_what_the_failure_does_not_need():
     assert kept(breaks_with("c", "d", "j")) == "cdj"
 
 

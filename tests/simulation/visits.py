@@ -102,7 +102,7 @@ class SimulatedAnsible:
                 self._timeline.after(self._chance.seconds(0.5, 8), partial(self._end_pull, begun, over, send))
 
     def cut_short(self, *, actions_go_on: bool) -> None:
-        """End with the process: what agents have begun may go on, and nobody hears of it."""
+        """End with the process. What agents have begun may go on, but its answer is lost."""
         for visit in self.visits:
             visit.is_cut_short = True
             for agent_id, action in visit.actions.items():

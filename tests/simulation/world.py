@@ -146,7 +146,7 @@ class World:
         return daemon is self.daemon
 
     def at_gate(self) -> None:
-        """Before each transaction: a process may die here, and the database may be away."""
+        """Count a transaction. Before it, a process may die or the database be away."""
         self._gates += 1
         if self._gates > _MOST_TRANSACTIONS:
             raise BrokenPromiseError("livelock", f"{_MOST_TRANSACTIONS} transactions, and no end")

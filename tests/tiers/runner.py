@@ -71,7 +71,7 @@ class Runner:
                 self._obstacle = "this machine could not be provisioned"
 
     def _lane(self, tiers: Iterable[Tier], directory: Path, index: int) -> list[Outcome]:
-        """The first lane of a stage prints as it goes, the others each tier's output at its end."""
+        """Run one lane. The first of a stage prints as it goes, the others each tier's output at its end."""
         return [self._tier(tier, directory, prints_at_once=index == 0) for tier in tiers]
 
     def _tier(self, tier: Tier, directory: Path, *, prints_at_once: bool) -> Outcome:

@@ -8,7 +8,7 @@ from tests.strategies import make_session, placed_on
 
 
 def running_session(number: int, *agent_ids: str, ssh_port: int = 30001, **values: Any) -> Session:
-    """Its kernels lie on the agents in turn."""
+    """Return a running session whose kernels are on the agents in turn."""
     session = placed_on(make_session(number, **values), *agent_ids)
     kernels = [
         replace(kernel, container_id=f"c{number}-{kernel.rank}", container_state="running")

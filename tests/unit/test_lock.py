@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def locked(lock: str) -> dict[str, str]:
-    """The version of each package for this Python, by name."""
+    """Return the version of each package for this Python, by name."""
     text = re.sub(r"\s*\\\n\s*--hash=", " --hash=", (ROOT / lock).read_text(encoding="utf-8"))
     lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
     assert all(" --hash=sha256:" in line for line in lines)

@@ -16,7 +16,7 @@ from muster.whole_files import write_whole
 
 @contextmanager
 def no_room(most_bytes: int = 10) -> Iterator[None]:
-    """The kernel refuses to write further into any file, as a full disk does."""
+    """Let the kernel refuse to write further into any file, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
     try:

@@ -83,5 +83,5 @@ def _share(share: GpuHolderView | GpuShareView) -> str:
 
 
 def _memory(used: int | None, most: int | None) -> str:
-    """Used of what there is, each a dash where nobody knows."""
+    """Return the used and the whole memory as `USED/MOST`, each a dash where it is not known."""
     return f"{or_dash(used, format_bytes)}/{or_dash(most, format_bytes)}"

@@ -31,7 +31,7 @@ _PROGRESS_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class KernelPath:
-    """`path` is absolute; `kernel` is main1 where it is None."""
+    """A path in a kernel. `path` is absolute; `kernel` None stands for main1."""
 
     session: str
     kernel: str | None
@@ -138,7 +138,7 @@ def _copy_out(container: Container, path: str, destination: str, progress: Calla
 
 
 class _Progress:
-    """On a terminal, how much has gone by, once that takes longer."""
+    """The progress on a terminal: how many bytes were copied, once copying takes longer."""
 
     def __init__(self) -> None:
         self._next_at = time.monotonic() + _FIRST_PROGRESS_S

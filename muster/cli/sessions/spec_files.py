@@ -23,7 +23,7 @@ def with_texts(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def variables_of(paths: tuple[Path, ...]) -> dict[str, str]:
-    """Lines NAME=VALUE as Docker's: empty lines and those that begin with # are skipped, nothing is unquoted.
+    """Read lines NAME=VALUE as Docker does. Empty lines and comments (#) are skipped, and quotes are kept.
 
     A line with a NAME alone takes the variable from the environment here, if it is set. Raises BadInputError.
     """

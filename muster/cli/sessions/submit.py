@@ -66,7 +66,7 @@ def _completer(choices: Sequence[str]) -> Any:  # noqa: ANN401 - click's own cal
 
 
 class _SubmitCommand(click.Command):
-    """Knows what stood behind `--`: a command, never a job script."""
+    """A command that knows which words came after `--`: those are a command, never a job script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:

@@ -21,7 +21,7 @@ HAS_LEFT = "it is no longer in the inventory"
 
 
 class AgentState(StrEnum):
-    """ALIVE answers; UNREACHABLE does not and gets no new sessions; LOST has not for so long that its sessions end.
+    """The state of an agent. UNREACHABLE ones get no new sessions; LOST ones are silent so long that sessions end.
 
     STALE is never stored: it answered when it was last observed, and that is too long ago to call it ALIVE.
     """
@@ -34,7 +34,7 @@ class AgentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One physical GPU, or a MIG instance of one. `units` says into how many fGPU units the physical one is cut; 0:
+    """A physical GPU, or a MIG instance of one. `units` says into how many fGPU units the physical one is cut; 0:
     whole devices only.
 
     The GPUs of one agent have the same units, but for those of different models. An instance is `exclusive`: a device
@@ -54,7 +54,7 @@ class Gpu:
 
     @property
     def capacity(self) -> int:
-        """In thousandths of a unit; a GPU that is not cut counts as one unit, an instance of it as its fraction."""
+        """Return thousandths of a unit. A GPU that is not cut counts as one unit, an instance of it as its fraction."""
         return max(self.units, 1) * self.fraction
 
 
@@ -97,7 +97,7 @@ class Agent:
 
     @property
     def choosable_labels(self) -> Mapping[str, str]:
-        """By which sessions may choose it: the site's labels, and its architecture."""
+        """Return the labels by which sessions may choose it: the site's, and its architecture."""
         return {**labels_of(self.report.architecture), **self.labels}
 
     @property
@@ -107,7 +107,7 @@ class Agent:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether launches fail on it, so that it gets no new sessions for a while."""
+        """Return whether launches fail on it, so that it gets no new sessions for a while."""
         return self.launch_record.suspect_until is not None
 
     def in_service(self) -> "Agent":
@@ -116,12 +116,12 @@ class Agent:
 
     @property
     def most_cpu_of_a_kernel(self) -> int:
-        """In milli-cores: however far its cores are overcommitted, one container has no more than all of them."""
+        """Return milli-cores. However far its cores are overcommitted, one container has no more than all of them."""
         return self.report.cpu_count * UNIT
 
     @property
     def on_overlay(self) -> bool:
-        """Whether overlay networks reach it."""
+        """Return whether overlay networks reach it."""
         return self.report.swarm.state == "active"
 
     @property
@@ -130,12 +130,12 @@ class Agent:
 
     @property
     def images(self) -> frozenset[str]:
-        """Tags and ids of the images that it holds."""
+        """Return the tags and ids of the images that it holds."""
         return frozenset(name for image in self.report.images for name in (image.id, *image.tags))
 
     @property
     def has_left(self) -> bool:
-        """Whether the inventory no longer names it."""
+        """Return whether the inventory no longer names it."""
         return self.problem == HAS_LEFT
 
     def unanswered(self, problem: str, since: float, *, reached: bool = True) -> "Agent":
@@ -171,7 +171,7 @@ class Agent:
 
 
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
-    """The agent that a report describes; what the inventory reserves for the system is taken off its capacity.
+    """Return the agent that a report describes. Its capacity is without what the inventory reserves for the system.
 
     What is wrong in the inventory or with its container toolkit is its `problem`: it gets no new sessions, those that
     it has go on.

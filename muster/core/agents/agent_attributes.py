@@ -25,7 +25,7 @@ _MOST_UNITS = 1000
 
 
 class FgpuProvider(StrEnum):
-    """By what means a host's GPUs are cut."""
+    """The means by which a host's GPUs are cut."""
 
     SHIM = "shim"
     MPS = "mps"
@@ -34,7 +34,7 @@ class FgpuProvider(StrEnum):
 
 
 class FgpuCompute(StrEnum):
-    """FAIR lets a kernel use what others leave, HARD never more than its share; NONE limits memory only."""
+    """The rule for compute: FAIR lends idle parts to others, HARD does not, and NONE limits memory only."""
 
     FAIR = "fair"
     HARD = "hard"
@@ -42,7 +42,7 @@ class FgpuCompute(StrEnum):
 
 
 class FgpuChoice(StrEnum):
-    """On which GPU of a host a share lies; POLICY leaves that to the scheduler's policy."""
+    """The rule for which GPU of a host a share is on. POLICY leaves that to the scheduler's policy."""
 
     POLICY = "policy"
     FILL = "fill"
@@ -51,21 +51,21 @@ class FgpuChoice(StrEnum):
 
 
 class FgpuOverCap(StrEnum):
-    """What becomes of a session whose kernel uses more GPU memory than its share."""
+    """The treatment of a session whose kernel uses more GPU memory than its share."""
 
     REPORT = "report"
     END = "end"
 
 
 class FgpuDevices(StrEnum):
-    """By which of the engine's drivers a container gets its GPUs."""
+    """The engine's driver that gives GPUs to containers."""
 
     NVIDIA = "nvidia"
     CDI = "cdi"
 
 
 def _plain(value: object) -> object:
-    """YAML makes numbers of names such as `12`."""
+    """Return the value as text if it is a number: YAML makes numbers of names such as `12`."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -143,7 +143,7 @@ def _refuse(errors: list[FieldError]) -> None:
 
 
 class AgentAttributes(SpecModel):
-    """`cpu_overcommit` is in thousandths. `units_per_gpu` is by GPU model, `default` for those that have no entry."""
+    """The attributes of an agent. `cpu_overcommit` is in thousandths; `units_per_gpu` is by GPU model, or `default`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -163,6 +163,6 @@ class AgentAttributes(SpecModel):
     fgpu_context_bytes: Bytes = 300 << 20
 
     def units_of(self, model: str) -> int:
-        """Into how many units a GPU of this model is cut; of several entries that name it, the most precise counts."""
+        """Return into how many units a GPU of this model is cut. The most precise entry that names it counts."""
         named = [name for name in self.units_per_gpu if name != DEFAULT and is_of_model(model, name)]
         return self.units_per_gpu.get(max(named, key=len, default=DEFAULT), 0)

@@ -13,7 +13,7 @@ _PORT_REMEDY = "write a number from 1 to 65535, or leave it out"
 
 
 def _line(value: object) -> str:
-    """YAML makes numbers of names such as `12`."""
+    """Return the value as one line of text: YAML makes numbers of names such as `12`."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not text.isprintable():
         raise invalid(f"{value!r} is not one line of text", "write one line without control characters")
@@ -44,7 +44,7 @@ def _mtu(value: object) -> int:
 
 
 def _encrypted(value: object) -> bool | None:
-    """Ansible makes text of what is given on its command line."""
+    """Return true, false, or None for `auto`. A value from Ansible's command line is text."""
     words = {"auto": None, "true": True, "yes": True, "false": False, "no": False}
     if (text := str(value).lower()) not in words:
         raise invalid(f"{value!r} is not known", "write auto, true or false")
@@ -52,9 +52,11 @@ def _encrypted(value: object) -> bool | None:
 
 
 class AgentConnection(SpecModel):
-    """`address`, `user` and `port` are empty or None where the inventory leaves them to ssh; `overlay_mtu` is 0 where
-    it leaves that to the engine. Ports of kernels are published at `publish_address`. `overlay_encrypted` is None where
-    an overlay shall be encrypted if all of its agents can.
+    """The way to an agent, and to its kernels.
+
+    `address`, `user` and `port` are empty or None if the inventory leaves them to ssh; `overlay_mtu` is 0 if it leaves
+    that to the engine. Ports of kernels are published at `publish_address`. `overlay_encrypted` is None if an overlay
+    shall be encrypted whenever all of its agents can.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -71,5 +73,5 @@ class AgentConnection(SpecModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether the agent is the control node itself."""
+        """Return whether the agent is the control node itself."""
         return self.connection == LOCAL

@@ -61,7 +61,7 @@ class LaunchRecord:
 
 
 class LaunchOutcome(NamedTuple):
-    """How a launch went on one agent."""
+    """The result of a launch on one agent."""
 
     agent_id: str
     session_id: str

@@ -22,7 +22,7 @@ class PulledImage:
 
 @dataclass(frozen=True, slots=True)
 class CollectionRules:
-    """How long an image is kept that nobody needs, and how much of its disk an agent keeps free of such."""
+    """The rules for unused images: how long they are kept, and how much of its disk an agent keeps free."""
 
     keep_s: float
     min_free_bytes: int

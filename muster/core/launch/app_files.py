@@ -1,4 +1,4 @@
-"""What an agent is told of a session's apps: entries of main1 in its manifest, and the files that start them."""
+"""A session's apps for its agent: entries of main1 in the manifest, and the files that start them."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ Render = Callable[[str, Mapping[str, Any]], str]
 
 
 def manifest_apps(session: Session, kernel: Kernel) -> tuple[AppEntry, ...]:
-    """Main1's apps as its agent asks after them; no other kernel has any."""
+    """Return main1's apps with what its agent needs to probe them. No other kernel has any."""
     if kernel.rank != 0:
         return ()
     return tuple(
@@ -24,7 +24,7 @@ def manifest_apps(session: Session, kernel: Kernel) -> tuple[AppEntry, ...]:
 def app_files(
     session: Session, kernel: Kernel, private_key: str, runtime_path: str, render: Render
 ) -> dict[str, FileEntry]:
-    """Files of main1's key directory: `apps` starts them, `app-NAME` is a command, `app-NAME.token` its token."""
+    """Return main1's files for apps: `apps` starts them, `app-NAME` is a command, `app-NAME.token` its token."""
     started = [app for app in apps_of(session.spec) if app.command is not None and kernel.rank == 0]
     if not started:
         return {}

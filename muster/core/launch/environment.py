@@ -7,7 +7,7 @@ from muster.core.model.session import Kernel, Session
 
 
 def environment(session: Session, kernel: Kernel, master_port: int) -> dict[str, str]:
-    """The user's own variables first; Muster's win."""
+    """Return a kernel's variables. Muster's own replace those of the user."""
     names = [k.name for k in session.kernels]
     replicas = ",".join(f"{role}:{len(list(members))}" for role, members in groupby(session.kernels, lambda k: k.role))
     variables = {

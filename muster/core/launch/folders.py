@@ -8,7 +8,7 @@ from muster.core.model.session import Session
 
 
 def mounts(session: Session) -> tuple[MountEntry, ...]:
-    """Plain directories as they were named, and folders with an owner by their places."""
+    """Return plain directories as they were named, and folders with an owner by their paths."""
     owned = {folder.target for folder in session.folders}
     plain = [mount for mount in session.spec.mounts if mount.target not in owned]
     return (
@@ -18,7 +18,7 @@ def mounts(session: Session) -> tuple[MountEntry, ...]:
 
 
 def folders_to_make(session: Session, uid_of: Callable[[str], int]) -> tuple[FolderEntry, ...]:
-    """Those that the session's agents make if they lack them."""
+    """Return the folders that the session's agents make if they lack them."""
     return tuple(folder_to_make(folder, uid_of(folder.owner)) for folder in session.folders)
 
 
@@ -27,6 +27,6 @@ def folder_to_make(folder: Folder | MountedFolder, uid: int) -> FolderEntry:
 
 
 def groups(session: Session, uid_of: Callable[[str], int]) -> tuple[int, ...]:
-    """Groups that the kernels need to use folders of owners with other uids than theirs."""
+    """Return the groups that the kernels need to use folders of owners with other uids than theirs."""
     uid = uid_of(session.owner)
     return tuple(sorted({folder.number for folder in session.folders if uid_of(folder.owner) != uid}))

@@ -51,7 +51,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPolicy:
-    """What the site decides about every kernel."""
+    """The site's decisions about every kernel."""
 
     cluster: str = "muster"
     runtime_path: str = "/opt/muster/runtime"
@@ -83,12 +83,13 @@ def manifest(
     keeps_overlays: bool = False,
     encrypting: Collection[str] = (),
 ) -> Manifest:
-    """`sessions` are those placed on any agent, and ended ones whose last words are to be fetched.
+    """Return all that the agent shall run.
 
-    `keys` are by session id, for those to be launched now.
+    `sessions` are those placed on any agent, and ended ones whose last words are to be fetched.
 
-    `render(template, variables)` gives the text of one of muster/templates. With `keeps_overlays` the agent makes and
-    removes the overlay networks of all sessions. `encrypting` are the ids of agents that can encrypt theirs.
+    `keys` are by session id, for those to be launched now. `render(template, variables)` returns the text
+    of one of muster/templates. With `keeps_overlays` the agent makes and removes the overlay networks of all sessions.
+    `encrypting` are the ids of agents that can encrypt theirs.
     """
     present = [session for session in sessions if _desired(session, keys)]
     here = [session for session in present if agent.id in session.agents]
@@ -112,7 +113,7 @@ def manifest(
 
 
 def _cpusets(agent: Agent, sessions: Sequence[Session]) -> dict[str, str | None]:
-    """By kernel id, the CPUs that it may run on; None: any.
+    """Return by kernel id the CPUs that it may run on, or None for any.
 
     No memory nodes: what cores write lies on their own node as long as it has room, and where it has none, a kernel
     bound to that node would be killed within its promised memory.
@@ -128,7 +129,7 @@ def _kernels_on(agent: Agent, session: Session) -> list[Kernel]:
 
 
 def _desired(session: Session, keys: Mapping[str, KeyPair]) -> Literal["launch", "release", "keep", "stop"] | None:
-    """None for a session that has nothing on any agent yet."""
+    """Return what agents shall do with the session; None if it has nothing on any agent yet."""
     if session.step is LaunchStep.STARTING:
         return "launch" if session.id in keys else "keep"
     if session.step is LaunchStep.RELEASING:

@@ -9,7 +9,7 @@ Files = dict[str, FileEntry]
 
 
 def startup_files(session: Session, kernel: Kernel, secrets: Mapping[str, str]) -> Files:
-    """By name; `secrets` holds the values by name. Raises KeyError for one it lacks."""
+    """Return a kernel's start-up files by name. Raises KeyError for a secret that `secrets` (values by name) lacks."""
     spec = session.spec
     files: Files = {}
     if spec.bootstrap is not None:
@@ -30,6 +30,6 @@ def startup_files(session: Session, kernel: Kernel, secrets: Mapping[str, str]) 
 
 
 def runs_the_command(session: Session, kernel: Kernel) -> bool:
-    """Whether its command is the session's own, not its role's."""
+    """Return whether the kernel's command is the session's own, not its role's."""
     main = session.main.command
     return main is not None and (kernel.rank == 0 or (session.spec.run_on == "all" and kernel.command == main))

@@ -257,7 +257,7 @@ def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver) -> Heard:
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """Why an agent gave no report in a visit that began at `since`, and whether its host was reached."""
+    """The reason for a missing report in a visit that began at `since`, and whether the host was reached."""
 
     problem: str
     since: float

@@ -21,7 +21,7 @@ _Launch = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Counters of a session's kernel; with `is_last` it has ended."""
+    """A sample of a session's kernel; `is_last`: the kernel has ended."""
 
     session: Session
     kernel_id: str
@@ -41,7 +41,7 @@ class LaunchUsage:
         return [s for s in sessions if s.started_at is not None and _launch(s) not in self.read]
 
     def with_read(self, sessions: Collection[Session], usage: Iterable[KernelUsage]) -> "LaunchUsage":
-        """Return this with the store's usage of these sessions, of whichever launch."""
+        """Return this with the store's usage of these sessions in all launches."""
         launches = {_launch(session) for session in sessions}
         found = {use.kernel_id: use for use in usage if (use.session_id, use.generation) in launches}
         return LaunchUsage({**self.by_kernel, **found}, self.read | launches)

@@ -27,7 +27,7 @@ _S = SessionState
 
 
 def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
-    """What these reports, by agent id, mean for the sessions that run; and which sessions' time is up."""
+    """Return what the reports (by agent id) and the time mean for the sessions that run."""
     events = []
     for session in snapshot.placed:
         if session.state is not _S.RUNNING:
@@ -126,7 +126,7 @@ def missed_the_launch(session: Session, reports: Reports) -> str:
 def _with_gpu_problems(
     session: Session, seen: dict[str, dict[str, Any]], findings: Mapping[str, GpuFinding | None]
 ) -> dict[str, dict[str, Any]]:
-    """The facts with each kernel's GPU problem as it was when it began: the amounts in it change all the time."""
+    """Add each kernel's GPU problem in its first wording, since the amounts in it change all the time."""
     recorded = {kernel.id: kernel.gpu_problem for kernel in session.kernels}
     for kernel_id, finding in findings.items():
         seen[kernel_id]["gpu_problem"] = (recorded[kernel_id] or finding.problem) if finding else None
@@ -134,7 +134,7 @@ def _with_gpu_problems(
 
 
 def _gpu_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What began or ended with these changes, for the session's story."""
+    """Return lines for the session's story: which GPU problems began or ended with these changes."""
     changed = [(kernel, changes.get(kernel.id, {})) for kernel in session.kernels]
     return [
         str(facts["gpu_problem"] or f"{kernel.name} keeps to its share of GPUs again")
@@ -167,7 +167,7 @@ def _ended(
     now: float,
     rebooted: Collection[str],
 ) -> Event | None:
-    """RUNNING → TERMINATING when the command ended, a kernel died, vanished or took too much, or the time is up.
+    """Return RUNNING → TERMINATING if the command ended, a kernel died, vanished or took too much, or the time is up.
 
     What a reboot leaves of a container says nothing of its command, unless that had ended well before.
     """
@@ -199,7 +199,7 @@ def _recorded(kernel: Kernel) -> dict[str, Any]:
 
 
 def _decides(session: Session, kernel: Kernel) -> bool:
-    """Whether it runs the session's command; a role with a command of its own serves the others."""
+    """Return whether it runs the session's command. A role with a command of its own serves the others."""
     runs_it = kernel.rank == 0 or (session.spec.run_on == "all" and kernel.command == session.main.command)
     return session.spec.is_batch and runs_it
 
@@ -209,7 +209,7 @@ def _has_ended(facts: Mapping[str, Any]) -> bool:
 
 
 def _failure(session: Session, facts_by_kernel: Mapping[str, Mapping[str, Any]]) -> _End | None:
-    """Of the first kernel in rank order that failed: the others often fail because of it."""
+    """Return the end of the first kernel in rank order that failed: the others often fail because of it."""
     for kernel in session.kernels:
         facts = facts_by_kernel.get(kernel.id)
         if facts is None:

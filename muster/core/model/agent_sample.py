@@ -21,7 +21,7 @@ _UNKNOWN = UseSample(at=0)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """`used` is None where no agent told."""
+    """An amount: what there is, what is allocated, and what is used (None if no agent reported it)."""
 
     capacity: float
     allocated: float
@@ -30,7 +30,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class AgentSample:
-    """`at` is in seconds since the epoch; `amounts` by MEASURES."""
+    """A sample of an agent. `at` is in seconds since the epoch; `amounts` are by MEASURES."""
 
     agent_id: str
     resource_group: str
@@ -56,12 +56,12 @@ def counted(report: Report, now: float) -> Counted:
 
 
 def is_due(last: float | None, now: float) -> bool:
-    """One sample in each minute of the clock, so that none of a plot's minutes stays empty."""
+    """Return whether a new minute of the clock has begun: a sample in each leaves none of a plot's minutes empty."""
     return last is None or (now // SAMPLE_S > last // SAMPLE_S and now - last >= _LEAST_ELAPSED_S) or now < last
 
 
 def sample(agent: Agent, kernels: Iterable[Kernel], before: Counted | None) -> AgentSample:
-    """`kernels` are those that are placed on it, `before` is of its sample before this one."""
+    """Measure an agent. `kernels` are those placed on it, `before` is the count of its last sample."""
     remaining = FreeCapacity.of(agent).without(kernels)
     running = [entry for entry in agent.report.kernels if entry.state == "running"]
     uses = [entry.use or _UNKNOWN for entry in running]
@@ -93,12 +93,12 @@ def sample(agent: Agent, kernels: Iterable[Kernel], before: Counted | None) -> A
 
 
 def _devices(gpu: Gpu) -> int:
-    """In thousandths of a GPU: an instance is a part of one."""
+    """Return thousandths of a GPU: an instance is a part of one."""
     return gpu.fraction if gpu.exclusive else UNIT
 
 
 def _cpu_used(agent: Agent, before: Counted | None) -> float | None:
-    """In thousandths of a core, on average since `before`."""
+    """Return thousandths of a core, on average since `before`."""
     now = counted(agent.report, agent.observed_at)
     running = [entry for entry in agent.report.kernels if entry.state == "running"]
     if not running:
@@ -118,7 +118,7 @@ def _cores(now: tuple[float, float], before: tuple[float, float] | None, elapsed
 
 
 def _known_sum(amounts: Iterable[float | None]) -> float | None:
-    """Of those that are known: 0 of none, None where none of several is known."""
-    told = list(amounts)
-    known = [amount for amount in told if amount is not None]
-    return sum(known) if known or not told else None
+    """Return the sum of the amounts that are known: 0 if there are no amounts, None if none of them is known."""
+    all_amounts = list(amounts)
+    known = [amount for amount in all_amounts if amount is not None]
+    return sum(known) if known or not all_amounts else None

@@ -91,7 +91,7 @@ class AppState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AppStatus:
-    """How an app fares; `state` is None where its session does not run. `reason` is one line, empty if all is well."""
+    """The status of an app. `state` is None unless its session runs; `reason` is one line, empty if all is well."""
 
     app: App
     state: AppState | None

@@ -7,7 +7,7 @@ from muster.core.values.units import format_duration
 
 
 class Worker(StrEnum):
-    """What works a queue: the daemon, or one pass at a time, by cron or a playbook."""
+    """A worker of the queue: the daemon, or one pass at a time, by cron or a playbook."""
 
     DAEMON = "muster daemon"
     ONCE = "muster pass"
@@ -15,7 +15,7 @@ class Worker(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """When the queue was last worked, in seconds since the epoch, and by what: a command on a host."""
+    """The time at which the queue was last worked, in seconds since the epoch, and the command and host that did so."""
 
     at: float
     worker: str

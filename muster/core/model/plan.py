@@ -9,14 +9,14 @@ from muster.core.model.wait import Wait
 
 
 class Waits(Mapping[str, Wait]):
-    """By session id, why it waits.
+    """The waits of sessions, by session id.
 
     Sessions that wait for the same reason share one; only their positions in the queue differ. A queue of a hundred
     thousand would otherwise cost more to explain than to schedule.
     """
 
     def __init__(self, queues: Sequence[Mapping[str, Wait]]) -> None:
-        """`queues` holds, for each resource group, those that wait in it in their order."""
+        """Take the queues: for each resource group, the waits of its sessions in their order."""
         self._queues = queues
 
     @cached_property
@@ -37,7 +37,7 @@ class Waits(Mapping[str, Wait]):
         return len(self._reasons)
 
     def reason(self, session_id: str) -> Wait:
-        """The wait without the session's own position: one object for all that share it."""
+        """Return the wait without the session's own position: one object for all that share it."""
         return self._reasons[session_id]
 
 

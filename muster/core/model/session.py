@@ -29,7 +29,7 @@ EXITED = frozenset({"exited", "dead"})
 
 
 class LaunchStep(StrEnum):
-    """How far a session that is PREPARING has come; RESTARTING of one that is TERMINATING, to be launched again."""
+    """The step of a session that is PREPARING; or RESTARTING, of one that is TERMINATING and will be launched again."""
 
     PULLING = "PULLING"
     STARTING = "STARTING"
@@ -44,7 +44,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """What a kernel gets of one physical GPU: `amount` in thousandths of a unit; a whole GPU when `whole`."""
+    """A kernel's part of one physical GPU. `amount` is in thousandths of a unit; `whole`: the whole GPU."""
 
     uuid: str
     amount: int
@@ -65,7 +65,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One container of a session. `rank` is 0-based over the session, `index` 1-based within the role.
+    """A container of a session. `rank` is 0-based over the session, `index` 1-based within the role.
 
     `gpu_problem` says how it does not keep to its share of GPUs, as it was when that began. `boot_id` names the boot of
     its host in which its container was last known to live.
@@ -102,7 +102,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class PullProgress:
-    """Bytes of the image's layers that are on the agent, and of all its layers."""
+    """The bytes of an image's layers that are on the agent, and of all its layers."""
 
     agent_id: str
     image: str
@@ -111,7 +111,7 @@ class PullProgress:
 
 
 class AllocatedSlots(NamedTuple):
-    """What a kernel has, without the kernel."""
+    """The slots of a kernel with their allocation, without the kernel."""
 
     slots: Slots
     allocation: Allocation
@@ -126,7 +126,7 @@ class Session:
 
     The sessions of one array share an `array_id`. `stranded_on` names the agents that it ran on when it lost one,
     `failed_on` those on which its launches have failed since it last ran.
-    `notice` is what its users are told before its end, `warned_at` when they were told that it is idle.
+    `notice` is the text that its users are shown before its end, `warned_at` when one said that it is idle.
     """
 
     id: str
@@ -166,12 +166,12 @@ class Session:
 
     @property
     def array_name(self) -> str | None:
-        """What the sessions of its array are called without their indexes."""
+        """Return what the sessions of its array are called without their indexes."""
         return None if self.array_index is None else self.name.removesuffix(f"-{self.array_index}")
 
     @property
     def ends_for_good(self) -> bool:
-        """Whether it is TERMINATING, and neither to be queued again nor to be launched again."""
+        """Return whether it is TERMINATING, and will neither be queued nor launched again."""
         restarting = self.step is LaunchStep.RESTARTING
         return self.state is SessionState.TERMINATING and not self.requeue_after_end and not restarting
 
@@ -191,7 +191,7 @@ class Session:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Ids of the agents that hold its kernels, main1's first."""
+        """Return the ids of the agents that hold its kernels, main1's first."""
         return tuple(dict.fromkeys(k.allocation.agent_id for k in self.kernels if k.allocation))
 
     @property
@@ -200,14 +200,14 @@ class Session:
 
     @property
     def network(self) -> str:
-        """An overlay is one launch's alone: an earlier one's may still join kernels on a host out of reach."""
+        """Return the network's name. Each launch has its own overlay: on a lost host, an earlier one may be in use."""
         name = f"muster-{self.id.replace('-', '')[:12]}"
         return f"{name}-{self.generation}" if self.spans_agents else name
 
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """One change in a session's life. `at` is in seconds since the epoch."""
+    """A change in a session's life. `at` is in seconds since the epoch."""
 
     at: float
     from_state: str | None
@@ -216,7 +216,7 @@ class StoryLine:
 
 
 def kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: str) -> tuple[Kernel, ...]:
-    """The session's kernels in rank order: main1 first, then each role's by index.
+    """Return the session's kernels in rank order: main1 first, then each role's by index.
 
     `kernel_ids` holds one id for each kernel; the first is the session's own.
     """

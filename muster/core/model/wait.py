@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class WaitCode(StrEnum):
-    """NEVER_FITS, NO_AGENTS and NEVER_RUNS do not end by waiting; the rest does."""
+    """A reason to wait. NEVER_FITS, NO_AGENTS and NEVER_RUNS do not end by waiting; the others do."""
 
     NEVER_FITS = "never-fits"
     NO_AGENTS = "no-agents"
@@ -32,7 +32,7 @@ class NearestMiss:
 
 
 class LimitKind(StrEnum):
-    """Whose sessions a limit counts together."""
+    """The sessions that a limit counts together."""
 
     USER = "user"
     PROJECT = "project"
@@ -68,7 +68,7 @@ class LimitHit:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a session is PENDING.
+    """The reason why a session is PENDING.
 
     `exhausted` counts, for each slot, the agents that have too little of it free; `filtered` counts, for each cause,
     the agents that were skipped. `waits_for` holds ids of sessions: dependencies, the session that is ahead, or those

@@ -22,7 +22,7 @@ _SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much a field takes, where that differs from one line, or from a thousand of them.
+    """The bounds of a field, if they are not one line, or a thousand of them.
 
     With `most_bytes` its texts may have several lines and any characters but NUL, and as many bytes together.
     """

@@ -130,7 +130,7 @@ class RoleSpec(SpecModel):
 
 
 class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, StartupFields):
-    """What a user submits."""
+    """The spec that a user submits."""
 
     NAMELESS: ClassVar[str] = ""
 

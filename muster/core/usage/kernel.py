@@ -47,13 +47,13 @@ class KernelUsage:
 def first_usage(
     kernel_id: str, generation: int, session_id: str, began_at: float, sample: UseSample, now: float
 ) -> KernelUsage:
-    """`sample` is the `use` of a kernel in a report (docs/agent-contract.md)."""
+    """Return a kernel's usage after its first `sample`: its `use` in a report (docs/agent-contract.md)."""
     use = KernelUsage(kernel_id, generation, session_id, began_at, now, sample.at)
     return _with_counters(use, sample)
 
 
 def next_usage(before: KernelUsage, sample: UseSample, now: float, *, is_last: bool = False) -> KernelUsage:
-    """The use after another observation; `before` itself where that came too soon after the last.
+    """Return the usage after another observation, or `before` itself if that came too soon after the last.
 
     `is_last` is of a kernel that has ended: its counters are taken however soon.
     """
@@ -76,7 +76,7 @@ def next_usage(before: KernelUsage, sample: UseSample, now: float, *, is_last: b
 
 
 def _with_counters(use: KernelUsage, sample: UseSample) -> KernelUsage:
-    """Counters only grow: what is no longer known, as of a container that is gone, stays as it was."""
+    """Add a sample's counters. They only grow: one that is no longer known, as of a removed container, stays."""
     peaks = (use.mem_peak_bytes, sample.mem_peak_bytes, sample.mem_bytes)
     return replace(
         use,

@@ -14,5 +14,5 @@ def architecture_of(name: str) -> str:
 
 
 def labels_of(reported: str) -> dict[str, str]:
-    """What an agent that reports this architecture is chosen by; nothing where it reports none."""
+    """Return the labels by which an agent of this architecture is chosen; none if it reports none."""
     return {LABEL: architecture_of(reported)} if reported else {}

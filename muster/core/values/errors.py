@@ -72,12 +72,12 @@ class AnsibleFailedError(MusterError):
 
 
 class IllegalTransitionError(MusterError):
-    """A session was asked to change in a way that its state does not allow."""
+    """The session's state does not allow this change."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong with one field, and what to write instead."""
+    """An error in one field: what is wrong, and what to write instead."""
 
     field: str
     problem: str

@@ -17,7 +17,7 @@ _MOST_NAMES = 5
 
 
 class WaitingSession(Protocol):
-    """What a session waits with, as the API's views say it."""
+    """A protocol of sessions that wait, which the API's views follow."""
 
     @property
     def name(self) -> str: ...

@@ -18,7 +18,7 @@ _FIELDS_OF_LIMITS: Mapping[LimitKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SpecChange:
-    """Other values of fields of the session's spec."""
+    """A hypothesis: the session's spec has other values in these fields."""
 
     fields: Mapping[str, Any]
 
@@ -29,7 +29,7 @@ class SpecChange:
 
 @dataclass(frozen=True, slots=True)
 class AgentsBack:
-    """Agents take sessions again: they answer, in time, and are neither drained nor suspect."""
+    """A hypothesis: these agents take sessions again. They answer, in time, and are neither drained nor suspect."""
 
     agent_ids: frozenset[str]
 
@@ -57,7 +57,7 @@ class LimitRaised:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """It is `at`, and these sessions have ended well by then; None: they end now.
+    """A hypothesis: it is `at`, and these sessions have ended well by then; with None they end now.
 
     `started` are sessions that wait, as they run by then.
     """
@@ -85,7 +85,7 @@ Change = SpecChange | AgentsBack | LimitRaised | Later
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Changes after which the session starts, in a line; `starts_at` is None where that is at once.
+    """A line with the changes after which the session starts; `starts_at` None: at once.
 
     `effort` orders suggestions: below 1 the part of its wish that the user gives up, from 1 on what somebody else must
     do, from 2 on waiting. `flags` is what to write at `muster submit`.
@@ -108,7 +108,7 @@ def applied(changes: Sequence[Change], snapshot: Snapshot, session_id: str) -> S
 
 
 def changed(session: Session, fields: Mapping[str, Any]) -> Session:
-    """The pending session as if it had been submitted with these fields; it has no more kernels than before."""
+    """Return the pending session as if it had been submitted with these fields. It has no more kernels than before."""
     spec = session.spec.model_copy(update=dict(fields))
     ids = tuple(kernel.id for kernel in session.kernels)[: kernel_count(spec)]
     held_by = session.held_by if spec.hold else None

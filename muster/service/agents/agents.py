@@ -40,7 +40,7 @@ class AgentOccupancy:
 
     @property
     def drain(self) -> str:
-        """`DRAINING` while sessions are left on a drained agent, then `DRAINED`; empty for one that is in service."""
+        """Return `DRAINING` while a drained agent has sessions, then `DRAINED`; empty for one in service."""
         if self.agent.drain_reason is None:
             return ""
         return "DRAINING" if self.sessions else "DRAINED"

@@ -14,7 +14,7 @@ from muster.service.agents.agents import AgentOccupancy
 
 @dataclass(frozen=True, slots=True)
 class KernelShare:
-    """What one kernel has of one GPU; `used_bytes` is None where nobody knows.
+    """A kernel's part of one GPU. `used_bytes` is None if it is not known.
 
     `gpu` is None for one that the host has lost; `limit` too, where no container is there to tell it.
     """

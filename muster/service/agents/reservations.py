@@ -16,7 +16,7 @@ from muster.store.store import Store
 
 
 def window(begin: str, end: str, now: datetime) -> tuple[float, float]:
-    """Both as seconds since the epoch; `end` is understood as if it were said at the beginning.
+    """Return both as seconds since the epoch. An `end` that is relative counts from the beginning.
 
     Raises BadInputError.
     """

@@ -37,7 +37,7 @@ class AgentResources:
 
 
 class ClusterResources:
-    """What the cluster has, and its usage over time, which tells nobody's part."""
+    """The cluster's capacity, and its usage over time, which reveals nobody's part."""
 
     def __init__(self, store: Store, settings: Settings, sees: Sees) -> None:
         self._store = store

@@ -26,7 +26,7 @@ from muster.store.store import Store
 
 
 class FolderService:
-    """What `muster folder` does: in the store at once, and on the agents that answer."""
+    """The commands of `muster folder`: in the store at once, and on the agents that answer."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ _ENFORCED = "enforced"
 
 @dataclass(slots=True)
 class Visited:
-    """What agents answered, by agent id, in the order of the folders; and why others did not."""
+    """The agents' answers by agent id, in the order of the folders; and why other agents did not answer."""
 
     answers: dict[str, Sequence[FolderState]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Measurements:
         self._by_path: OrderedDict[str, _Measured] = OrderedDict()
 
     def of(self, folders: Sequence[Folder], measure: Callable[[Sequence[Folder]], Visited]) -> Visited:
-        """Return what the folders hold, measuring those of which nobody has asked in the last half minute.
+        """Return what the folders hold. Measures those that were not measured in the last half minute.
 
         Raises NotPossibleInStateError where too many wait already.
         """
@@ -78,7 +78,7 @@ class Measurements:
             self._waiting.release()
 
     def forget(self, folder: Folder) -> None:
-        """Measure the folder again when it is asked for."""
+        """Forget the folder's size, so that the next request measures it again."""
         with self._measuring:
             self._by_path.pop(folder.path, None)
 

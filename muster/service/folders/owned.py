@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # Ansible's libraries load slowly
 
 @dataclass(frozen=True, slots=True)
 class FolderQuery:
-    """Which folders to list: all visible ones (`everything`), or what `owner` may mount in `project`.
+    """A query for folders: all visible ones (`everything`), or those that `owner` may mount in `project`.
 
     `owner` is the caller by default. With `sizes` the agents measure them, which takes seconds.
     """

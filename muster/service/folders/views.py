@@ -12,7 +12,7 @@ from muster.service.view import Moment, View
 
 @dataclass(frozen=True, slots=True)
 class FolderUsage:
-    """What a folder holds on all agents that answered; None where counting it would have taken too long.
+    """A folder's usage on all agents that answered; None if counting would have taken too long.
 
     `unenforced` says by agent id why its quota is not enforced there.
     """
@@ -85,7 +85,7 @@ class FoldersView(View):
 
 
 class FolderRemovedView(View):
-    """What was removed, as `muster folder rm --json` prints it."""
+    """The result of `muster folder rm --json`."""
 
     name: str
     removed: bool

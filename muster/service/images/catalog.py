@@ -38,7 +38,7 @@ def whole_catalog(settings: Settings, store: Store) -> tuple[ImageVersion, ...]:
 
 
 def reference_of(settings: Settings, store: Store, word: str) -> str:
-    """Return the reference of a name or an alias, for anybody; anything else is a reference already."""
+    """Return the reference of a name or an alias, no matter who may use it. Any other word is a reference already."""
     versions = whole_catalog(settings, store)
     return next((version.reference for version in versions if word in version.words), word)
 
@@ -78,6 +78,6 @@ def holders(agents: Collection[Agent], reference: str) -> dict[str, str]:
 
 
 def size_on(agents: Sequence[Agent], image_ids: set[str]) -> int | None:
-    """Bytes of the largest of these images, as agents report it; None where none does."""
+    """Return the bytes of the largest of these images, as agents report it; None if none does."""
     sizes = [image.size_bytes for agent in agents for image in agent.report.images if image.id in image_ids]
     return max(sizes, default=None)

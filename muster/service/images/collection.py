@@ -23,7 +23,7 @@ Remove = Callable[[Agent, str], bool]
 
 
 class ImageCollection:
-    """Removes one image at a time from each agent, by `start`: the next report says whether that was enough."""
+    """The removal of one image at a time from each agent, by `start`. The next report says whether that was enough."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What shall be made of what, by whom. `message` is one line for the catalog."""
+    """A commit: which kernel becomes which image, and whose. `message` is one line for the catalog."""
 
     image: CommittedImage
     agent: Agent
@@ -28,7 +28,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """What a user asks for: `name` is NAME:TAG, `kernel` main1 where none is named, `message` a line."""
+    """A user's request for a commit: `name` is NAME:TAG, `kernel` main1 by default, `message` a line."""
 
     kernel: str | None
     name: str

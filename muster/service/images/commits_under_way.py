@@ -22,7 +22,7 @@ Progressed = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CommitState:
-    """How far an image of a kernel has come. `image` once it is made; `problem`, a line, where it could not be."""
+    """The progress of a commit: `image` once it is made; `problem`, a line, if it failed."""
 
     reference: str
     owner: str

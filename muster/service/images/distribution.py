@@ -26,7 +26,7 @@ class ImageSync:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What came of one target; `error` is one line."""
+    """The result for one target; `error` is one line."""
 
     agent_id: str
     changed: bool

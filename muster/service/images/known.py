@@ -15,7 +15,7 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class KnownImage:
-    """`held_by` is the image's id by agent id, `size_bytes` that of the largest; None where no agent holds it."""
+    """An image. `held_by` is its id by agent id, `size_bytes` that of the largest; None if no agent holds it."""
 
     version: ImageVersion
     held_by: Mapping[str, str]

@@ -15,7 +15,7 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class RemovedImage:
-    """Agents that have it no more, and by agent id why one could not remove it."""
+    """The agents that no longer have the image, and by agent id why another could not remove it."""
 
     agent_ids: list[str]
     failures: dict[str, str]

@@ -20,7 +20,7 @@ class CommittedFromView(View):
 
 
 class CommittedImageView(View):
-    """How an image was made of a running kernel."""
+    """The record of an image that was made of a running kernel."""
 
     reference: str
     image_id: str
@@ -137,7 +137,7 @@ class ImagesView(View):
 
 
 class CommitView(View):
-    """How far an image of a kernel has come."""
+    """The progress of making an image of a kernel."""
 
     reference: str
     state: Literal["making", "made", "failed"]

@@ -17,7 +17,7 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What would become of sessions, with indexes of GPUs by uuid and names of sessions by id to print it with.
+    """A forecast for sessions, with the GPUs' indexes by uuid and the sessions' names by id for printing.
 
     `unworked` is set if nobody works the queue: then nothing starts, whatever the answers say.
     """

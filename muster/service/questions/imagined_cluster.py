@@ -26,7 +26,7 @@ _COLUMNS = {"sn": "name", "gpu": "gpus", "model": "gpu_model", "group": "resourc
 
 
 def _cores(value: object) -> int:
-    """Agents have whole cores."""
+    """Return a number of cores: agents have whole ones."""
     text = str(value).strip()
     if not text.isdecimal() or not int(text):
         raise invalid(f"{text!r} is not a number of cores", "write a whole number such as 64")
@@ -34,7 +34,7 @@ def _cores(value: object) -> int:
 
 
 class AgentKind(SpecModel):
-    """Some agents that are alike. What is not named here is an attribute as in the inventory (`labels`, `rack`, …)."""
+    """A number of equal agents. Other fields are attributes as in the inventory (`labels`, `rack`, …)."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

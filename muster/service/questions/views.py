@@ -171,7 +171,7 @@ class QueueView(View):
 
 
 class HeartbeatView(View):
-    """Whether something works the queue."""
+    """The heartbeat: whether something works the queue."""
 
     unworked: str | None = Field(description="what is wrong, if nobody has worked the queue for too long")
     unworked_for_s: float | None
@@ -194,7 +194,7 @@ class PlacedKernelView(View):
 
 
 class DryRunItemView(View):
-    """What would become of one session."""
+    """The forecast for one session."""
 
     name: str
     resource_group: str

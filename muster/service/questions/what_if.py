@@ -39,7 +39,7 @@ class Queued:
 
 
 class WhatIf:
-    """Questions about the site's own queue."""
+    """The questions about the site's own queue."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -139,7 +139,7 @@ def jobs_of(source: str, days: float, what_if: Callable[[], WhatIf]) -> list[Job
 def policies(
     settings: Settings, order: str | None, placement: str | None, compared: Iterable[str], changes: Mapping[str, bool]
 ) -> dict[str, SchedulingPolicy]:
-    """By name, the ways in which a workload is to be scheduled: as the settings say, but for what is given.
+    """Return by name the policies to schedule a workload by: the settings', with what is given instead.
 
     `compared` names orders or placement policies, each of which makes one. Raises SettingsError.
     """

@@ -16,7 +16,7 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a session is as it is. `wait` is None where it does not wait; `suggestions` without a request for them.
+    """The reason for a session's state. `wait` is None unless it waits, `suggestions` unless they were requested.
 
     `unworked` is set if nobody works the queue.
     """

@@ -29,7 +29,7 @@ _LEAST_MIB = 32
 
 
 def _span(value: object) -> float:
-    """A span of time that may be zero."""
+    """Return the seconds of a span of time, which may be zero."""
     text = str(value).strip().lower()
     if text in {"0", "0s", "0m", "0h", "0d"}:
         return 0.0
@@ -43,7 +43,7 @@ Span = Annotated[float, BeforeValidator(_span)]
 
 
 class Arrival(SpecModel):
-    """When and how often an entry's session comes, whose it is, and how long it runs; the rest is its spec."""
+    """The arrival of an entry's session: when, how often, whose, and for how long. The rest is its spec."""
 
     at: Span = Field(default=0.0, description="when the first comes, from the beginning")
     duration: Span = Field(description="how long each runs when nothing ends it before")
@@ -103,7 +103,7 @@ def _depending_on(session: Session, exists: Callable[[str], bool]) -> Session:
 
 
 class _Jobs:
-    """Sessions made from entries. Ids are numbers, so that equal files give equal results."""
+    """The sessions made from entries. Ids are numbers, so that equal files give equal results."""
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
@@ -189,7 +189,7 @@ def _entries(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Lines of a trace, also of Alibaba's openb pod lists."""
+    """Yield the lines of a trace, also of Alibaba's openb pod lists."""
     for line, row in read_rows(path):
         entry: dict[str, Any] = {_COLUMNS.get(name, name): cell for name, cell in row.items()}
         if "deletion_time" in entry and "duration" not in entry:
@@ -211,12 +211,12 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _gpus(count: str, milli: str) -> dict[str, str]:
-    """Less than a thousand thousandths is a share of one GPU."""
+    """Return whole GPUs, or a share of one if the trace gives it less than a thousand thousandths."""
     return {"fgpu": f"{milli}m"} if count == "1" and milli.isdecimal() and int(milli) < 1000 else {"gpu": count}
 
 
 def _in_seconds(cell: str) -> str:
-    """A bare number of a trace is seconds; they are rounded down."""
+    """Return a trace's bare number as whole seconds, rounded down."""
     try:
         return f"{int(float(cell))}s"
     except ValueError:

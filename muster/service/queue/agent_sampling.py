@@ -15,7 +15,7 @@ _REMOVE_EVERY_S = 900
 
 
 class AgentSampling:
-    """One for each queue's worker. What it remembers is lost with it: the first CPU use after that is not known."""
+    """The sampling of one queue worker. If its memory is lost, the first CPU usage after that is not known."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class AgentSampling:
         self._removed_at = 0.0
 
     def observe(self, snapshot: Snapshot, agents: Iterable[Agent]) -> None:
-        """`agents` are those that have just answered, as they were in their reports."""
+        """Store samples of agents that have just answered, as they were in their reports."""
         due = {agent.id: agent for agent in agents if is_due(self._last(agent.id), agent.observed_at)}
         if not due:
             return

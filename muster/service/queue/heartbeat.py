@@ -13,7 +13,7 @@ _WRITTEN_EVERY_S = 5.0
 
 
 class Pulse:
-    """Writes a heartbeat after a decision, every few seconds at most, so that a busy queue is not slowed down."""
+    """A writer of heartbeats: after a decision, every few seconds at most, so that a busy queue is not slowed down."""
 
     def __init__(self, store: Store, worker: Worker, clock: Callable[[], float]) -> None:
         self._store = store

@@ -10,7 +10,7 @@ _MOST_AT_ONCE = 500
 
 
 class Journal:
-    """What happened since it was made. Fields of a record are in its `fields`, for logs that programs read."""
+    """A list of what happened since it was made. Records have `fields`, for logs that programs read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

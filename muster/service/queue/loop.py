@@ -94,7 +94,7 @@ class QueueLoop:
         self._inbox.put(message)
 
     def run_until_idle(self) -> Work:
-        """One pass, with all that follows from it. Raises what kept Ansible from asking any agent."""
+        """Make one pass, with all that follows from it. Raises the error if Ansible could not be run at all."""
         self._worker.observe_all()
         while True:
             self._decide()
@@ -106,7 +106,7 @@ class QueueLoop:
             self._take(_POLL_S)
 
     def run(self) -> None:
-        """Until it is told to stop."""
+        """Work the queue until the loop is stopped."""
         while True:
             if time.monotonic() >= self._observe_at:
                 self._observe_all()
@@ -197,7 +197,7 @@ class QueueLoop:
         self._journal.write_changes()
 
     def _due_in(self) -> float:
-        """Seconds until the next thing that the clock alone brings. What is overdue waits for the next observation."""
+        """Return the seconds until the clock alone brings something. What is overdue waits for the next observation."""
         snapshot, now = self._worker.snapshot, self._shell.clock()
         limits = [
             session.started_at + session.spec.time_limit
@@ -213,7 +213,7 @@ class QueueLoop:
         return min((*coming, *slow), default=self._settings.observe_interval_s) + 0.05
 
     def _finish_visits(self) -> None:
-        """What agents have been told is recorded, as far as they answer soon; the rest is read from them later."""
+        """Record the answers of visits that end soon. The others are read from the agents later."""
         give_up_at = time.monotonic() + _STOP_PATIENCE_S
         self._worker.conclude()
         while self._prompt_visits() and time.monotonic() < give_up_at:

@@ -15,7 +15,7 @@ _WRITTEN_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PassDurations:
-    """`buckets` counts, by upper bound in seconds, the passes that took no longer; `count` all of them."""
+    """The durations of passes: `buckets` counts, by upper bound in seconds, the passes that took no longer."""
 
     buckets: Mapping[float, int]
     count: int
@@ -23,7 +23,7 @@ class PassDurations:
 
 
 class PassTimer:
-    """Gathers in memory and writes every few seconds, so that a busy queue does not write for each of its passes."""
+    """A timer that writes every few seconds, so that a busy queue does not write for each of its passes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class PassTimer:
 
 
 def pass_durations(store: Store) -> PassDurations:
-    """Of all passes ever."""
+    """Return the durations of all passes ever."""
     values = store.counters([_SUM, *map(_counter, (*BOUNDS_S, None))])
     buckets: dict[float, int] = {}
     count = 0

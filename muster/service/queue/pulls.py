@@ -1,4 +1,4 @@
-"""Image pulls beside the queue's worker: sent off here, heard of by facts."""
+"""Image pulls beside the queue's worker. They are started here, and their results come as facts."""
 
 import time
 from collections.abc import Callable
@@ -15,13 +15,13 @@ _PROGRESS_INTERVAL_S = 1.0
 
 
 class PullImage(Protocol):
-    """Brings an image to an agent. Raises ImageError."""
+    """A function that brings an image to an agent. It raises ImageError."""
 
     def __call__(self, agent: Agent, reference: str, progressed: Callable[[int, int], None]) -> None: ...
 
 
 class PullRunner:
-    """Starts each pull by `start`. `send` gets its progress at most once a second, and its end."""
+    """A runner of pulls, each by `start`. `send` gets a pull's progress at most once a second, and its end."""
 
     def __init__(self, pull_image: PullImage, start: Start, send: Callable[[PullProgress | PullOver], None]) -> None:
         self._pull_image = pull_image

@@ -1,4 +1,4 @@
-"""Ansible's runs beside the queue's worker: sent off here, heard of by facts."""
+"""Ansible's runs beside the queue's worker. They are started here, and their results come as facts."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ Start = Callable[[Callable[[], None]], None]
 
 
 class Gateway(Protocol):
-    """What the queue's worker needs of the agents."""
+    """The gateway to agents that the queue's worker needs."""
 
     def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None: ...
 
@@ -23,7 +23,7 @@ class Gateway(Protocol):
 
 
 class VisitRunner:
-    """Starts each visit by `start`. `send` gets its answers as they come, and its end after them."""
+    """A runner of visits, each by `start`. `send` gets a visit's answers as they come, and then its end."""
 
     def __init__(self, gateway: Gateway, start: Start, send: Callable[[AgentAnswer | VisitOver], None]) -> None:
         self._gateway = gateway

@@ -42,7 +42,7 @@ _USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
 @dataclass(slots=True)
 class Work:
-    """What was done, by session id; `problems` by agent id."""
+    """The work that was done, by session id; `problems` are by agent id."""
 
     scheduled: list[str] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDependencies:
-    """What the worker acts by; `rules` are what its turns keep to.
+    """The worker's means; `rules` are those of its turns.
 
     As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled. `collect_images` gets
     what is recorded, and the agents that have just reported.
@@ -90,7 +90,7 @@ class WorkerDependencies:
 
 
 class QueueWorker:
-    """One of these works a queue at a time; its methods are called by one thread.
+    """The worker of a queue, one at a time. Only one thread calls its methods.
 
     `send` puts facts where `take` gets them from; visits and pulls call it from their own threads. `snapshot` is what
     was last read. What the scheduler remembers is a cache of what it works out; it knows values by their identity,
@@ -136,18 +136,18 @@ class QueueWorker:
         return heard.reporting
 
     def decide(self) -> None:
-        """One pass over the queue: what follows from what is known, and visits to make it so."""
+        """Take turns until nothing more follows: commit what is decided, and begin visits that make it so."""
         while not self._take_turn():
             continue
 
     def conclude(self) -> None:
-        """What follows for the sessions that are placed, without starting anything."""
+        """Apply what follows for the sessions that are placed, without starting anything."""
         snapshot = self._read()
         events, self.ledger = conclude(snapshot, self.ledger, self._shell.rules)
         self._apply(events)
 
     def _take_turn(self) -> bool:
-        """Whether nothing more follows for now."""
+        """Take one turn. Return whether nothing more follows for now."""
         decided = turn(self._read(), self.ledger, self._plan, self._shell.rules)
         if len(self._apply(decided.events)) < len(decided.events):
             # Somebody has changed a session meanwhile.

@@ -24,7 +24,7 @@ _SAFE_IN_URLS = "/%:@!$&'()*+,;=~?#"
 
 @dataclass(frozen=True, slots=True)
 class AppAddress:
-    """`target`: path, query and fragment where it begins; `authorization`: the header that it needs, if any."""
+    """The address of an app. `target`: path, query and fragment of its start; `authorization`: a header, or empty."""
 
     target: str
     authorization: str | None

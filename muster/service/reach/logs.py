@@ -13,7 +13,7 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """What to read of a log: only the last `tail` lines; of the app `app` instead of the kernel."""
+    """A request for a log: only its last `tail` lines, or that of the app `app` instead of the kernel's."""
 
     follow: bool = False
     tail: int | None = None

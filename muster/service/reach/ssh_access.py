@@ -89,7 +89,7 @@ def plain_ssh_command(settings: Settings, session: Session, kernel: Kernel, agen
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """Where main1's sshd is published, and whether only the agent itself reaches it there."""
+    """The address of main1's published sshd, and whether only the agent itself reaches it."""
 
     host: str
     port: int

@@ -37,7 +37,7 @@ _OPTIONS = (
 
 
 class Terminal:
-    """Reads and writes never wait: `fileno` is what tells when they can go on."""
+    """A terminal. Reads and writes never wait: `fileno` says when they can go on."""
 
     def __init__(self, session: Session, command: list[str]) -> None:
         """Raises MusterError."""
@@ -102,7 +102,7 @@ class Terminal:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
     def end(self) -> None:
-        """At once; a thread sees to it that no process is left."""
+        """End the terminal at once. A thread sees to it that no process is left."""
         if self._master < 0:
             return
         os.close(self._master)
@@ -119,7 +119,7 @@ class Terminal:
         self._process.wait()
 
     def _has_ended(self) -> bool:
-        """It is not waited for yet, which keeps its number from being another process's."""
+        """Return whether the process has ended. It stays unreaped, so that no other process gets its number."""
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _signal(self, number: signal.Signals) -> None:

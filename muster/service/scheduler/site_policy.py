@@ -15,7 +15,7 @@ _LATE_S = 300.0
 
 
 class SiteScheduling:
-    """Remembers what ended sessions have used, so that a pass reads only those that ended since the last one."""
+    """The site's policy. It remembers the usage of ended sessions, so that a pass reads only those that ended since."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings = settings

@@ -18,7 +18,7 @@ MAX_SECRET_BYTES = 64 << 10
 
 
 class Secrets:
-    """Sealed in the database with the key in `key_path`, which all control nodes of the database must have."""
+    """The secrets, sealed in the database with the key in `key_path`, which all its control nodes must have."""
 
     def __init__(self, rows: SecretRows, key_path: Path) -> None:
         self._rows = rows
@@ -86,10 +86,10 @@ class Secrets:
 def with_secrets(
     keys: Mapping[str, KeyPair], asking: Iterable[Session], secrets: Secrets, now: float
 ) -> tuple[dict[str, KeyPair], list[Event]]:
-    """The launches' keys, those of sessions `asking` for secrets with the values; and the ends of those without them.
+    """Add the secrets' values to the keys of these sessions. Return the keys, and the ends of launches that failed.
 
-    `asking` are sessions as they are recorded now: the launch of one that fails here is over before any agent has heard
-    of it.
+    `asking` are sessions with secrets, as they are recorded now. A launch that fails here is over before any agent
+    gets it.
     """
     complete, failures = dict(keys), []
     for session in asking:

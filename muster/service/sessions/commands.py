@@ -20,7 +20,7 @@ _TRIES = 20
 
 
 class SessionCommands:
-    """Changes the sessions of a scope, and wakes the loop that works the queue."""
+    """The commands that change the sessions of a scope, and wake the loop that works the queue."""
 
     def __init__(self, scope: SessionScope, clock: Callable[[], float] = time.time) -> None:
         self._store = scope.store

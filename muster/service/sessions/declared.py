@@ -25,7 +25,7 @@ _COMPLETED_BY_SITE = ("disk", "time_limit")
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOutcome:
-    """What was done: to one session, or to all of an array.
+    """The result of declaring one session, or all of an array.
 
     `failure` is one line if the wait ended in another state than was declared.
     """
@@ -43,7 +43,7 @@ class DeclaredOutcome:
 
 
 class DeclaredSession:
-    """Makes a declared state true, and says whether that took a change."""
+    """The declaration of a session: makes a state true, and says whether that took a change."""
 
     def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         scope = SessionScope(store, settings)

@@ -8,7 +8,7 @@ _FIELDS = ("after", "after_ok", "after_any")
 
 
 def with_ids_of_dependencies(spec: SessionSpec, store: Store, owner: str | None) -> SessionSpec:
-    """Each name stands for the session, or the array's sessions, that it means now to who sees this owner's only.
+    """Replace each name by the id of the session, or the ids of the array's sessions, that this owner sees by it.
 
     Raises SpecError.
     """

@@ -30,7 +30,7 @@ class GroupRoom:
 
 @dataclass(frozen=True, slots=True)
 class LaunchChoices:
-    """`images` are words of the catalog, each with its description; `folders` such as `data` or `ada/data`."""
+    """The choices of the launch form. `images` are the catalog's words with descriptions, `folders` as `ada/data`."""
 
     images: Mapping[str, str]
     default_image: str
@@ -102,7 +102,7 @@ def _groups(agents: Iterable[Agent]) -> dict[str, GroupRoom]:
 
 
 def _short_app(app: AppSpec, kinds: Mapping[str, AppDefinition], sshd_port: int) -> AppSpec:
-    """By its name and port alone, where that means the same on this site."""
+    """Return the app with only its name and port, if that means the same on this site."""
     for short in (AppSpec(name=app.name), AppSpec(name=app.name, port=app.port)):
         try:
             complete = with_kinds(SessionSpec(apps=(short,)), kinds, sshd_port)
@@ -114,7 +114,7 @@ def _short_app(app: AppSpec, kinds: Mapping[str, AppDefinition], sshd_port: int)
 
 
 def _as_allowed(mount: MountSpec) -> MountSpec:
-    """Stored mounts all name a mode; to be written to is what a folder's owner allows anyway, or is refused."""
+    """Leave out the mode of a mount that may be written to: the folder's owner decides that anyway."""
     if mount.read_only:
         return mount
     return MountSpec(folder=mount.folder, target=mount.target)

@@ -15,7 +15,7 @@ _NUMBERS = {"submitted": (0, 1), "name": (1,), "owner": (1,), "state": (1,), "re
 
 @dataclass(frozen=True, slots=True)
 class SessionListPage:
-    """One page of a list. `cursor` leads to the next, None at the last; `total` counts the sessions of all pages."""
+    """A page of a list. `cursor` leads to the next, None at the last; `total` counts the sessions of all pages."""
 
     sessions: list[Session]
     cursor: str | None

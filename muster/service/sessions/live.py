@@ -34,7 +34,7 @@ ChangeHandler = Callable[[Sequence[LiveChange]], None]
 
 
 class LiveChanges:
-    """One thread that reads the store for any number of handlers, and rests while there is none.
+    """The thread that reads changes from the store for any number of handlers. It rests while there is none.
 
     A database that can notify wakes it; otherwise it reads five times a second.
     """

@@ -16,7 +16,7 @@ MAX_BYTES_AT_ONCE = 128 << 20
 
 
 def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[Session]:
-    """`count` sessions, or one for each index of the spec's array. Raises BadInputError for an impossible count."""
+    """Make `count` sessions, or one for each index of the array. Raises BadInputError for an impossible count."""
     if not 1 <= count <= MAX_COUNT:
         raise BadInputError(f"count: {count} sessions at once are not possible; write 1 to {MAX_COUNT}")
     if spec.array and count > 1:
@@ -55,7 +55,7 @@ def _numbered(spec: SessionSpec, owner: str, count: int, now: float) -> Iterator
 
 
 def _array(spec: SessionSpec, owner: str, now: float) -> Iterator[Session]:
-    """They share one spec, whose name is the array's."""
+    """Yield the sessions of an array. They share one spec, whose name is the array's."""
     made = [_session(spec, owner, now, ids) for ids in _ids(spec, len(spec.array_indexes))]
     shared = spec.model_copy(update={"name": made[0].name})
     for index, session in zip(spec.array_indexes, made, strict=True):

@@ -28,7 +28,7 @@ from muster.store.store import Store
 
 
 class SessionPreparation:
-    """Makes sessions of specs, which may name what is in a scope: sessions to depend on, projects."""
+    """The preparation of sessions from specs, which may name sessions and projects of a scope."""
 
     def __init__(self, scope: SessionScope) -> None:
         self._projects = scope.projects

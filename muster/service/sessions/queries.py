@@ -14,7 +14,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SessionQuery:
-    """Which sessions to list: ended ones only with `ended` or by their state; the newest `limit` where it is given."""
+    """A query for sessions: ended ones only with `ended` or by their state; only the newest `limit`."""
 
     ended: bool = False
     states: tuple[SessionState, ...] = ()
@@ -23,7 +23,7 @@ class SessionQuery:
 
 
 class SessionQueries:
-    """Reads the sessions that a user may see: those of `owner`, or everybody's where it is None.
+    """The queries for sessions that a user may see: those of `owner`, or everybody's if it is None.
 
     Any other session is answered as if it did not exist. Waits name no session of other owners.
     """

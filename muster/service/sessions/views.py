@@ -57,7 +57,7 @@ class LimitView(View):
 
 
 class WaitView(View):
-    """Why a session is PENDING."""
+    """The reason why a session is PENDING."""
 
     code: WaitCode
     message: str
@@ -166,7 +166,7 @@ class KernelView(View):
 
 
 class PullView(View):
-    """How far an agent has come with an image that a launch needs."""
+    """The progress of an agent's pull of an image for a launch."""
 
     agent: str
     image: str
@@ -329,7 +329,7 @@ class StoryView(View):
 
 
 class Explained(Protocol):
-    """What views say of why a session is as it is."""
+    """The reason for a session's state in a view."""
 
     @property
     def wait(self) -> WaitView | None: ...

@@ -20,7 +20,7 @@ _DIGITS = 6
 
 
 class KernelUsageView(View):
-    """What a kernel used in one launch."""
+    """The usage of a kernel in one launch."""
 
     kernel: str | None
     run: int = Field(description="the launch's generation: it goes up with each launch")
@@ -119,7 +119,7 @@ class ReportView(View):
 
 
 class CurrentUsageView(View):
-    """What a kernel uses at this moment."""
+    """The usage of a kernel at this moment."""
 
     session: str
     session_id: str
@@ -168,7 +168,7 @@ class CurrentUsagesView(View):
 
 
 class UsagePointView(View):
-    """Means over one step; all null if no agent was observed."""
+    """The means over one step; all null if no agent was observed."""
 
     at: Moment = Field(description="begin of the step")
     cpu: Amount | None = Field(description="in thousandths of a core")

@@ -169,13 +169,13 @@ def _upsert(dialect: str, table: sa.Table, columns: tuple[str, ...], summed: fro
 
 
 def _shown(url: sa.URL) -> str:
-    """Without anything that may hold a secret."""
+    """Return the URL without anything that may hold a secret."""
     query = {name: value for name, value in url.query.items() if name in {"host", "port"}}
     return url.set(query=query).render_as_string(hide_password=True)
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
-    """Transactions of our own making: the driver's would begin a write with a read lock, and two of those deadlock."""
+    """Let us begin transactions: the driver's would begin a write with a read lock, and two of those deadlock."""
     path = engine.url.database
     if path and path != ":memory:":
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -25,15 +25,15 @@ class CopyError(MusterError):
 
 
 class DatabaseCopies(Protocol):
-    """Copies of one database, which is opened without changing its tables."""
+    """A way to copy one database, which is opened without changing its tables."""
 
     @property
     def kind(self) -> str:
-        """`sqlite` or `postgresql`: a copy of one cannot be put in the place of the other."""
+        """Return `sqlite` or `postgresql`: a copy of one cannot replace the other."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it holds anything that a user made, or cannot be read. Raises SettingsError."""
+        """Return whether it holds anything that a user made, or cannot be read. Raises SettingsError."""
 
     def users(self) -> Sequence[str]:
         """Return the names of other processes of Muster that are connected to it, as far as it knows."""
@@ -158,7 +158,7 @@ def _check_sqlite(path: Path) -> None:
 
 
 class _PostgresqlCopies(_Copies):
-    """By PostgreSQL's own programs. Passwords go by the environment, which other users cannot read."""
+    """A way to copy by PostgreSQL's programs. They get passwords by the environment, which other users cannot read."""
 
     @property
     def is_live(self) -> bool:

@@ -7,14 +7,14 @@ import sqlalchemy as sa
 
 from muster.store.database.tables import counters
 
-# Made once: every write of the store raises a counter, and making a statement costs more than carrying it out.
+# Made once: every write of the store increments a counter, and making a statement costs more than running it.
 _VALUE = sa.select(counters.c.value).where(counters.c.name == sa.bindparam("counter"))
 
 
-def raised(connection: sa.Connection, name: str, at_least: int = 1, *, step: int = 1) -> int:
-    """The counter's new value: `step` more than before, or `at_least`."""
+def increment_counter(connection: sa.Connection, name: str, at_least: int = 1, *, step: int = 1) -> int:
+    """Add `step` to the counter, or set it to `at_least` if that is more. Return its new value."""
     values = {"name": name, "value": at_least, "step": step, "at_least": at_least}
-    connection.execute(_raise(connection.dialect.name), values)
+    connection.execute(_increment(connection.dialect.name), values)
     return value_of(connection, name)
 
 
@@ -23,14 +23,14 @@ def value_of(connection: sa.Connection, name: str) -> int:
 
 
 @cache
-def _raise(dialect: str) -> sa.Executable:
-    """Return the statement that raises a counter in this dialect."""
+def _increment(dialect: str) -> sa.Executable:
+    """Return the statement that increments a counter in this dialect."""
     stepped = counters.c.value + sa.bindparam("step", type_=sa.BigInteger)
     at_least = sa.bindparam("at_least", type_=sa.BigInteger)
     higher = sa.case((stepped > at_least, stepped), else_=at_least)
     statement = importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert(counters)
     inserted = statement.values(name=sa.bindparam("name"), value=sa.bindparam("value"))
-    raised_or_new: sa.Executable = inserted.on_conflict_do_update(
+    incremented_or_new: sa.Executable = inserted.on_conflict_do_update(
         index_elements=[counters.c.name], set_={"value": higher}
     )
-    return raised_or_new
+    return incremented_or_new

@@ -78,11 +78,11 @@ def queue_lock(url: str, directory: Path, *, wait: bool) -> Iterator[QueueLock]:
 
 class _FileLock:
     def check(self) -> None:
-        """The kernel keeps it as long as the process lives."""
+        """Do nothing: the operating system keeps the lock as long as the process lives."""
 
 
 class _AdvisoryLock:
-    """PostgreSQL's lock of a session (a connection), which the server releases when that ends."""
+    """A lock of a PostgreSQL connection, which the server releases when the connection ends."""
 
     def __init__(self, engine: sa.Engine) -> None:
         import psycopg  # noqa: PLC0415 - it is there where PostgreSQL is used

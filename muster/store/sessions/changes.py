@@ -30,7 +30,7 @@ _NAMED_AFTER = _AFTER.join_from(events, sessions).add_columns(sessions.c.name)
 
 
 class Changes:
-    """Numbers are committed in their order: writers of events increment the sessions' revision first."""
+    """A stream of changes. Numbers are committed in their order: writers increment the sessions' revision first."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

@@ -29,7 +29,7 @@ class _Known:
 
 
 class KnownSessions:
-    """May be read from several threads, each in a transaction of its own."""
+    """A cache of sessions. Several threads may read it, each in a transaction of its own."""
 
     def __init__(self, reader: SessionReader) -> None:
         self._reader = reader

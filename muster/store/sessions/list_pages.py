@@ -24,7 +24,7 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """What all sessions of a list have; None and nothing: any. Those that ended only by `ended` or by their state."""
+    """A filter of sessions; None and an empty value: any. Ended ones only with `ended` or by their state."""
 
     owner: str | None = None
     states: tuple[SessionState, ...] = ()
@@ -36,7 +36,7 @@ class SessionFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListPageRequest:
-    """`sort` is one of SORTS; `after` the place of the last session of the page before."""
+    """A request for a list page. `sort` is one of SORTS; `after` the place of the last session on the page before."""
 
     limit: int
     sort: str = "submitted"

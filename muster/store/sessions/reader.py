@@ -27,7 +27,7 @@ _MOST_SPECS = 1000
 
 
 class SessionReader:
-    """Sessions of one spec, such as an array's, share one value: checking specs is most of what reading costs."""
+    """A reader of sessions. Those of one spec share one value: checking specs is most of what reading costs."""
 
     def __init__(self) -> None:
         self._specs: dict[str, SessionSpec] = {}

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.values.errors import NameTakenError, NotPossibleInStateError
-from muster.store.database.counters import raised
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import events, sessions
 from muster.store.sessions.known import SESSION_REVISION
 from muster.store.sessions.names import taken
@@ -17,7 +17,7 @@ def rename(connection: sa.Connection, session: Session, name: str, by: str, now:
 
     Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to.
     """
-    revision = raised(connection, SESSION_REVISION)
+    revision = increment_counter(connection, SESSION_REVISION)
     this = sessions.c.id == session.id
     row = connection.execute(sa.select(sessions.c.name, sessions.c.state, sessions.c.spec).where(this)).one()
     if row.state in _TOO_LATE:

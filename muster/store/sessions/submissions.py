@@ -14,7 +14,7 @@ KEPT_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """`request_hash` tells whether a later submit with the key asks for the same. `at`: seconds since the epoch."""
+    """A submit with a key. `request_hash` tells whether a later one is the same. `at`: seconds since the epoch."""
 
     caller: str
     key: str
@@ -32,7 +32,7 @@ class SubmittedBeforeError(MusterError):
 
 
 class Submissions:
-    """Those with a key, for a day."""
+    """A table of submits with a key, kept for a day."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from muster.core.model.session import SessionState
 from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitCode
 from muster.store.database.connection import upsert
-from muster.store.database.counters import raised
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import sessions, waits
 
 _CHUNK = 500
@@ -61,7 +61,7 @@ class KnownWaits:
 
 @dataclass(frozen=True, slots=True)
 class WaitChanges:
-    """`members` holds, by text, the sessions that wait for that reason, `rows` the row that a text has or is given."""
+    """The changed waits: `members` holds by text the sessions with that reason, `rows` each text's old or new row."""
 
     before: KnownWaits
     members: Mapping[str, list[str]]
@@ -81,7 +81,7 @@ class WaitChanges:
         rows = dict(self.rows)
         numberless = [text for text in self.members if text not in rows]
         if numberless:
-            last = raised(connection, _NUMBER, step=len(numberless))
+            last = increment_counter(connection, _NUMBER, step=len(numberless))
             rows |= {text: last - place for place, text in enumerate(numberless)}
         changed = sorted((row, text) for text, row in rows.items() if self.before.texts.get(row) != text)
         upsert(connection, waits, [{"id": row, "wait": json.loads(text)} for row, text in changed])
@@ -115,7 +115,7 @@ def read_waits(connection: sa.Connection, rows: Iterable[int] | None = None) -> 
 
 
 def _remove(connection: sa.Connection, unused: list[int]) -> None:
-    """Unless a session has got one of them in the meantime."""
+    """Remove waits, except those that a session has got in the meantime."""
     in_use = sa.exists().where(sessions.c.wait_id == waits.c.id)
     for start in range(0, len(unused), _CHUNK):
         these = waits.c.id.in_(unused[start : start + _CHUNK])

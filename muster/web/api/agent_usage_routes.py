@@ -25,7 +25,7 @@ def use_over_time(
     group: Name = None,
     agent: Name = None,
 ) -> UsageOverTimeView:
-    """The capacity of agents, what was allocated of it and used: of all, of a resource group, or of one agent."""
+    """Return agents' capacity, allocation and usage over time: of all, of a resource group, or of one agent."""
     if group is not None and agent is not None:
         raise BadInputError("group: agent is set as well; set one of them")
     return UsageOverTimeView.of(backend.resources.use(span, group=group, agent=agent))

@@ -18,7 +18,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/metrics")
 def show_metrics(request: Request, credentials: Credentials) -> Response:
-    """The cluster's numbers for Prometheus.
+    """Return the cluster's numbers for Prometheus.
 
     A token that only reads is enough: one that can submit sessions has no place in Prometheus' configuration.
     """
@@ -38,13 +38,13 @@ def _is_from_scraper(request: Request) -> bool:
 
 @router.get("/healthz")
 async def check_health() -> Health:
-    """The server answers."""
+    """Say that the server answers."""
     return Health(status="ok")
 
 
 @router.get("/readyz")
 def check_readiness(request: Request) -> Response:
-    """It can do its work: the database answers too, and somebody works the queue if there is something to do."""
+    """Say whether the server can do its work: the database answers, and the queue is worked if it has work."""
     try:
         unworked = service_of(request).heartbeat().unworked
     except MusterError:

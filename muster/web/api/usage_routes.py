@@ -35,7 +35,7 @@ def report(
     user: Only = [],  # noqa: B006
     project: Only = [],  # noqa: B006
 ) -> Response:
-    """The usage report of the caller's sessions, or of all for administrators; of the last 30 days by default."""
+    """Return the usage report of the caller's sessions, or of all for administrators; by default of 30 days."""
     now = time.time()
     begins = None if since is None else point_or_ago(since, now, "since")
     ends = None if until is None else point_or_ago(until, now, "until")
@@ -48,5 +48,5 @@ def use(
     *,
     session: Named = [],  # noqa: B006
 ) -> Response:
-    """The current usage of each kernel of the caller's running sessions, as in `muster top`."""
+    """Return the current usage of each kernel of the caller's running sessions, as `muster top` shows it."""
     return reply(next(iter(backend.usage_samples(session, _INTERVAL_S, once=True))))

@@ -16,7 +16,7 @@ _KINDS = 6
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One share of a device. `number` is its colour, 0 for another user's; `text` is its size."""
+    """A share of a device. `number` is its colour, 0 for another user's; `text` is its size."""
 
     held: KernelShare
     number: int

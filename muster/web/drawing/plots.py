@@ -33,7 +33,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values over time (seconds since the epoch), oldest first; None leaves a gap.
+    """A series of values over time (seconds since the epoch), oldest first; None leaves a gap.
 
     `kind` is its colour and dashes, 1 to 6; `is_area`: the area below the line is shaded.
     """
@@ -127,7 +127,7 @@ def time_ticks(since: float, until: float) -> list[tuple[float, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Converts times and values to coordinates."""
+    """A frame that converts times and values to coordinates."""
 
     since: float
     until: float

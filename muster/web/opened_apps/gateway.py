@@ -42,7 +42,7 @@ class Browser:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One app of one browser. Each browser gets a port of its own, which closes when the browser signs out."""
+    """A key: one app of one browser. Each browser gets a port of its own, which closes when the browser signs out."""
 
     user: str
     browser: str
@@ -59,7 +59,7 @@ class _OpenedApp:
 
 
 class AppGateway:
-    """All opened apps of this server."""
+    """The opened apps of this server."""
 
     def __init__(self, service: Service, addresses: AppAddresses) -> None:
         self._service = service

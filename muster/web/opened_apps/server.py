@@ -24,7 +24,7 @@ _STOP_TIMEOUT_S = 1
 
 @dataclass(frozen=True, slots=True)
 class AppAddresses:
-    """Where opened apps are served: at the main server's address, with its certificate."""
+    """The addresses of opened apps: the main server's host, with its certificate."""
 
     host: str
     ports: range

@@ -17,7 +17,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
-    """One image that sessions may use. `image_name` is how to name it, `held_by` the agents that have it."""
+    """A row for one image that sessions may use: `image_name` is what to write, `held_by` the agents that have it."""
 
     version: str
     image_name: str

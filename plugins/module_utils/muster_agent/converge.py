@@ -60,7 +60,7 @@ class StaleGenerationError(RefusedError):
 
 
 class Outcome(NamedTuple):
-    """What became of a manifest.
+    """The outcome of a manifest.
 
     `sessions` lacks those of which only another look at the host can tell; `unclear` has a line for each of them.
     """
@@ -196,7 +196,7 @@ class _Run:
         return Outcome(results, words, self._differences, sorted(unclear.values()))
 
     def _done(self, what: str, step: Callable[..., None], *arguments: object) -> bool:
-        """Whether a step that no session depends on was done; warns if not."""
+        """Take a step that no session depends on. Warn if it fails; return whether it was done."""
         try:
             step(*arguments)
         except (EngineError, OSError) as error:

@@ -15,7 +15,7 @@ class Difference(NamedTuple):
 
 
 class Differences:
-    """Collects what is, and what will be, of each thing on the host."""
+    """A collection of what is, and what will be, of each thing on the host."""
 
     def __init__(self) -> None:
         self._by_thing: dict[tuple[str, str], Difference] = {}

@@ -20,7 +20,7 @@ _DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class BusyError(Exception):
-    """Another run holds this host's lock for this cluster."""
+    """The error of a run while another holds this host's lock for this cluster."""
 
 
 @contextmanager

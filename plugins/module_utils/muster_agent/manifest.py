@@ -17,7 +17,7 @@ class ManifestError(Exception):
 
 
 class Kernel(NamedTuple):
-    """One container of a session; `spec` is the manifest's entry, with no more than id and name unless launched."""
+    """A container of a session. `spec` is the manifest's entry; it has only id and name unless it is launched."""
 
     id: str
     name: str

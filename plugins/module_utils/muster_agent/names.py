@@ -61,7 +61,7 @@ def of_session(session_id: str) -> str:
 
 
 class ClusterPaths:
-    """Where one cluster keeps things on this host."""
+    """The paths of one cluster on this host."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster

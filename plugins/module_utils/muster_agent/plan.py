@@ -12,7 +12,7 @@ _LIVED = {"running", "paused", "exited"}
 
 
 class Observed(NamedTuple):
-    """What of a cluster a host shows."""
+    """The state of a cluster on a host."""
 
     containers: list[SeenContainer]
     networks: list[SeenNetwork]

@@ -52,7 +52,7 @@ class ComputeProfileInfo(ctypes.Structure):
 
 
 class Placement(ctypes.Structure):
-    """Memory slices of the GPU."""
+    """The memory slices of a GPU instance."""
 
     _fields_ = (("start", ctypes.c_uint), ("size", ctypes.c_uint))
 

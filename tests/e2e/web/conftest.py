@@ -17,7 +17,7 @@ _SERIOUS = {"serious", "critical"}
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Debian's: `./dev test` has installed it."""
+    """Yield Debian's Chromium, which `./dev test` has installed."""
     path = shutil.which("chromium")
     assert path, "there is no chromium; install it: apt-get install chromium"
     expect.set_options(timeout=60_000)
@@ -30,7 +30,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def node(new_node: NewNode) -> ControlNode:
-    """One for each file: people see on pages all that there is."""
+    """Return a control node for each file: the pages show all of its sessions."""
     made = new_node()
     made.start_daemon()
     return made
@@ -78,7 +78,7 @@ def _is_complaint(message) -> bool:
 
 
 def serious_findings(page: Page) -> list[str]:
-    """What axe-core finds on the page that keeps people out."""
+    """Return axe-core's findings on the page that hinder people."""
     found = Axe().run(page).response["violations"]
     return [
         f"{violation['id']}: {node['html'][:200]} {node.get('failureSummary', '')}"

@@ -66,7 +66,7 @@ def test_a_session_is_launched_watched_read_and_worked_in(visit):
     expect(state).to_contain_text("TERMINATED")
 
 
-def test_what_does_not_fit_waits_says_why_and_starts_when_there_is_room(visit, server):
+def test_a_session_that_does_not_fit_shows_why_and_starts_when_there_is_room(visit, server):
     (agent,) = server.node.run("agents", "--json").json()
     # Two gangs of two have three quarters of the agent.
     each = f"{agent['capacity']['cpu'] * 3 // 16 / 1000:g}"

@@ -13,7 +13,7 @@ def page(visit):
     return page
 
 
-def test_it_answers_while_one_types_and_the_field_stays_as_it_is(page):
+def test_the_preview_follows_typing_and_leaves_the_field_alone(page):
     line = page.locator("#answer-line")
     expect(line).to_contain_text("Starts now on localhost (main1)")
     memory = page.get_by_label("Memory", exact=True)
@@ -66,7 +66,7 @@ def test_the_slider_and_its_number_agree(page):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_is_usable_on_a_phone_and_with_a_screen_reader(visit, dark):
+def test_the_form_is_usable_on_a_phone_and_with_a_screen_reader(visit, dark):
     page = visit("ada", width=360, dark=dark)
     page.goto("/launch")
     page.get_by_text("Advanced").click()

@@ -61,7 +61,7 @@ def test_the_queue_follows_what_happens_and_is_changed_by_hand(visit, ada, eve):
     assert ada.post("/sessions/terminate", json={"sessions": ["kept"]}).status_code == 200
 
 
-def test_what_was_used_is_shown_and_downloaded(visit, ada, eve):
+def test_usage_is_shown_and_downloaded(visit, ada, eve):
     for client, project in ((ada, "vision"), (eve, "secret-project")):
         spec = {**SMALL, "name": f"used-{project}", "project": project, "command": "sleep 1"}
         assert client.post("/sessions", json=spec).status_code == 201

@@ -24,14 +24,14 @@ def agent(ada):
 
 @pytest.fixture(scope="module")
 def busy(server):
-    """A session of ada's that computes in two containers."""
+    """Start ada's session, which computes in two containers."""
     server.node.run("submit", *SMALL, "--owner", "ada", "--name", "busy-pair", "--cluster-size", "2")
     server.node.reaches("busy-pair", "RUNNING")
     server.node.exec("busy-pair", "sh", "-c", "yes >/dev/null 2>&1 &")
 
 
 @pytest.mark.usefixtures("busy")
-def test_who_looks_sees_agents_and_not_others_sessions(visit, agent):
+def test_users_see_agents_but_not_others_sessions(visit, agent):
     page = visit("ada")
     page.goto("/resources")
     row = page.get_by_role("row", name=agent)
@@ -68,7 +68,7 @@ def test_an_administrator_drains_and_resumes(visit, agent, ada):
 
 
 @pytest.mark.usefixtures("busy")
-def test_what_is_really_used_comes_into_the_plots(visit, agent, ada):
+def test_real_usage_appears_in_the_plots(visit, agent, ada):
     deadline = time.monotonic() + 240
     while True:
         points = ada.get("/use/over-time", params={"agent": agent}).json()["points"]

@@ -21,7 +21,7 @@ def ada(server):
 
 @pytest.fixture(scope="module")
 def busy(server, ada) -> str:
-    """The id of ada's session of two containers, the first of which is busy."""
+    """Return the id of ada's session of two containers, the first of which is busy."""
     spec = {**SMALL, "name": "busy", "cluster_size": 2, "command": BURN, "env": {"SHOWN": "to-its-owner"}}
     made = ada.post("/sessions", json=spec).json()["items"][0]
     server.node.reaches("busy", "RUNNING")
@@ -32,7 +32,7 @@ def row(page, kernel):
     return page.locator(f"#kernel-{kernel}")
 
 
-def test_it_follows_a_session_from_the_queue_to_its_end(visit, server, ada):
+def test_the_page_follows_a_session_from_the_queue_to_its_end(visit, server, ada):
     held = ada.post("/sessions", json={**SMALL, "name": "followed", "hold": True, "command": BURN}).json()["items"][0]
     page = visit("ada")
     page.goto("/sessions/followed")
@@ -56,7 +56,7 @@ def test_it_follows_a_session_from_the_queue_to_its_end(visit, server, ada):
     expect(page.locator(".session-story li").last).to_contain_text("TERMINATED")
 
 
-def test_it_shows_what_each_container_uses_at_this_moment(visit, busy):
+def test_the_page_shows_each_containers_current_usage(visit, busy):
     page = visit("ada")
     page.goto(f"/sessions/{busy}")
     expect(row(page, "main1")).to_contain_text(re.compile(r"0\.(0[1-9]|[1-9]\d) of 0\.1"))
@@ -64,7 +64,7 @@ def test_it_shows_what_each_container_uses_at_this_moment(visit, busy):
     expect(row(page, "sub1")).to_contain_text("of 64M")
     expect(row(page, "main1")).to_contain_text("/s out")
     line = row(page, "main1").locator("svg.spark path").first
-    # A line is drawn as its numbers come, without anybody's asking.
+    # A line is drawn as its numbers come, without a request by the user.
     expect(line).to_have_attribute("d", re.compile(r"M[\d. ]+(L[\d. ]+){2}"))
 
 
@@ -91,7 +91,7 @@ def test_a_containers_log_opens_from_its_row(visit, busy):
     )
 
 
-def test_it_says_what_would_let_a_session_start(visit, ada):
+def test_the_page_says_what_would_let_a_session_start(visit, ada):
     spec = {**SMALL, "name": "too-big", "cpu": 900}
     assert ada.post("/sessions", json=spec).status_code == 201
     page = visit("ada")

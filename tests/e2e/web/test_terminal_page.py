@@ -17,7 +17,7 @@ WRITES = (
 
 @pytest.fixture(scope="module")
 def talks(server) -> str:
-    """The id of eve's session that writes much, and goes on."""
+    """Return the id of eve's session that writes much, and goes on."""
     with server.client(server.token("eve")) as eve:
         made = eve.post("/sessions", json={**SMALL, "name": "talks", "command": WRITES}).json()["items"][0]
     server.node.reaches("talks", "RUNNING")

@@ -123,7 +123,7 @@ class _Player:
             self._accepted.append(submit)
 
     def _try(self, *arguments: str) -> bool:
-        """Whether a user's command succeeded. It may be refused, but it says why."""
+        """Return whether a user's command succeeded. A refusal must say why."""
         try:
             done = self._node.run(*arguments, check=False)
         except AssertionError as error:

@@ -72,7 +72,7 @@ def test_its_build_arrives_under_its_name_alone(engine, tmp_path, reference):
 
 
 @pytest.mark.parametrize("what", ["another image", "no archive", "no end"])
-def test_what_is_not_its_build_is_loaded_nowhere(engine, tmp_path, reference, what):
+def test_an_archive_that_is_not_the_hosts_build_is_loaded_nowhere(engine, tmp_path, reference, what):
     image, evil = SmallImage(tags=(reference,)), SmallImage(text=b"evil", tags=(reference,))
     said = {
         "another image": archive(evil.files()),

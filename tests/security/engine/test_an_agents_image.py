@@ -21,7 +21,7 @@ HONEST = make_agent("a2", inventory={"connection": "local"})
 
 @pytest.fixture
 def names(engine):
-    """Two names of this test alone: one that is meant, one that the attacker would like to have."""
+    """Yield two names of this test alone: one that is meant, one that the attacker would like to have."""
     run = uuid.uuid4().hex[:8]
     yield f"muster-test/meant-{run}:1", f"muster-test/victim-{run}:1"
     for name in ("meant", "victim"):
@@ -31,7 +31,7 @@ def names(engine):
 
 @pytest.fixture
 def liar(tmp_path, monkeypatch):
-    """The engine of the agent that was broken into; the other agent's is this machine's."""
+    """Yield the engine of the agent that was broken into; the other agent's is this machine's."""
     with odd_engine(tmp_path) as server:
         way = EngineTunnel(f"unix://{server.path}", str)
 
@@ -100,7 +100,7 @@ def test_an_archive_that_is_not_the_image_leaves_the_engine_as_it_was(engine, li
     assert {found.id for found in engine.images.list(all=True)} == before
 
 
-def test_what_an_engine_really_saves_is_loaded(engine, liar, names):
+def test_an_archive_that_an_engine_saved_is_loaded(engine, liar, names):
     meant, _ = names
     repository, _, tag = meant.rpartition(":")
     said = engine.api.import_image_from_data(archive({"hello": b"hello"}), repository=repository, tag=tag)

@@ -24,7 +24,7 @@ WRITTEN = 2 * 6_888_896
 
 @pytest.fixture
 def image_with_volume():
-    """The tests' own image, whose containers get a volume of the engine."""
+    """Yield the tests' own image, whose containers get a volume of the engine."""
     name = f"{IMAGE}-volume"
     made = subprocess.run(["docker", "create", IMAGE, "true"], check=True, capture_output=True, text=True)
     container_id = made.stdout.strip()
@@ -50,7 +50,7 @@ def wait_for_count(lock):
         fcntl.flock(held, fcntl.LOCK_EX)
 
 
-def test_what_a_kernel_writes_is_counted_in_its_layer_and_in_its_images_volumes(cluster, image_with_volume):
+def test_a_kernels_files_are_counted_in_its_layer_and_its_images_volumes(cluster, image_with_volume):
     filling = session(image=image_with_volume, resources=LIMITED)
     cluster.converge(filling)
     cluster.run_in(filling, "main1", "sh", "-c", FILL)

@@ -25,7 +25,7 @@ def test_a_change_is_shown_before_and_after():
     }
 
 
-def test_what_is_replaced_goes_from_its_first_state_to_its_last():
+def test_replacements_go_from_the_first_state_to_the_last():
     tracker = _tracked(("containers", "c", "exited", "absent"), ("containers", "c", "absent", "running"))
     assert tracker.diff()["before"] == {"containers": {"c": "exited"}}
     assert tracker.diff()["after"] == {"containers": {"c": "running"}}

@@ -147,7 +147,7 @@ def test_a_launch_into_an_overlay_makes_no_network():
     assert not plan.launches[0].network_missing
 
 
-def test_only_what_must_start_on_an_overlay_is_held_up_by_an_obstacle():
+def test_an_obstacle_delays_only_launches_on_an_overlay():
     on_bridge = _session(TWO)
     plan = _plan(_session(driver="overlay"), on_bridge, overlay_obstacle="none here")
     assert [launch.obstacle for launch in plan.launches] == ["none here", ""]

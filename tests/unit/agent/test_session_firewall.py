@@ -46,14 +46,14 @@ def rules_of(chain: str, version: int, given: Any) -> list[str]:
     return [line.removeprefix(f"-A {chain} ") for line in lines if line.startswith(f"-A {chain} ")]
 
 
-def test_what_is_closed_by_default_is_every_agent_the_control_node_and_metadata():
+def test_agents_the_control_node_and_metadata_are_closed_by_default():
     closed = {rule.split()[1] for rule in rules_of("MUSTER-SESSION", 4, site()) if rule.startswith("-d ")}
     assert {"192.0.2.11/32", "192.0.2.12/32", "192.0.2.1/32", "169.254.0.0/16"} <= closed
     closed = {rule.split()[1] for rule in rules_of("MUSTER-SESSION", 6, site()) if rule.startswith("-d ")}
     assert {"2001:db8::11/128", "fe80::/10", "fd00:ec2::254/128"} <= closed
 
 
-def test_what_a_site_opens_is_tried_before_what_is_closed_on_hosts_too():
+def test_rules_that_open_come_before_those_that_close_on_hosts_too():
     opened = site(
         closed=["10.0.0.0/8"], open=[{"to": "10.0.0.5", "port": 443, "protocol": "tcp"}, {"to": "192.0.2.11"}]
     )

@@ -12,7 +12,7 @@ BUILDING = versioned_trees.BUILDING
 
 
 def made(path: Path, version: str, text: str = "") -> Path:
-    """A tree as a build leaves it."""
+    """Return a tree as a build leaves it."""
     work = path.with_name(f"{path.name}-versions") / f"{BUILDING}{version}"
     tree = work / "tree"
     tree.mkdir(parents=True)
@@ -65,7 +65,7 @@ def test_a_damaged_tree_is_replaced_and_kept_for_kernels_that_run_from_it(path, 
     assert [(path.resolve().parent / name / "program").stat().st_ino for name in damaged] == [running]
 
 
-def test_what_a_killed_build_left_goes_and_a_build_beside_this_one_stays(path):
+def test_files_of_killed_builds_are_removed_and_those_of_running_ones_kept(path):
     left, other = made(path, "killed").parent, made(path, "other").parent
     os.utime(left, times=(time.time() - 2 * 86400,) * 2)
     versioned_trees.switch_over(path, made(path, "one"))

@@ -57,7 +57,7 @@ def test_an_agent_of_which_the_inventory_says_what_cannot_be_gets_no_sessions(at
     assert not agent.takes_sessions
 
 
-def test_what_is_right_in_the_inventory_counts_beside_what_is_wrong():
+def test_valid_inventory_attributes_count_beside_invalid_ones():
     agent = make_agent(cpus=8, gpus=2, units_per_gpu=2, reserved_cpu="2", labels=3, rack={}, zone="z1")
     assert (agent.capacity.cpu, agent.capacity.fgpu, agent.zone, agent.labels) == (6000, 4000, "z1", {})
     assert agent.problem.count("; ") == 2

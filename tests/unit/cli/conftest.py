@@ -12,7 +12,7 @@ from tests.command_line import write_settings
 
 @pytest.fixture(autouse=True)
 def state_dir(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a control node of its own."""
+    """Return the state directory of a control node of its own."""
     (tmp_path / "state").mkdir(mode=0o700)
     shutil.copy(empty_database, tmp_path / "state" / "muster.db")
     write_settings(tmp_path, {})

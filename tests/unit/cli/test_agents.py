@@ -16,7 +16,7 @@ from tests.unit.running_sessions import running_session
 
 @pytest.fixture
 def cluster(store):
-    """Two agents with one session that lies on both, and one on the second alone."""
+    """Return two agents with one session that lies on both, and one on the second alone."""
     store.save_agents([make_agent("a1", cpus=4, gpus=1), make_agent("a2", resource_group="gpu")])
     store.add(
         [
@@ -32,7 +32,7 @@ def states() -> dict[str, str]:
 
 
 def end(store, name: str) -> None:
-    """As if its agents had said that nothing is left of it."""
+    """End the session as if its agents had said that nothing is left of it."""
     session = store.find(name)
     store.apply([transitions.Event(session.id, NOW, session.state, SessionState.TERMINATED, "ended", {}, {})])
 

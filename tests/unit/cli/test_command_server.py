@@ -81,7 +81,7 @@ def test_a_short_command_says_the_same_and_loads_nothing(arguments):
 
 
 @pytest.mark.usefixtures("server")
-def test_it_runs_in_the_users_directory_and_environment(tmp_path):
+def test_a_command_runs_in_the_users_directory_and_environment(tmp_path):
     (tmp_path / "job.yml").write_text("name: from-a-file\n", encoding="utf-8")
     done, loaded = run("submit", "-f", "job.yml", cwd=tmp_path, env={**os.environ, "SUDO_USER": "grace"})
     assert (done.returncode, done.stderr) == (0, "")
@@ -91,7 +91,7 @@ def test_it_runs_in_the_users_directory_and_environment(tmp_path):
 
 
 @pytest.mark.usefixtures("server")
-def test_it_reads_standard_input():
+def test_a_command_reads_standard_input():
     done, loaded = run("submit", "-f", "-", input="name: from-a-pipe\n")
     assert was_served(loaded)
     assert done.returncode == muster("submit", "-f", "-", "--name", "another").code
@@ -193,7 +193,7 @@ def test_code_that_was_changed_is_not_served(tmp_path, monkeypatch):
     assert code.has_changed()
 
 
-def test_what_cannot_become_part_of_the_callers_control_groups_says_so():
+def test_a_process_that_cannot_join_the_callers_control_groups_says_so():
     assert command_server._join_control_groups_of(os.getpid())
     assert not command_server._join_control_groups_of(0)
 

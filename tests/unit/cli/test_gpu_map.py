@@ -21,7 +21,7 @@ def holds(session: Session, *shares: GpuShare) -> Session:
 
 
 def an_agent_where(*used: tuple[Session, str, int | None, int | None]) -> Agent:
-    """Two GPUs of 8 GiB, the first of which is cut; `used`: session, GPU, cap and use in bytes."""
+    """Return an agent of two GPUs of 8 GiB, the first one cut; `used`: session, GPU, cap and use in bytes."""
     models = ("H200", "T4")
     report, inventory = host_of("a1", gpus=2, units_per_gpu={"H200": 2}, gpu_models=models)
     for gpu in report["gpus"]:
@@ -35,7 +35,7 @@ def an_agent_where(*used: tuple[Session, str, int | None, int | None]) -> Agent:
 
 @pytest.fixture
 def cluster(store):
-    """On the first GPU two shares, of which one is above its cap; on the second a session that has it whole."""
+    """Save an agent of two GPUs: the first with two shares, one above its cap; the second wholly a session's."""
     train = holds(running_session(1, "a1", name="train", fgpu=0.5), GpuShare("GPU-a1-0", 500, whole=False))
     lab = holds(running_session(2, "a1", name="lab", fgpu=1), GpuShare("GPU-a1-0", 1000, whole=False))
     big = holds(running_session(3, "a1", name="big", gpu=1), GpuShare("GPU-a1-1", 1000, whole=True))
@@ -106,7 +106,7 @@ def test_show_tells_each_kernels_share_with_memory_and_compute():
     assert kernel["gpu_problem"] == problem
 
 
-def test_what_a_session_had_of_a_gpu_that_is_gone_is_still_told(cluster):
+def test_a_sessions_share_of_a_missing_gpu_is_still_shown(cluster):
     cluster.save_agents([make_agent("a1")])
     line = next(line.split() for line in muster("show", "lab").out.splitlines() if "GPU-a1-0" in line)
     assert line[:5] == ["main1", "-", "1", "-", "-/-"]
@@ -138,7 +138,7 @@ def test_mig_instances_have_a_line_each(store):
     assert all("NVIDIA H200 1g.18gb" in line for line in lines[1:])
 
 
-def test_why_gpus_are_not_cut_is_told_where_the_site_wants_it(store):
+def test_the_reason_for_uncut_gpus_is_shown_if_the_site_wants_them_cut(store):
     lacking = reporting(make_agent("a1", gpus=1, units_per_gpu=2), fgpu=None)
     store.save_agents([lacking, make_agent("a2", gpus=1, units_per_gpu=2)])
     obstacle = "the libraries that cap GPUs are not there; run playbooks/site.yml --tags fgpu"

@@ -38,7 +38,7 @@ def loaded(*arguments: str, **environment: str) -> set[str]:
 
 
 @pytest.mark.parametrize("arguments", [("version",), ("--help",), ("completion", "bash")])
-def test_what_no_session_is_needed_for_loads_no_library_but_clicks(arguments):
+def test_commands_without_sessions_load_no_library_but_click(arguments):
     assert not loaded(*arguments) & NOTHING
 
 
@@ -51,7 +51,7 @@ def test_names_of_commands_are_completed_without_loading_them():
     "arguments",
     [("ls",), ("ls", "--json"), ("show", "train"), ("agents",), ("agents", "--gpus"), ("rename", "train", "b")],
 )
-def test_what_decides_nothing_loads_no_scheduler_and_no_way_to_agents(arguments):
+def test_commands_without_decisions_load_neither_scheduler_nor_gateway(arguments):
     assert loaded("submit", "--name", "train") >= {"sqlalchemy"}
     assert not loaded(*arguments) & (DECIDING | AGENTS | SERVER | {"alembic"})
 

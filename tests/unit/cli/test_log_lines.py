@@ -14,7 +14,7 @@ from tests.command_line import muster, write_settings
 
 @pytest.fixture
 def logged(capsys):
-    """Logs in a form, and returns the lines that came of it."""
+    """Log in a form, and return the lines that came of it."""
     root, hook = logging.getLogger(), threading.excepthook
     before = root.handlers[:], root.level
 

@@ -198,7 +198,7 @@ def test_cancel_of_a_session_that_is_placed_points_to_terminate(store):
 
 
 @pytest.mark.parametrize("command", [["logs", "a"], ["exec", "a", "--", "true"], ["ssh", "a"]])
-def test_what_needs_containers_says_that_there_are_none(command):
+def test_commands_that_need_containers_say_that_there_are_none(command):
     submitted("--name", "a")
     answer = muster(*command)
     assert (answer.code, "PENDING" in answer.err) == (1, True)

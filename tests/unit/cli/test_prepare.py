@@ -3,6 +3,6 @@
 from tests.command_line import muster
 
 
-def test_what_was_prepared_is_not_prepared_again():
+def test_preparing_twice_does_the_work_once():
     muster("prepare")
     assert muster("prepare").out == "nothing to do\n"

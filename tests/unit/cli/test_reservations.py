@@ -67,7 +67,7 @@ def test_an_end_counts_from_the_begin():
     assert seconds(made["ends_at"]) - seconds(made["begins_at"]) == 8 * 3600
 
 
-def test_who_may_still_run_when_it_begins_is_told(cluster):
+def test_a_new_reservation_names_sessions_that_may_still_run(cluster):
     now = time.time()
     forever, short = running_session(1, "a1", name="train"), running_session(2, "a1", name="lab", time_limit="1h")
     elsewhere = running_session(3, "g1", name="other")
@@ -98,7 +98,7 @@ def test_who_may_still_run_when_it_begins_is_told(cluster):
         (["a b", "--duration", "1h"], "NAME: 'a b' is no name; write"),
     ],
 )
-def test_what_is_wrong_is_said_and_nothing_is_reserved(arguments, problem):
+def test_a_wrong_reservation_is_refused_in_one_line(arguments, problem):
     answer = muster("reservation", "create", *arguments)
     assert answer.code == 2
     (line,) = answer.errors

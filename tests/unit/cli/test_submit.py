@@ -178,7 +178,7 @@ def test_the_name_of_an_array_is_taken_while_one_of_its_sessions_is_active():
     assert muster("submit", "--name", "train", "--array", "0-1").code == 0
 
 
-def test_an_array_that_never_fits_is_told_once(store):
+def test_an_array_that_never_fits_is_reported_once(store):
     store.save_agents([make_agent(cpus=4)])
     answer = muster("submit", "--cpu", "5", "--name", "giant", "--array", "0-5")
     assert (answer.code, len(answer.errors)) == (0, 1)

@@ -26,7 +26,7 @@ LISTING = (
 
 @pytest.fixture
 def cluster(store, tmp_path):
-    """A queue that the daemon worked a moment ago, with one session."""
+    """Return a queue that the daemon worked a moment ago, with one session."""
     write_settings(tmp_path, {})
     store.save_agents([replace(make_agent("a1", cpus=4), observed_at=time.time())])
     beat(store, 0)
@@ -69,7 +69,7 @@ def test_a_queue_that_was_just_begun_is_not_called_abandoned(store, tmp_path):
     assert muster("ls").errors == []
 
 
-def test_who_waits_for_a_session_is_warned_before_the_wait(cluster):
+def test_a_waiting_command_warns_before_it_waits(cluster):
     beat(cluster, 1025)
     told = muster("submit", "--name", "b", "--wait", "--wait-timeout", "0.01")
     assert told.code == 1

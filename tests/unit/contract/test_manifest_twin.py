@@ -24,12 +24,12 @@ APP = {"name": "mine", "port": 8888, "command": "serve", "health": "/api", "toke
 
 
 def wire(written: Manifest) -> dict[str, Any]:
-    """The manifest as an agent reads it."""
+    """Return the manifest as an agent reads it."""
     return json.loads(written.model_dump_json())
 
 
 def full_manifest() -> dict[str, Any]:
-    """One with a session of each kind, in which hardly a list is empty."""
+    """Return a manifest with a session of each kind, in which hardly a list is empty."""
     agent = make_agent("a1", gpus=1, units_per_gpu=2, swarm="manager", overlay_mtu=1400)
     spec = {"fgpu": "0.5", "command": "true", "mounts": ["sets:/sets"], "apps": [APP], "publish": ["80"]}
     starts = placed_on(make_session(1, **spec), "a1", state=S.PREPARING)
@@ -93,7 +93,7 @@ def test_anything_else_is_no_manifest(odd):
 
 @st.composite
 def placed_sessions(draw: st.DrawFn) -> list[Session]:
-    """Sessions on agents, in any of the steps that a manifest knows."""
+    """Draw sessions on agents, in any of the steps that a manifest knows."""
     made = []
     for number in range(1, draw(st.integers(1, 3)) + 1):
         session = draw(sessions_in_any_state(number * 100))

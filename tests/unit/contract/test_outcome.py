@@ -80,8 +80,8 @@ def first(**values: Any) -> dict[str, Any]:
         (told(sessions=result()["sessions"][:-1]), "answer: sessions are not those of its manifest"),
         (told(sessions=[*result()["sessions"], result()["sessions"][0]]), "answer: sessions are not those of"),
         (first(id=new_id(9)), "answer: sessions are not those of its manifest"),
-        (first(outcome="stopped"), f"answer: session {STARTS.id} is stopped, which it was not asked for"),
-        (first(outcome="started"), f"answer: session {STARTS.id} is started, which it was not asked for"),
+        (first(outcome="stopped"), f"answer: session {STARTS.id} is stopped, which the manifest does not say"),
+        (first(outcome="started"), f"answer: session {STARTS.id} is started, which the manifest does not say"),
         (first(outcome="failed"), f"answer: session {STARTS.id} failed without an error"),
         (first(outcome="exploded"), "answer.sessions[0].outcome: Input should be"),
         (first(permanent="no"), "answer.sessions[0].permanent: Input should be a valid boolean"),
@@ -95,7 +95,7 @@ def first(**values: Any) -> dict[str, Any]:
         (spoken(started_at="yesterday"), "answer.last_words[0].started_at: String should match pattern"),
     ],
 )
-def test_what_it_was_not_asked_for_is_refused(said, line):
+def test_outcomes_outside_the_manifest_are_refused(said, line):
     with pytest.raises(ContractError) as refused:
         outcomes_from_agent(said, written())
     assert str(refused.value).startswith(line)
@@ -140,7 +140,7 @@ FOLDER = {"path": "f", "exists": True, "used_bytes": 5, "files": 2, "quota": Non
         {"folders": [{name: value for name, value in FOLDER.items() if name != "quota"}]},
     ],
 )
-def test_of_folders_it_says_what_it_was_asked_for(said):
+def test_an_answer_about_other_folders_is_refused(said):
     assert folders_from_agent({"folders": [copy.copy(FOLDER)]}, ["f"])[0].used_bytes == 5
     with pytest.raises(ContractError):
         folders_from_agent(said, ["f"])

@@ -16,7 +16,7 @@ from tests.strategies import make_session, placed_on
 
 
 def full_report() -> dict[str, Any]:
-    """A report in which no list is empty and no optional value is missing."""
+    """Return a report in which no list is empty and no optional value is missing."""
     report = report_of("a1", gpus=2, numa_nodes=2, swarm="manager")
     session = placed_on(make_session(1), "a1")
     held = {"uuid": "GPU-a1-0", "mem_bytes": 1 << 30, "compute": 250, "used_bytes": 5}
@@ -94,15 +94,15 @@ def test_a_gpu_is_named_once():
         report_from_agent(report)
 
 
-def test_what_a_tenant_wrote_costs_the_agent_nothing():
-    """The last line of an app's log is anybody's."""
+def test_text_of_a_tenant_never_invalidates_a_report():
+    """The last line of an app's log is the tenant's text."""
     report = full_report()
     report["kernels"][0]["apps"]["jupyterlab"]["problem"] = "\x1b[31mred\x00\tand more"
     problem = report_from_agent(report).kernels[0].apps["jupyterlab"].problem
     assert problem == "\N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}\tand more"
 
 
-def test_what_an_older_version_stored_is_read_and_what_cannot_be_read_is_none():
+def test_reports_of_an_older_version_are_read_and_unreadable_ones_are_none():
     older = {name: value for name, value in full_report().items() if name not in {"numa", "swarm", "networks"}}
     for entry in older["kernels"]:
         del entry["use"], entry["notice"]

@@ -12,7 +12,7 @@ _TIMEOUT_S = 0.2
 
 
 def frame(stream: int, data: bytes) -> bytes:
-    """As the engine sends it: a byte for the stream, four for the length."""
+    """Return output framed as by the engine: a byte for the stream, four for the length."""
     return struct.pack(">BxxxL", stream, len(data)) + data
 
 

@@ -52,7 +52,7 @@ ENVIRONMENT = {
 
 @pytest.fixture
 def playbook(tmp_path):
-    """A playbook in the directory, to be named relative to it."""
+    """Return a playbook in the directory, to be named relative to it."""
     (tmp_path / "playbook.yml").write_text(PLAYBOOK, encoding="utf-8")
     return "playbook.yml"
 

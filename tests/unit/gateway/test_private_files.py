@@ -46,7 +46,7 @@ echo '{{}}'
 
 @pytest.fixture
 def holder():
-    """A process with a private directory, and the directory."""
+    """Yield a process with a private directory, and the directory."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

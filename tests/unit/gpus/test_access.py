@@ -35,7 +35,7 @@ NO_ACCESS = {"libraries": {}, "mounts": [], "env": {}, "usage": False, "leases":
 def an_agent(
     *, mig: bool = False, fgpu: str | None = "1", gpus: int = 2, mem_bytes: int = 8 * GIB, **more: Any
 ) -> Agent:
-    """Of GPUs with so much memory; with `mig` the first of them is an eighth and a quarter of itself instead."""
+    """Return an agent with GPUs of so much memory. With `mig`, the first is cut into an eighth and a quarter."""
     report, inventory = host_of("a1", gpus=gpus, **{"units_per_gpu": 2, **more})
     report["fgpu"] = fgpu
     for gpu in report["gpus"]:
@@ -60,7 +60,7 @@ def accesses(agent: Agent, *shares: GpuShare) -> GpuAccess:
 
 
 def wire(value: ContractModel) -> dict[str, Any]:
-    """The value as an agent reads it."""
+    """Return the value as an agent reads it."""
     return json.loads(value.model_dump_json())
 
 
@@ -180,7 +180,7 @@ def test_shares_of_a_gpu_never_have_more_memory_than_it_has(mem_bytes, units, am
     assert sum(large) <= 1000
 
 
-def test_what_is_rounded_off_is_less_than_a_page():
+def test_rounding_loses_less_than_a_page():
     assert quantise(143_771 << 20, 1000, 4000) == (35_942 << 20, 250)
     assert quantise(8 * GIB, 1, 3) == (2730 << 20, 333)
 

@@ -64,12 +64,12 @@ def test_a_near_miss_is_answered_with_the_likely_name(word, near):
         reference(word, PYTORCH, PLAIN)
 
 
-def test_what_an_agent_holds_is_no_near_miss():
+def test_an_image_that_an_agent_holds_is_no_near_miss():
     assert reference("pytoch", PYTORCH, held=["pytoch:latest"]) == "pytoch"
 
 
 @pytest.mark.parametrize("word", ["secret", "lab/secret:1", "docker.io/lab/secret:1"])
-def test_who_may_not_use_an_image_has_no_such_image(word):
+def test_a_forbidden_image_looks_like_a_missing_one(word):
     with pytest.raises(SpecError, match=r"image: there is no image .* for bob in project default; choose"):
         reference(word, SECRET, PLAIN)
     assert reference(word, SECRET, user="ann") == "lab/secret:1"

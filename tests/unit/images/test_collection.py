@@ -24,7 +24,7 @@ OLD, NEW, OTHER = ("sha256:" + digit * 64 for digit in "abc")
 
 
 def agent(free: int = GIB, **images: str) -> Agent:
-    """An agent with so much of its disk free, and these images by name."""
+    """Return an agent with so much of its disk free, and these images by name."""
     held = tuple(ImageReport(id=id_, tags=(f"{name}:1",), size_bytes=GIB) for name, id_ in images.items())
     found = make_agent("a1")
     report = found.report.model_copy(
@@ -42,7 +42,7 @@ def chosen(here: Agent, *images: PulledImage, kept: tuple[str, ...] = ()) -> str
     return found.reference if found else None
 
 
-def test_what_nobody_has_needed_for_longest_goes_first():
+def test_the_image_that_was_unused_longest_is_removed_first():
     both = agent(old=OLD, new=NEW)
     assert chosen(both, pulled("new", NEW, 2 * HOUR), pulled("old", OLD, 9 * HOUR)) == "old:1"
     assert chosen(both, pulled("new", NEW, HOUR), pulled("old", OLD, HOUR - 1)) == "new:1"
@@ -128,7 +128,7 @@ def test_without_the_setting_nothing_goes(store, collection):
 
 
 @pytest.mark.parametrize("state", [SessionState.PENDING, SessionState.RUNNING])
-def test_what_a_session_needs_stays_on_every_agent(store, collection, state):
+def test_a_sessions_image_stays_on_every_agent(store, collection, state):
     session = make_session(image="docker.io/library/old:1")
     session = session if state is SessionState.PENDING else placed_on(session, "a2", state=state)
     store.pulled_images.save([pulled("old", OLD, 9 * HOUR)])
@@ -137,7 +137,7 @@ def test_what_a_session_needs_stays_on_every_agent(store, collection, state):
     assert removals.names == []
 
 
-def test_what_the_catalog_lists_and_the_default_image_stay(store, collection):
+def test_images_of_the_catalog_and_the_default_one_stay(store, collection):
     store.pulled_images.save([pulled("old", OLD, 9 * HOUR), pulled("base", NEW, 9 * HOUR)])
     removals = Removals()
     collection(removals, ({"name": "mine", "reference": "old:1"},))(snapshot(), [agent(old=OLD, base=NEW)])

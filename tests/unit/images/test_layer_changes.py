@@ -26,7 +26,7 @@ PARTS = st.lists(st.sampled_from(["a", "b.txt", "c"]), max_size=3).map("/".join)
 
 
 def tree(paths):
-    """Files with the directories above them, as an archive has them."""
+    """Return files with the directories above them, as an archive has them."""
     directories = {parent for path in paths for parent in parents(path)}
     return [Entry(f"{path}/", is_directory=True) for path in sorted(directories)] + [Entry(path) for path in paths]
 
@@ -63,7 +63,7 @@ def test_files_of_the_users_stay_with_their_directories_and_no_other(ours, their
         Entry("usr/sbin/docker-init"),
     ],
 )
-def test_what_leads_to_a_key_or_is_ours_is_left_out(entry):
+def test_paths_to_keys_and_those_of_muster_are_left_out(entry):
     assert kept([entry], MOUNTS, HOME) == set()
 
 

@@ -55,7 +55,7 @@ def test_an_agent_that_says_oddly_what_it_has_is_believed_nothing(store, pull, s
     assert store.pulled_images.all() == []
 
 
-def test_what_was_there_already_is_somebody_elses(store, engine, pull):
+def test_an_image_that_was_there_before_is_not_recorded_as_pulled(store, engine, pull):
     engine.answers["GET"] = (200, json.dumps({"Id": ID}).encode())
     pull("debian:12", {"Id": ID})
     assert store.pulled_images.all() == []

@@ -28,7 +28,7 @@ def ansible(program: str, *arguments: object) -> subprocess.CompletedProcess[str
 
 
 def attributes_of_agents(inventory: Path) -> dict[str, dict[str, Any]]:
-    """By host, what observing it would hand to its report, and what is wrong in that."""
+    """Return by host the attributes that observing it adds to its report, and what is wrong in them."""
     message = f'msg="{ATTRIBUTES}"'
     where = ("-i", inventory, "--playbook-dir", ROOT / "playbooks")
     done = ansible("ansible", "agents", *where, "-m", "ansible.builtin.debug", "-a", message)

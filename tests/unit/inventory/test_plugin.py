@@ -49,7 +49,7 @@ def inventory_file(directory: Path, **options: Any) -> Path:
 
 
 def parsed(directory: Path, **options: Any) -> InventoryData:
-    """The inventory as Ansible holds it."""
+    """Return the inventory as Ansible holds it."""
     inventory_loader.add_directory(str(ROOT / "plugins" / "inventory"))
     inventory = InventoryData()
     path = str(inventory_file(directory, **options))

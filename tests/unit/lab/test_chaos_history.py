@@ -24,7 +24,7 @@ def test_a_command_that_begins_twice_breaks_a_promise_unless_it_was_queued_again
     assert judged(again, Ended("a", "TERMINATED", "SUCCESS", requeues=0, requeue=True)) != []
 
 
-def test_what_was_accepted_is_known_and_ends():
+def test_accepted_sessions_must_be_known_and_end():
     assert judged("") == ["a was accepted and is forgotten"]
     assert judged("", Ended("a", "PREPARING", None)) == ["a is PREPARING for ever"]
 
@@ -36,7 +36,7 @@ def test_a_success_has_ended_everywhere_unless_a_user_ended_it():
     assert judged(half, Ended("a", "TERMINATED", "FAILURE")) == []
 
 
-def test_what_is_left_on_a_host_is_named():
+def test_leftovers_on_a_host_are_named():
     assert judged(DONE, Ended("a", "TERMINATED", "SUCCESS"), lab1=["net"]) == ["left on lab1: net"]
 
 

@@ -148,7 +148,7 @@ def test_every_value_is_text_and_the_hosts_are_one_for_each_rank(spec, agent_ids
 
 
 def documented() -> dict[str, str]:
-    """Variable and the sessions that have it, from the page's tables."""
+    """Return each variable and the sessions that have it, from the page's tables."""
     found = {}
     for line in (ROOT / "docs" / "environment.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]

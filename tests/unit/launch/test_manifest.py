@@ -14,7 +14,7 @@ KEYS = fake_key_pair("s1")
 
 
 def session_on_nodes(number: int, cpu: int, *numa_nodes: tuple[int, ...], running: bool = False) -> Session:
-    """One kernel on a1 for each entry of `numa_nodes`."""
+    """Return a session with one kernel on a1 for each entry of `numa_nodes`."""
     state = SessionState.RUNNING if running else SessionState.PREPARING
     session = placed_on(make_session(number, cpu=cpu, cluster_size=len(numa_nodes)), "a1", state=state)
     kernels = zip(session.kernels, numa_nodes, strict=True)
@@ -22,7 +22,7 @@ def session_on_nodes(number: int, cpu: int, *numa_nodes: tuple[int, ...], runnin
 
 
 def cpusets(launched: Session, *others: Session) -> list[str | None]:
-    """Of the kernels of a session that is launched on a host of two nodes with four cores each."""
+    """Return the cpusets of kernels launched on a host of two nodes with four cores each."""
     agent = make_agent("a1", cpus=8, gpus=4, numa_nodes=2)
     written = manifest(agent, [launched, *others], {launched.id: KEYS}, 7, LaunchPolicy(), lambda name, _: name)
     kernels = agent_manifest.parse_manifest(json.loads(written.model_dump_json())).sessions[0].kernels

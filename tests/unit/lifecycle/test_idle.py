@@ -30,7 +30,7 @@ def running(**values):
 
 
 def seen(session, samples, rules=RULES):
-    """The use of main1 after these observations; the agent's clock is some time ahead."""
+    """Return the usage of main1 after these observations. The agent's clock is ahead."""
     first, *rest = samples
     kernel = session.main
     use = first_usage(kernel.id, 1, session.id, NOW, first, first.at)
@@ -67,7 +67,7 @@ def test_time_in_which_nobody_looked_does_not_count():
     assert idle_for(session, {session.main.id: seen(session, samples)}) == 30
 
 
-def test_of_an_agent_that_is_away_the_idle_time_does_not_grow():
+def test_idle_time_does_not_grow_while_the_agent_is_away():
     session = running()
     assert verdict(session, idle_samples(2700), now=NOW + 100000) is None
 
@@ -89,7 +89,7 @@ def test_one_kernel_in_use_keeps_the_session():
 
 
 @pytest.mark.parametrize(("percent", "idle"), [(4.0, 60), (50.0, None), (None, None)])
-def test_a_gpu_in_use_or_one_that_nobody_can_tell_of_keeps_the_session(percent, idle):
+def test_a_gpu_that_is_busy_or_unknown_keeps_the_session(percent, idle):
     session = running(gpu=1)
     main = replace(session.main, allocation=replace(session.main.allocation, gpus=(GpuShare("GPU-a", 1000, True),)))
     session = replace(session, kernels=(main,))
@@ -111,7 +111,7 @@ def test_before_the_end_comes_a_warning_in_the_story_and_for_those_who_are_logge
     assert end.reason == "idle for 1h (cpu 0.0 %, network 0 B/s)"
 
 
-def test_who_was_warned_late_still_has_the_time_of_the_warning():
+def test_a_late_warning_still_gives_its_whole_time():
     warned = replace(running(), notice="soon", warned_at=NOW + 5000)
     assert verdict(warned, idle_samples(5100)) is None
     assert verdict(warned, idle_samples(5610)).to_state is SessionState.TERMINATING
@@ -129,7 +129,7 @@ def test_a_batch_session_that_idles_has_failed():
 
 
 @pytest.mark.parametrize("spec", [{"no_idle_check": True}, {"idle_timeout": "9h"}])
-def test_what_the_session_asked_for_counts_before_the_sites_timeout(spec):
+def test_the_sessions_timeout_counts_before_the_sites(spec):
     assert verdict(running(**spec), idle_samples(3600)) is None
 
 
@@ -137,7 +137,7 @@ def test_without_a_timeout_nothing_ends():
     assert verdict(running(), idle_samples(3600), replace(RULES, timeout_s=None)) is None
 
 
-def test_of_a_time_limit_users_are_warned_once():
+def test_users_are_warned_of_a_time_limit_once():
     session = running(time_limit="2h")
     busy = [sample(NOW, cpu=0.0), sample(NOW + 30, cpu=30.0)]
     assert verdict(session, busy, now=NOW + 6599) is None
@@ -162,7 +162,7 @@ def test_counters_never_shrink_and_idle_time_is_never_longer_than_what_was_seen(
         assert after.idle_since is None or NOW <= after.idle_since <= after.seen_at
 
 
-def test_what_is_no_longer_known_stays_as_it_was_and_gpu_seconds_are_made_of_samples():
+def test_unknown_counters_stay_and_gpu_seconds_are_made_of_samples():
     use = KernelUsage("k", 1, "s", NOW, NOW, NOW, cpu_seconds=5.0, mem_peak_bytes=9, net_rx_bytes=1, net_tx_bytes=2)
     later = next_usage(use, sample(NOW + 10, cpu=7.0, gpu_percent=150.0), NOW + 10)
     assert (later.gpu_seconds, later.gpu_percent, later.cpu_cores) == (15.0, 150.0, 0.2)

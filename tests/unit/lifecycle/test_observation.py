@@ -116,7 +116,7 @@ def test_facts_are_recorded_once_and_leave_no_line_in_the_story():
     assert observed(known, main1={"ssh_port": 49153}) is None
 
 
-def test_of_kernels_on_agents_without_a_report_the_recorded_facts_count():
+def test_recorded_facts_count_for_kernels_on_agents_without_a_report():
     gang = placed_on(make_session(command="true", cluster_size=2, run_on="all"), "a1", "a2")
     recorded = {"container_state": "exited", "exit_code": 0}
     gang = replace(gang, kernels=(gang.main, replace(gang.kernels[1], **recorded)))
@@ -199,7 +199,7 @@ def in_boot(boot_id: str, session: Session) -> Session:
 
 
 @pytest.mark.parametrize("main1", [REBOOTED, {**REBOOTED, "exit_code": 143}, None])
-def test_what_a_reboot_ends_is_not_blamed_on_the_command(main1):
+def test_an_end_by_a_reboot_is_not_blamed_on_the_command(main1):
     event = observed(in_boot("boot-0", batch()), main1=main1)
     assert (event.to_state, event.reason) == (S.TERMINATING, "agent a1 was rebooted")
     assert (event.session["result"], event.session["exit_code"]) == (Result.FAILURE, None)
@@ -220,7 +220,7 @@ def test_a_command_that_failed_in_the_boot_in_which_it_began_has_failed():
     assert event.session["exit_code"] == 255
 
 
-def test_what_runs_is_known_to_live_in_the_present_boot():
+def test_running_kernels_record_the_present_boot():
     event = observed(in_boot("boot-0", batch()))
     assert event.to_state is S.RUNNING
     assert {facts["boot_id"] for facts in event.kernels.values()} == {"boot-1"}

@@ -45,7 +45,7 @@ def places(session: Session) -> list[object]:
 
 
 def runs_again(node: ControlNode, agents: list[SimulatedAgent], before: Session) -> bool:
-    """Each kernel once, of a newer launch, at its place."""
+    """Return whether each kernel runs once, of a newer launch, where it was."""
     after = node.session(before)
     found = [c for agent in agents for c in agent.of_session(before.id)]
     assert (after.state, after.step, after.generation > before.generation) == (S.RUNNING, None, True)
@@ -137,7 +137,7 @@ def test_where_its_agent_is_lost_meanwhile_it_goes_back_to_the_queue(node, agent
     assert lost.of_session(before.id) == []
 
 
-def test_one_that_is_ended_during_its_restart_ends_for_good(node, agents):
+def test_a_session_that_is_ended_during_its_restart_ends_for_good(node, agents):
     before = running(node, 2)
     restart(node, before)
     node.end(before)

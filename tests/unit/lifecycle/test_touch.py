@@ -42,7 +42,7 @@ def names(found: Touched) -> list[str]:
 
 
 def showing(agent: Agent, *, kernels: Collection[Any] = (), networks: Collection[Any] = ()) -> Agent:
-    """The agent with these in its report."""
+    """Return the agent with these in its report."""
     return reporting(agent, kernels=list(kernels), networks=list(networks))
 
 
@@ -62,7 +62,7 @@ def test_a_gang_over_agents_needs_them_all_and_the_keeper():
         assert touched(agents, scheduled(1, "a2", "a3"), away={away}) == Touched((), frozenset())
 
 
-def test_a_gang_whose_earlier_overlay_is_still_there_needs_the_keeper_all_the_same():
+def test_a_gang_needs_the_keeper_even_if_its_earlier_overlay_exists():
     """Each launch has an overlay of its own."""
     again = replace(scheduled(1, "a2", "a3"), generation=7)
     keeper = showing(managers("a1")[0], networks=[network(again.network, again.id, "overlay")])
@@ -107,7 +107,7 @@ def test_a_word_is_passed_on_to_each_agent_that_has_not_done_it(session):
 
 
 @pytest.mark.parametrize("state", [S.RUNNING, S.PREPARING])
-def test_what_runs_or_is_being_launched_needs_no_visit(state):
+def test_running_and_starting_sessions_need_no_visit(state):
     assert touched(managers("a1"), placed_on(make_session(), "a1", state=state)).agents == frozenset()
 
 

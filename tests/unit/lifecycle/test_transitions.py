@@ -77,7 +77,7 @@ def test_a_user_ends_a_session(state, command, after, result):
 
 
 @pytest.mark.parametrize("state", [S.TERMINATING, *sorted(FINAL)])
-def test_what_has_ended_cannot_be_ended_again(state):
+def test_an_ended_session_cannot_be_ended_again(state):
     with pytest.raises(IllegalTransitionError):
         transitions.end_by_user(make_session(state=state), "ada", NOW)
 
@@ -91,7 +91,7 @@ def test_a_session_that_is_to_be_queued_again_can_still_be_ended():
 # Held and released
 
 
-def test_a_pending_session_is_held_and_released_by_name_and_both_are_told():
+def test_a_pending_session_is_held_and_released_by_name_with_a_message():
     session = make_session(wait=Wait(WaitCode.BUSY, "busy"))
     held = transitions.hold(session, "eve", NOW)
     assert (held.from_state, held.to_state, held.reason) == (S.PENDING, S.PENDING, "held by eve")
@@ -129,7 +129,7 @@ def test_a_preempted_session_ends_or_is_queued_again_where_it_may_be():
 
 
 @pytest.mark.parametrize("state", sorted(set(S) - {S.RUNNING}))
-def test_what_does_not_run_is_not_preempted(state):
+def test_only_running_sessions_are_preempted(state):
     assert preempted(placed_on(make_session(1), "a1", state=state)) == []
 
 
@@ -250,7 +250,7 @@ def test_a_place_on_agents_that_answer_and_what_has_begun_is_kept(session):
 
 
 def lost(session: Session, *, also: str = "") -> list[transitions.Event]:
-    """a2 is LOST, and so is the other one named."""
+    """Return the events of a snapshot in which a2 is LOST, and so is the other agent named."""
     agents = [replace(make_agent(a), state=AgentState.LOST if a in {"a2", also} else AgentState.ALIVE) for a in AGENTS]
     return transitions.lose(Snapshot(tuple(agents), (session,), NOW))
 
@@ -293,7 +293,7 @@ def test_a_session_that_may_is_queued_again_once_it_has_ended():
     assert all(facts["allocation"] is facts["container_id"] is None for facts in event.kernels.values())
 
 
-def test_what_is_being_ended_has_ended_when_all_its_agents_are_lost():
+def test_a_terminating_session_has_ended_when_all_its_agents_are_lost():
     session = replace(placed_on(make_session(cluster_size=2), *AGENTS, state=S.TERMINATING), reason="ended by ada")
     assert lost(session) == []
     (event,) = lost(session, also="a1")

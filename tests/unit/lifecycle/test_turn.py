@@ -140,7 +140,7 @@ def test_a_gang_is_released_by_the_last_of_its_agents_and_by_no_earlier_one(size
 
 @tried
 @given(worlds(), st.data())
-def test_a_fact_that_is_heard_again_changes_nothing(world, data):
+def test_a_fact_that_comes_twice_changes_nothing(world, data):
     fact = data.draw(facts(world))
     heard = hear(world.snapshot, world.ledger, [fact], RULES)
     assert hear(world.snapshot, world.ledger, [fact, fact], RULES) == heard
@@ -150,7 +150,7 @@ def test_a_fact_that_is_heard_again_changes_nothing(world, data):
 
 
 def same(some: Heard, other: Heard) -> bool:
-    """But for the order in which things are said."""
+    """Return whether both are the same but for the order of their parts."""
     return some.ledger == other.ledger and {e.session_id: e for e in some.events} == {
         e.session_id: e for e in other.events
     }

@@ -58,7 +58,7 @@ def test_a_counter_that_began_anew_is_no_negative_use():
 
 
 @pytest.mark.parametrize("elapsed", [0, 5, 3600])
-def test_too_short_and_too_long_a_time_tell_nothing(elapsed):
+def test_too_short_and_too_long_a_time_give_no_usage(elapsed):
     assert used(observed(0, [entry(RUNNING, 0, 1.0)]), observed(elapsed, [entry(RUNNING, elapsed, 2.0)])) is None
 
 
@@ -68,7 +68,7 @@ def test_without_an_earlier_report_nothing_is_known_unless_nothing_runs():
     assert used(None, observed(0, [entry(RUNNING, 0, 1.0, state="exited")])) == 0
 
 
-def test_what_no_kernel_tells_is_not_known_and_what_one_tells_counts():
+def test_an_amount_is_known_if_one_kernel_reports_it():
     silent = entry(OTHER, 60, None, use=None)
     before = observed(0, [entry(RUNNING, 0, 0.0)])
     assert used(before, observed(60, [silent])) is None

@@ -74,7 +74,7 @@ def test_a_name_is_enough_for_what_the_site_knows():
         ({"apps": [{"name": "ttyd", "url": "lab"}]}, ["apps[0].url: 'lab' is neither a path nor a URL; write one"]),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_remedy(fields, lines):
+def test_impossible_apps_are_refused_with_a_remedy(fields, lines):
     found = refusal(**fields)
     assert len(found) == len(lines)
     for line, start in zip(found, lines, strict=True):
@@ -166,7 +166,7 @@ def test_a_published_port_needs_no_file():
         (None, START_PATIENCE_S, AppState.UNHEALTHY, "its agent has not reported it yet"),
     ],
 )
-def test_how_an_app_fares(facts, age_s, state, reason):
+def test_the_status_of_an_app(facts, age_s, state, reason):
     session = with_apps(apps=["ttyd"])
     assert session.started_at is not None
     (view,) = app_statuses(session, {} if facts is None else {"ttyd": facts}, session.started_at + age_s)
@@ -203,7 +203,7 @@ def test_an_app_is_found_by_its_name_or_as_the_only_one():
 
 
 def with_apps(**fields: Any) -> Session:
-    """A session on a1 that runs."""
+    """Return a session on a1 that runs."""
     spec = resolved(name="lab", image="busybox", **fields)
     return placed_on(
         make_session(1, **{field: getattr(spec, field) for field in ("apps", "publish", "cluster_size")}), "a1"

@@ -84,7 +84,7 @@ def test_without_a_mode_the_share_decides():
         mounted_folders(mounting("data:rw"), "bob", known)
 
 
-def test_of_a_users_and_a_projects_share_the_wider_one_holds():
+def test_the_wider_of_a_users_and_a_projects_share_holds():
     folder = made("data", "ada", FolderShare("bob", read_only=True), FolderShare("@vision", read_only=False))
     assert folder.read_only_for("bob", "default") is True
     assert folder.read_only_for("bob", "vision") is False
@@ -128,14 +128,14 @@ def test_a_folders_path_is_one_that_agents_accept(name, key):
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", "x" * 64, "é", "a\n"])
-def test_what_is_no_name(name):
+def test_wrong_names_are_refused(name):
     with pytest.raises(BadInputError, match="is not a folder's name"):
         check_name(name)
     with pytest.raises(BadInputError):
         check_owner(f".{name}")
 
 
-def test_whom_a_folder_can_be_shared_with():
+def test_a_folder_is_shared_with_another_user_or_a_project_only():
     check_grantee("bob", "ada")
     check_grantee("@vision", "ada")
     for nobody in ("ada", "@", " ", "", "x" * 256):

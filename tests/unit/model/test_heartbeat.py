@@ -35,7 +35,7 @@ def test_the_text_names_the_time_the_last_worker_and_the_remedy():
 
 
 @pytest.mark.parametrize("state", AgentState)
-def test_only_what_was_alive_becomes_stale_and_only_after_the_limit(state):
+def test_only_a_live_heartbeat_becomes_stale_and_only_after_the_limit(state):
     agent = replace(make_agent(), state=state)
     assert agent.aged(agent.observed_at + 180, 180) is agent
     aged = agent.aged(agent.observed_at + 1020, 180).state

@@ -117,7 +117,7 @@ class Site:
 
 
 def certificate_of(name: str, path: Path) -> Path:
-    """Its own authority, with its key."""
+    """Make a certificate signed by its own authority, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
@@ -175,7 +175,7 @@ def test_a_name_that_leads_to_the_control_node_is_not_even_connected_to(site, na
     assert site.heard == []
 
 
-def test_it_is_posted_to_an_address_that_was_looked_at_in_the_names_name(site, named):
+def test_a_callback_goes_to_a_checked_address_under_the_hosts_name(site, named):
     asked = named("169.254.169.254", "127.0.0.1")
     post(f"http://hooks.example.org:{site.port}/x?y=1", '{"a": 1}', HERE)
     assert site.heard == [("/x?y=1", f"hooks.example.org:{site.port}", '{"a": 1}')]

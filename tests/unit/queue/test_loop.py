@@ -67,7 +67,7 @@ def daemon(
     slow_after_s: float = 600,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[QueueLoop]:
-    """A loop that has made its first observation; it is stopped at the end."""
+    """Yield a loop that has made its first observation; it is stopped at the end."""
     settings = Settings(observe_interval_s=interval_s, slow_after_s=slow_after_s)
     rules = replace(node.shell.rules, slow_after_s=slow_after_s)
     shell = replace(node.shell, start=start_thread, clock=clock, rules=rules)
@@ -114,7 +114,7 @@ def test_a_pass_ends_when_nothing_more_follows(node, lock):
     assert node.state(session) is S.RUNNING
 
 
-def test_a_pass_tells_what_kept_ansible_from_asking_anybody(node, lock):
+def test_a_pass_says_why_ansible_reached_no_host(node, lock):
     node.gateway.fails = AnsibleFailedError("the inventory cannot be read")
     with pytest.raises(AnsibleFailedError, match="the inventory cannot be read"):
         QueueLoop(Settings(), node.shell, lock).run_until_idle()
@@ -290,7 +290,7 @@ def test_stopping_waits_for_manifests_under_way(node, lock, agents):
     assert node.state(session) is S.RUNNING
 
 
-def test_what_came_together_with_the_word_to_stop_is_recorded(node, lock):
+def test_an_answer_that_comes_with_the_request_to_stop_is_recorded(node, lock):
     session = node.submit()
     loop = QueueLoop(Settings(), node.shell, lock)
     node.gateway.meanwhile = lambda: loop.send(Nudge.STOP)

@@ -16,7 +16,7 @@ S = SessionState
 
 @pytest.fixture
 def agents() -> list[SimulatedAgent]:
-    """Each has room for two kernels; a1 and a2 manage the swarm."""
+    """Return agents with room for two kernels each; a1 and a2 manage the swarm."""
     roles = {"a1": "manager", "a2": "manager", "a3": "worker"}
     return [an_agent(agent_id, cpus=2, swarm=role) for agent_id, role in roles.items()]
 
@@ -46,7 +46,7 @@ def goes_away_when(node, agent, session, desired):
 
 
 def is_lost(node):
-    """Time passes until what does not answer is LOST, and that has been seen."""
+    """Let time pass until the silent agent is LOST, and that was observed."""
     node.run()
     node.now += LOST_AFTER_S
     node.run()
@@ -103,7 +103,7 @@ def test_a_gang_whose_agent_goes_away_during_the_launch_starts_elsewhere(node, a
 
 
 @pytest.mark.parametrize("acted", [False, True])
-def test_what_a_cut_agent_made_of_a_launch_is_cleaned_when_it_is_back(node, agents, acted):
+def test_a_launch_on_a_cut_off_agent_is_removed_when_the_agent_is_back(node, agents, acted):
     node.run()
     session = gang(node)
     if acted:
@@ -230,7 +230,7 @@ def test_a_launch_of_a_dead_worker_that_the_agent_takes_late_begins_once(node, a
 
 
 def launching_manifest(node, session):
-    """What the dead worker had sent."""
+    """Return the manifest that the dead worker had sent."""
     keys = {session.id: fake_key_pair("late")}
     agent = known(node, "a1")
     render = node.shell.render

@@ -15,7 +15,7 @@ ALWAYS = [Failing.TRANSIENT] * 99
 
 @pytest.fixture
 def agents() -> list[SimulatedAgent]:
-    """a1 is the smallest, and so the first that is packed."""
+    """Return agents, of which a1 is the smallest, and so the first that is packed."""
     sizes = {"a1": 4, "a2": 8, "a3": 8}
     return [an_agent(agent_id, cpus=cpus) for agent_id, cpus in sizes.items()]
 

@@ -16,7 +16,7 @@ ENDING = {2: 7, 4: 11}
 
 
 def at_each(commits: dict[int, int]) -> pytest.MarkDecorator:
-    """Just before each commit; for the gang over agents also just after it."""
+    """Return the cases: a death just before each commit; for the gang over agents also just after it."""
     points = [(size, commit, False) for size, count in commits.items() for commit in range(1, count + 1)]
     points += [(4, commit, True) for commit in range(1, commits[4] + 1)]
     return pytest.mark.parametrize(("size", "commit", "after_commit"), points)
@@ -33,7 +33,7 @@ def node(control_node, agents):
 
 
 def dies(node: ControlNode, commit: int, *, after_commit: bool) -> None:
-    """In the pass that runs now; then a fresh worker takes over."""
+    """Let the worker die in the present pass. A fresh one takes over."""
     node.store.crash_in, node.store.after_commit = commit, after_commit
     with suppress(Crash):
         node.run()

@@ -11,7 +11,7 @@ S = SessionState
 
 @pytest.fixture
 def agents() -> list[SimulatedAgent]:
-    """a1 and a2 manage the swarm; each has room for two kernels."""
+    """Return agents with room for two kernels each; a1 and a2 manage the swarm."""
     roles = {"a1": "manager", "a2": "manager", "a3": "worker", "a4": "worker"}
     return [an_agent(agent_id, cpus=2, swarm=role) for agent_id, role in roles.items()]
 
@@ -26,7 +26,7 @@ def gang(node, size=4, **values):
 
 
 def asked_of(node, agent_id, session):
-    """What each manifest in turn wanted of the session on this agent."""
+    """Return what each manifest in turn demanded for the session on this agent."""
     return [
         (entry["desired"], entry.get("release"))
         for manifests in node.gateway.manifests
@@ -36,7 +36,7 @@ def asked_of(node, agent_id, session):
 
 
 def overlays_of(node):
-    """By agent, the overlay names in each of its manifests; None for one that keeps no overlays."""
+    """Return by agent the overlay names in each of its manifests; None for an agent that keeps no overlays."""
     found = {}
     for manifests in node.gateway.manifests:
         for agent_id, manifest in manifests.items():

@@ -14,7 +14,7 @@ CAP = 256 << 20
 
 
 def host(**attributes: Any) -> SimulatedAgent:
-    """One GPU of 1 GiB and two units."""
+    """Return an agent with one GPU of 1 GiB and two units."""
     return an_agent(gpus=1, units_per_gpu=2, **attributes)
 
 

@@ -9,7 +9,7 @@ S = SessionState
 
 @pytest.fixture
 def reads(node, monkeypatch):
-    """The moments at which a snapshot was read since."""
+    """Return the moments at which a snapshot was read since."""
     moments = []
     read = node.store.snapshot
 

@@ -1,4 +1,4 @@
-"""Launches that need secrets: each kernel gets them; where one is missing, no agent hears of the launch."""
+"""Launches that need secrets: each kernel gets them; if one is missing, no agent gets the launch."""
 
 from contextlib import suppress
 from typing import Any

@@ -27,7 +27,7 @@ def gang(node, size=4):
 
 
 def hang(node, agent):
-    """The agent is visited, and its visit does not end."""
+    """Visit the agent, and let the visit not end."""
     agent.hangs = True
     node.worker.observe([agent.id])
     node.go_on()

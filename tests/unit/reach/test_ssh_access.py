@@ -35,7 +35,7 @@ def session() -> Session:
 
 
 def as_ssh_reads_it(config: Path, host: str) -> dict[str, str]:
-    """What ssh makes of a host, with lower-case keys."""
+    """Return the options that ssh derives for a host, with lower-case keys."""
     done = subprocess.run(["ssh", "-G", "-F", config, host], capture_output=True, text=True, check=True)
     return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 
@@ -63,7 +63,7 @@ def test_main1_that_only_its_agent_reaches_is_reached_through_it_with_the_invent
     ]
 
 
-def test_what_the_inventory_leaves_to_ssh_is_left_to_ssh(settings, session):
+def test_options_missing_in_the_inventory_are_left_to_ssh(settings, session):
     words = words_of_proxy(settings, session, connection="ssh", address="node-1", port="", user="")
     assert words == ["ssh", "-W", "[%h]:%p", "node-1"]
 
@@ -103,7 +103,7 @@ def test_each_kernel_has_a_name_that_no_other_session_has(settings, session):
     assert not {ssh_host_alias(session, k) for k in session.kernels} & {ssh_host_alias(other, k) for k in other.kernels}
 
 
-def test_only_the_sessions_own_host_key_is_believed(settings, session):
+def test_only_the_sessions_own_host_key_is_trusted(settings, session):
     config = ssh_config(settings, session, make_agent())
     alias = as_ssh_reads_it(config, "sub1")["hostkeyalias"]
     known = (config.parent / "known_hosts").read_text(encoding="utf-8")

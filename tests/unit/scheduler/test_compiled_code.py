@@ -17,7 +17,7 @@ S = SessionState
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_it_is_compiled_beside_the_caller_which_is_notified(monkeypatch, kept):
+def test_code_is_compiled_beside_the_caller_which_is_notified(monkeypatch, kept):
     """In a process whose code is kept, or in a thread where it cannot be kept."""
     monkeypatch.setattr(compiled_code, "_is_kept", lambda: kept)
     done = threading.Event()

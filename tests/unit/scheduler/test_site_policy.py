@@ -43,7 +43,7 @@ def make_store(empty_database, tmp_path):
 
 
 def ran(number: int, owner: str, begin_days: float, end_days: float) -> Session:
-    """With half of the cluster's cores."""
+    """Return a session that ran with half of the cluster's cores."""
     session = placed_on(make_session(number, owner=owner, cpu=2, mem="1G", shm=0), "a1")
     times = {"started_at": NOW + begin_days * DAY, "ended_at": NOW + end_days * DAY}
     return replace(session, state=SessionState.TERMINATED, result=Result.SUCCESS, **times)

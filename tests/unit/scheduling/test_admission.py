@@ -219,7 +219,7 @@ def queues(draw: st.DrawFn) -> list[Session]:
 
 
 def over(limits: Limits, sessions: list[Session], kind: str) -> set[tuple[str, str, str]]:
-    """Kind of scope, name and what is counted, of each limit that the sessions are over. Counted anew, the slow way."""
+    """Return kind of scope, name and measure of each limit that the sessions exceed, counted anew, the slow way."""
     found = set()
     for scopes, of in SCOPES.items():
         named = getattr(limits, scopes)

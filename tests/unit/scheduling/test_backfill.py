@@ -27,7 +27,7 @@ def running(number: int, agent: str = "a1", **values: Any) -> Session:
 
 
 def decided(*sessions: Session, passes: int = 20, cpus: int = 4) -> tuple[Plan, list[str]]:
-    """The plan for one agent, and the names of those that start."""
+    """Return the plan for one agent, and the names of those that start."""
     policy = SchedulingPolicy(GroupPolicy(reserve_after_passes=passes))
     snapshot = Snapshot((make_agent(cpus=cpus),), sessions, NOW, policy=policy)
     plan = schedule(snapshot)
@@ -36,7 +36,7 @@ def decided(*sessions: Session, passes: int = 20, cpus: int = 4) -> tuple[Plan, 
 
 
 def starts_at(snapshot: Snapshot, holders: list[Session], head: Session) -> float:
-    """When the head starts if nothing else does, found the slow way: a whole decision after each end."""
+    """Return when the head starts if nothing else does, the slow way: by a whole decision after each end."""
     times = sorted({snapshot.now, *(end_of(session, snapshot.now) for session in holders)})
     for at in times:
         left = [session for session in holders if not (end_of(session, snapshot.now) <= at < math.inf)]
@@ -47,7 +47,7 @@ def starts_at(snapshot: Snapshot, holders: list[Session], head: Session) -> floa
 
 
 def heads(snapshot: Snapshot, plan: Plan) -> list[Session]:
-    """The first of each group that does not fit: those that have been it in one pass more than before."""
+    """Return the groups' first sessions that do not fit: those that have been first in one pass more than before."""
     return [
         session
         for session in snapshot.pending

@@ -119,7 +119,7 @@ def test_agents_are_closed_exactly_where_a_session_could_meet_a_window_that_does
 
 
 def stranded(number: int = 1, **values: Any) -> Session:
-    """A gang of two that ran on a1 and a2 and is queued again."""
+    """Return a gang of two that ran on a1 and a2 and is queued again."""
     values = {"stranded_on": ("a1", "a2"), "requeues": 1, "cluster_size": 2, "cluster_mode": "multi-node", **values}
     return make_session(number, **{"cpu": 3, "mem": "1G", **values})
 
@@ -132,7 +132,7 @@ def agent(agent_id: str, *, away_for: float | None = None, **fields: Any) -> Age
 
 
 def kept(*agents: Agent, session: Session | None = None, others: tuple[Session, ...] = ()) -> tuple[set[str], set[str]]:
-    """What is closed to the gang that was stranded, and to somebody else."""
+    """Return the agents closed to the stranded gang, and to another session."""
     gang, somebody = session or stranded(), make_session(9, name="other")
     snapshot = Snapshot(agents, (gang, somebody, *others), NOW, policy=SchedulingPolicy(hold_repaired_s=600))
     admission = Admission(snapshot)
@@ -156,7 +156,7 @@ def test_no_room_is_kept_where_the_gang_cannot_come_back_to_it():
     assert kept(agent("a1"), agent("a2"), session=stranded(held_by="ada")) == (set(), set())
 
 
-def test_of_two_stranded_gangs_each_is_kept_from_the_others_room():
+def test_two_stranded_gangs_are_kept_from_each_others_agents():
     one, two = stranded(1, stranded_on=("a1",), cpu=1), stranded(2, stranded_on=("a2",), cpu=1)
     snapshot = Snapshot((agent("a1"), agent("a2")), (one, two), NOW)
     admission = Admission(snapshot)

@@ -23,7 +23,7 @@ def of(owner: str, count: int, *, first: int = 1, **values: Any) -> list[Session
 
 
 def worked(name: str, sessions: list[Session], **view: Any) -> list[Session]:
-    """In the order in which a cluster of CAPACITY takes them; what does not fit is passed over."""
+    """Return the order in which a cluster of CAPACITY takes the sessions. One that does not fit is passed over."""
     allocated: dict[str, Slots] = dict(view.pop("allocated", {}))
     shown = QueueView(NOW, CAPACITY, allocated, **view)
     free, placed = CAPACITY, []

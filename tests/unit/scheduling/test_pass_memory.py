@@ -17,7 +17,7 @@ from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 @st.composite
 def changed(draw: st.DrawFn, snapshot: Snapshot) -> Snapshot:
-    """A little later: some sessions have ended, some that wait were held, some agents were observed again."""
+    """Draw the snapshot a little later: sessions ended or were held, agents were observed again."""
     plan = schedule(snapshot)
     started = {placement.session_id: placement.allocations for placement in plan.placements}
     sessions = []
@@ -76,7 +76,7 @@ def test_an_idle_queue_is_not_worked_again():
 
 @cheap
 @given(uneven_gangs(), st.lists(requests(), max_size=3), st.lists(requests(), max_size=3))
-def test_what_can_never_start_does_not_depend_on_what_waited_beside_it_in_the_pass_before(case, earlier, later):
+def test_an_impossible_session_does_not_depend_on_the_previous_passs_queue(case, earlier, later):
     agents, session = case
     memory = PassMemory()
     policy = SchedulingPolicy(GroupPolicy(placement=PlacementPolicy("fragmentation", fragmentation=1.0)))

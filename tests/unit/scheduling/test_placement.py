@@ -22,7 +22,7 @@ def gang(size: int, **values: Any) -> Session:
 
 
 def kernels_on(snapshot: Snapshot, session: Session) -> dict[str, int]:
-    """How many of its kernels the plan puts on each agent; empty when it waits."""
+    """Return how many of its kernels the plan puts on each agent; empty if it waits."""
     placements = [p for p in schedule(snapshot).placements if p.session_id == session.id]
     return dict(Counter(a.agent_id for placement in placements for a in placement.allocations.values()))
 
@@ -32,7 +32,7 @@ def placed_where(session: Session, *known: Agent, slow: Sequence[str] = ()) -> d
 
 
 def most_kernels(session: Session, agent: Agent) -> int:
-    """As many of the gang's kernels, which are all alike, as the empty agent holds in any arrangement."""
+    """Return how many of the gang's equal kernels the empty agent holds in any arrangement."""
     counts = range(len(session.kernels), 0, -1)
     return next((count for count in counts if some_arrangement_exists(session.kernels[:count], [agent])), 0)
 

@@ -36,7 +36,7 @@ def test_a_gang_that_only_a_search_finds_places_for_is_placed():
     assert len(schedule(Snapshot(agents, (session,), NOW)).placements) == 1
 
 
-def test_it_is_proven_that_kernels_fit_in_no_order():
+def test_the_search_proves_that_kernels_fit_in_no_order():
     """Three kernels of 5 cores and one of 1 are 16 in total, but two agents of 8 hold only one of 5 each."""
     agents = (joined_agent("n0", cpus=8), joined_agent("n1", cpus=8))
     session = uneven({"cpu": 5, "replicas": 2}, {"cpu": 1}, cpu=5)

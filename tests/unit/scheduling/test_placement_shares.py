@@ -15,14 +15,14 @@ from tests.strategies import M, make_agent
 
 
 def shared(agent_id: str = "a1", gpus: int = 3, choice: str = "policy") -> Agent:
-    """GPUs of two units each."""
+    """Return an agent with GPUs of two units each."""
     cards = tuple(Gpu(f"GPU-{n}", n, "A", 8 << 30, units=2) for n in range(gpus))
     agent = replace(make_agent(agent_id), gpus=cards, fgpu_choice=choice)
     return replace(agent, capacity=replace(agent.capacity, cpu=64_000, gpu=gpus, fgpu=2000 * gpus))
 
 
 def sliced(*sizes: int) -> Agent:
-    """MIG instances of so many thousandths of a GPU of one unit."""
+    """Return an agent with MIG instances of so many thousandths of a GPU of one unit."""
     instances = tuple(
         Gpu(f"MIG-{n}", 0, "A MIG", 1 << 30, units=1, exclusive=True, fraction=size) for n, size in enumerate(sizes)
     )

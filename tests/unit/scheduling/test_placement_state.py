@@ -60,7 +60,7 @@ def with_places(session: Session, allocations: Sequence[Allocation]) -> tuple[Ke
 
 
 def fill(state: PlacementState, waiting: Sequence[Session]) -> list[tuple[Kernel, ...]]:
-    """Places those that fit, one after the other."""
+    """Place those that fit, one after the other."""
     placed = []
     for session in waiting:
         allocations = state.place(gang_of(session, overlay=True))
@@ -173,7 +173,7 @@ def test_closed_agents_take_nothing(known, waiting, policy, closed):
 
 
 @given(agents(min_size=1, max_size=3), sessions, policies)
-def test_what_fits_is_placed(known, waiting, policy):
+def test_a_session_that_fits_is_placed(known, waiting, policy):
     state = PlacementState.of(known, {}, policy, MIX)
     for session in waiting:
         gang = gang_of(session, overlay=True)
@@ -206,7 +206,7 @@ def uniform(count: int = 1, **asked: int) -> Gang:
 
 
 def where(state: PlacementState, *gangs: Gang) -> list[str]:
-    """The agent of each gang's first kernel."""
+    """Return the agent of each gang's first kernel."""
     return [state.place(gang)[0].agent_id for gang in gangs]
 
 
@@ -314,7 +314,7 @@ def test_whole_gpus_and_shares_are_missed_from_one_pool():
     assert state.misses(gang).nearest == NearestMiss("a1", {"fgpu": 100})
 
 
-def test_of_a_gang_over_agents_only_what_is_left_over_is_missing():
+def test_a_gang_over_agents_misses_only_the_kernels_left_over():
     known = [make_agent(f"a{number}", cpus=4, swarm="manager") for number in (1, 2)]
     state = PlacementState.of(known, {}, PACK)
     state.place(uniform(1, cpu=2000))
@@ -344,7 +344,7 @@ def test_with_what_the_nearest_agent_lacks_a_gang_fits(snapshot):
         assert state.fits(gang)
 
 
-def test_more_kinds_of_gangs_than_are_remembered_are_placed_all_the_same():
+def test_more_kinds_of_gangs_than_are_remembered_are_placed():
     known = [make_agent("a1", mem_bytes=1 << 30)]
     state = PlacementState.of(known, {}, PACK)
     amounts = [*range(1, 2500), *range(1, 2500)]
@@ -352,7 +352,7 @@ def test_more_kinds_of_gangs_than_are_remembered_are_placed_all_the_same():
     assert state.free["a1"].mem == known[0].capacity.mem - sum(amounts)
 
 
-def test_what_runs_on_hosts_that_have_shrunk_is_more_than_all_of_them():
+def test_sessions_on_hosts_that_shrank_may_exceed_their_capacity():
     session = make_session(1, cpu=8)
     kernel = replace(session.main, allocation=Allocation("a1"))
     state = PlacementState.of([make_agent("a1", cpus=4)], {"a1": [kernel]}, PACK)

@@ -37,7 +37,7 @@ def reservations(draw: st.DrawFn, snapshot: Snapshot) -> Reservation:
 
 @st.composite
 def busy_sites(draw: st.DrawFn) -> Snapshot:
-    """Snapshots with all that may keep a session out."""
+    """Draw snapshots with all that may keep a session out."""
     snapshot = draw(snapshots(max_sessions=7))
     ids = [session.id for session in snapshot.sessions]
     sessions = []
@@ -76,7 +76,7 @@ OWN_REASONS = {
 
 
 def removed(snapshot: Snapshot, session: Session, wait: Wait) -> Snapshot:
-    """The snapshot without what the wait names, and nothing else changed."""
+    """Return the snapshot without the cause that the wait names, otherwise unchanged."""
     sessions = snapshot.sessions
     if wait.code in OWN_REASONS:
         free = OWN_REASONS[wait.code](session)
@@ -95,12 +95,12 @@ def removed(snapshot: Snapshot, session: Session, wait: Wait) -> Snapshot:
 
 
 def overlay_can_be_had(snapshot: Snapshot) -> bool:
-    """Once every agent is back."""
+    """Return whether an overlay is possible once every agent is back."""
     return any(agent.manages_overlays for agent in snapshot.agents)
 
 
 @given(busy_sites())
-def test_what_keeps_a_session_out_keeps_nothing_else_out(snapshot):
+def test_removing_the_named_cause_of_a_wait_lets_the_session_start(snapshot):
     for session in schedule(snapshot).waits:
         site, seen = snapshot, []
         while (wait := schedule(site).waits.get(session)) is not None and wait.code not in FINALLY:

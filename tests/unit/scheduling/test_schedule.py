@@ -28,7 +28,7 @@ from tests.strategies import (
 
 
 def committed(snapshot: Snapshot, plan: Plan) -> dict[str, Session]:
-    """By id, the sessions that the plan places, as they are once it is committed."""
+    """Return by id the sessions that the plan places, as they are after its commit."""
     by_id = {session.id: session for session in snapshot.sessions}
     return {
         placement.session_id: replace(
@@ -60,12 +60,12 @@ def group_of(snapshot: Snapshot, session: Session, *, usable: bool = False) -> l
 
 
 def in_order(pending: Sequence[Session]) -> list[Session]:
-    """Higher priority first, then first in, first out."""
+    """Order by priority, then first in, first out."""
     return sorted(pending, key=lambda session: (-session.spec.priority, session.submitted_at, session.id))
 
 
 def strictly(snapshot: Snapshot) -> Snapshot:
-    """Nobody passes anybody, and nobody is preempted."""
+    """Return the snapshot with a policy without backfill and preemption."""
     return replace(snapshot, policy=SchedulingPolicy(GroupPolicy(backfill=False)))
 
 
@@ -251,7 +251,7 @@ def test_gpu_shares_are_one_device_or_wholes_and_one_remainder(snapshot):
 
 
 @given(snapshots())
-def test_what_never_fits_on_one_agent_lacks_what_the_nearest_has_not_got(snapshot):
+def test_a_session_that_never_fits_lacks_what_the_nearest_agent_lacks(snapshot):
     plan = schedule(snapshot)
     known = {agent.id: agent for agent in snapshot.agents}
     for session in snapshot.pending:

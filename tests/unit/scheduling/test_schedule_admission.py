@@ -19,7 +19,7 @@ SMALL = {"cpu": 1, "mem": "64M", "shm": 0}
 
 
 def decided(*sessions, agents=ONE, **fields):
-    """Ids of those that start, and the codes of those that wait."""
+    """Return ids of those that start, and the codes of those that wait."""
     plan = schedule(Snapshot(agents, sessions, NOW, **fields))
     return {p.session_id for p in plan.placements}, {key: plan.waits[key].code for key in plan.waits}
 

@@ -30,14 +30,14 @@ def store(settings: Settings) -> Store:
 
 @pytest.fixture
 def declared(store: Store, settings: Settings) -> DeclaredSession:
-    """Its clock advances by a minute at each reading."""
+    """Return a DeclaredSession whose clock advances by a minute at each reading."""
     times = iter(range(1000))
     return DeclaredSession(store, settings, lambda: NOW + 60 * next(times))
 
 
 @pytest.fixture
 def commands(store: Store, settings: Settings) -> SessionCommands:
-    """Another user's way to the same sessions."""
+    """Return commands on the same sessions, as for another user."""
     return SessionCommands(SessionScope(store, settings))
 
 
@@ -77,7 +77,7 @@ def test_another_begin_is_a_difference_and_named(present):
         present("train", begin="now+2h")
 
 
-def test_what_the_site_fills_in_may_change_and_is_no_difference(present, store, settings):
+def test_changed_defaults_of_the_site_make_no_difference(present, store, settings):
     made = present("train")
     limited = settings.model_copy(update={"disk_limit": 10 << 30, "idle": Idle(max_lifetime=3600)})
     assert DeclaredSession(store, limited).present("train", {}, "ada", check=False).sessions == made.sessions

@@ -48,7 +48,7 @@ def moments(result: Simulated) -> list[float]:
 
 
 def holding(lives: Sequence[Life], at: float) -> list[Life]:
-    """Those that hold room just after that time."""
+    """Return the jobs that hold room just after that time."""
     return [
         life for life in lives
         if life.placed_at is not None and life.placed_at <= at and (life.ended_at is None or at < life.ended_at)

@@ -57,7 +57,7 @@ def _specs(draw: st.DrawFn) -> SessionSpec:
 
 
 class _Asked:
-    """In place of the queue: keeps what the command line asks of it."""
+    """A stand-in for the queue, which keeps the command line's requests."""
 
     def __init__(self) -> None:
         self.spec: Mapping[str, Any] = {}
@@ -112,7 +112,7 @@ def test_the_command_line_submits_the_same_spec(asked, original, count):
 
 @examples(60)
 @given(_specs())
-def test_what_is_written_is_the_same_spec_and_names_no_default(original):
+def test_a_written_spec_reads_back_the_same_and_names_no_default(original):
     values = written(original)
     _same(validated(SessionSpec, yaml.safe_load(yaml.safe_dump(values)), _SUBMITTED), original)
     for name in SessionSpec.model_fields:
@@ -120,7 +120,7 @@ def test_what_is_written_is_the_same_spec_and_names_no_default(original):
         assert (name in values) != is_default
 
 
-def test_what_has_no_flag_is_named_and_takes_a_file():
+def test_fields_without_a_flag_are_named_and_take_a_file():
     spec = SessionSpec.model_validate({"roles": [{"name": "ps", "command": "a, b"}], "bootstrap": "true", "cpu": 2})
     command = submit_command(written(spec))
     assert command.unflagged == ("bootstrap", "roles")

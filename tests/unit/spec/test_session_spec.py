@@ -30,7 +30,7 @@ def spec(**values: Any) -> SessionSpec:
 
 
 def errors_of(**values: Any) -> dict[str, str]:
-    """By field, what is wrong and what to write instead."""
+    """Return by field what is wrong and what to write instead."""
     with pytest.raises(SpecError) as raised:
         spec(**values)
     return {error.field: str(error) for error in raised.value.errors}

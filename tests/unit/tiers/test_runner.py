@@ -56,7 +56,7 @@ def test_nothing_runs_after_a_gate_that_failed(dev):
     assert outcomes[-1].reason == "gate failed"
 
 
-def test_what_needs_an_engine_does_not_run_without_one(dev, monkeypatch):
+def test_tiers_that_need_an_engine_do_not_run_without_one(dev, monkeypatch):
     monkeypatch.setenv("PROVISION_CODE", "1")
     plan = [((PROVISION,),), ((ENGINE, GOOD),)]
     outcomes = Runner(dev).run(plan)

@@ -40,7 +40,7 @@ def test_the_largest_share_of_any_slot_counts_and_a_group_without_agents_does_no
     st.lists(st.tuples(st.floats(0, 20), st.floats(0, 20), st.integers(0, 8)), max_size=6),
     st.floats(0, 10),
 )
-def test_what_is_known_at_one_time_decays_and_what_came_since_is_added(days, later):
+def test_earlier_usage_decays_and_later_usage_is_added(days, later):
     runs = [run(-max(a, b) * DAY, -min(a, b) * DAY, cpu=cpu * 1000) for a, b, cpu in days]
     now = NOW + later * DAY
     whole = decayed_usage(runs, now, DAY, CAPACITY).get("ada", 0.0)

@@ -49,7 +49,7 @@ def run_of(session="s1", began=MIDNIGHT, ended=MIDNIGHT + 3600, **values):
 
 @st.composite
 def runs(draw):
-    """Of some sessions, one after the other, each with one run or two."""
+    """Draw runs of some sessions, one after the other, each with one run or two."""
     made = []
     for number in range(draw(st.integers(0, 4))):
         user, project = draw(st.sampled_from(["ada", "bob"])), draw(st.sampled_from(["vision", "audio"]))

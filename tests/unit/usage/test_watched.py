@@ -97,7 +97,7 @@ def test_one_poller_serves_all_watchers_of_a_session(hub):
     assert len(FakeUses.made) == 1
 
 
-def test_it_ends_after_a_while_without_requests_and_begins_anew(hub, clock):
+def test_polling_ends_after_a_while_without_requests_and_begins_anew(hub, clock):
     session = running()
     hub.of(session)
     clock.now += LINGER_S - 1
@@ -140,7 +140,7 @@ def test_one_owner_and_all_together_watch_so_many_at_once(hub):
     assert hub.watched == MOST_SESSIONS
 
 
-def test_who_looks_for_longer_hears_of_newer_reports(monkeypatch):
+def test_a_poller_takes_newer_reports(monkeypatch):
     session = running()
     agent = make_agent("a1")
     entry = kernel_entry(session, "main1", use=use_of(gpu_percent=40))

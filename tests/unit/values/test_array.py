@@ -44,6 +44,6 @@ def test_indexes_are_shown_as_ranges_and_no_more_than_four(indexes, text):
 
 @cheap
 @given(st.sets(st.integers(0, 9999), min_size=1, max_size=8))
-def test_what_is_shown_whole_reads_back(indexes):
+def test_indexes_shown_without_ellipsis_read_back(indexes):
     text = format_indexes(indexes)
     assert text.endswith("…") or array_indexes(text) == tuple(sorted(indexes))

@@ -63,7 +63,7 @@ def app(service: ServedNode) -> FastAPI:
 
 @pytest.fixture
 def secret_of(service: ServedNode) -> Callable[..., str]:
-    """A token's secret for a user."""
+    """Return a token's secret for a user."""
 
     def make(user: str, scope: Scope = Scope.USER) -> str:
         name = f"{user}-{scope}"
@@ -74,7 +74,7 @@ def secret_of(service: ServedNode) -> Callable[..., str]:
 
 @pytest.fixture
 def caller(app: FastAPI, secret_of: Callable[..., str]) -> Iterator[Caller]:
-    """Clients that carry a token of such a user."""
+    """Yield clients that carry a token of such a user."""
     opened: list[TestClient] = []
 
     def make(user: str, scope: Scope = Scope.USER) -> TestClient:
@@ -90,7 +90,7 @@ def caller(app: FastAPI, secret_of: Callable[..., str]) -> Iterator[Caller]:
 
 @pytest.fixture
 def browser(app: FastAPI, service: ServedNode) -> Iterator[Callable[..., TestClient]]:
-    """Clients that have signed in to the pages as such a user, and send what a page's htmx would send.
+    """Yield clients that have signed in to the pages as such a user, and send what a page's htmx would send.
 
     Each has its token's `secret`, its `cookie` and its `csrf`.
     """
@@ -117,7 +117,7 @@ def browser(app: FastAPI, service: ServedNode) -> Iterator[Callable[..., TestCli
 
 @pytest.fixture
 def server(app: FastAPI) -> Iterator[str]:
-    """The URL of the server as it listens on a port of this machine."""
+    """Yield the URL of the server as it listens on a port of this machine."""
     running = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=running.run)
     thread.start()

@@ -19,7 +19,7 @@ SMALL = {"cpu": 0.1, "mem": "64M", "shm": "16M"}
 
 @pytest.fixture
 def service(service):
-    """The same with the limit that a site has."""
+    """Return the service with the limit that a site has."""
     settings = service.settings.model_copy(update={"unworked_after_s": None})
     assert settings.unworked_limit_s == 180
     return ServedNode(service.store, settings, Service(service.store, settings))

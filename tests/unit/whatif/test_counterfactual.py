@@ -30,7 +30,7 @@ def starts(snapshot: Snapshot, session: Session) -> bool:
 def texts(
     agents: Sequence[Agent], session: Session, others: Sequence[Session] = (), policy: SchedulingPolicy | None = None
 ) -> list[str]:
-    """Of the suggestions, each of which is tried."""
+    """Return the texts of the suggestions, each of which is tried."""
     snapshot = Snapshot(tuple(agents), (*others, session), NOW, policy=policy or SchedulingPolicy())
     assert not starts(snapshot, session)
     found = what_would_help(snapshot, session)
@@ -171,7 +171,7 @@ def test_a_time_limit_that_ends_before_a_maintenance_window_or_the_windows_end()
         ({"retry_at": NOW + 5}, "wait until its launch is tried again"),
     ],
 )
-def test_what_stands_before_the_placement_is_taken_away(waits, text):
+def test_hypotheses_take_away_what_stands_before_the_placement(waits, text):
     of_array = {"array_id": "one", "array_index": 0, "array": "0-3%1"}
     running = placed_on(make_session(1, **of_array), "a1")
     assert texts([make_agent(cpus=8)], make_session(2, **waits), [running]) == [text]

@@ -30,7 +30,7 @@ def test_each_session_has_its_end_and_the_agent_the_time_when_it_is_empty():
     assert plan_of(elsewhere).empty_at == {"a1": NOW}
 
 
-def test_what_fits_elsewhere_is_decided_for_all_sessions_together():
+def test_fitting_elsewhere_is_decided_for_all_sessions_together():
     first, second = (placed_on(make_session(number, **LARGE), "a1") for number in (1, 2))
     full = placed_on(make_session(3, **LARGE), "a2")
     assert [hit.fits_elsewhere for hit in plan_of(first, full).hits] == [True]

@@ -41,7 +41,7 @@ class _Kind(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """What is free on an agent of a kind, which is counted. Agents with equal rooms are interchangeable."""
+    """The free capacity of an agent of a kind; agents with equal rooms are interchangeable, and counted."""
 
     kind: int
     cpu: int

@@ -1,4 +1,4 @@
-"""What each kernel used in each of its launches; what a session's users are told before its end."""
+"""Each kernel's usage in each of its launches; the notice that a session's users get before its end."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -58,7 +58,7 @@ class AsText:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """All that the page says of the form; `problems` by field, the rest only if the fields are valid."""
+    """The page's answer to a form: `problems` by field, the rest only if the fields are valid."""
 
     verdict: Verdict
     problems: Mapping[str, str] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from muster.core.spec.written import written_value
 
 
 class Kind(StrEnum):
-    """How a field is filled in; NAMES are separated by commas, LINES by line ends."""
+    """The kind of a field's control. NAMES are separated by commas, LINES by line ends."""
 
     TEXT = "text"
     LONG = "long"
@@ -40,7 +40,7 @@ class FormField:
 
     @property
     def default(self) -> str:
-        """Its text in the empty form."""
+        """Return its text in the empty form."""
         field = SessionSpec.model_fields[self.name]
         value = field.get_default(call_default_factory=True)
         return str(written_value(field, value)) if isinstance(value, int | str) else ""

@@ -36,7 +36,7 @@ class LaunchForm:
 
     @property
     def sessions(self) -> int:
-        """The number of sessions. Raises SpecError."""
+        """Return the number of sessions. Raises SpecError."""
         text = self.count.strip() or "1"
         if not (text.isdecimal() and text.isascii() and len(text) < 9):
             raise SpecError([FieldError("count", f"{text!r} is not a whole number", f"write 1 to {MAX_COUNT}")])

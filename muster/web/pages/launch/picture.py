@@ -44,7 +44,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One slot of all containers, side by side; `limit` is where the group's capacity ends, if that is known."""
+    """A bar for one slot of all containers, side by side. `limit` is the end of the group's capacity, if known."""
 
     slot: str
     text: str

@@ -1,4 +1,4 @@
-"""Session files as text: parsed with limits, since anybody may have written them, and written to be copied."""
+"""Session files as text: parsed with limits, since their writers are not trusted, and written to be copied."""
 
 import json
 from collections.abc import Mapping

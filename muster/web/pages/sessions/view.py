@@ -50,7 +50,7 @@ def offered(session: SessionView) -> frozenset[Action]:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Further lines on why a session waits, and when it starts if that is known."""
+    """The further lines on why a session waits, and when it starts if that is known."""
 
     lines: Sequence[str]
     start: str

@@ -42,7 +42,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class UsePlots:
-    """Plots and their table. Each row has a time and a cell for each column; newest first, without gaps."""
+    """The plots and their table. A row has a time and a cell for each column; newest first, without gaps."""
 
     plots: Sequence[Plot]
     columns: Sequence[str]

@@ -52,7 +52,7 @@ class UsageQuery:
 
     @property
     def column(self) -> str:
-        """The column that the lines are sorted by."""
+        """Return the column that the lines are sorted by."""
         return self.sort.removeprefix("-")
 
     @property
@@ -67,7 +67,7 @@ class UsageQuery:
 
     @property
     def text(self) -> str:
-        """The query of a URL."""
+        """Return the query of a URL."""
         fields = (
             ("span", self.span),
             ("from", self.first),

@@ -58,7 +58,7 @@ class _SocketConnection(http.client.HTTPConnection):
 
 
 class EngineApi:
-    """One method per endpoint that Muster needs. Each call has a connection of its own, so threads may share this."""
+    """A client of the engine. Each call has a connection of its own, so that threads may share it."""
 
     def __init__(self, socket_path: str = SOCKET_PATH) -> None:
         self._socket_path = socket_path

@@ -185,13 +185,13 @@ def _host_config(
 
 
 def _disk_label(kernel: Kernel) -> dict[str, str]:
-    """By it a report counts what the kernel writes."""
+    """Return the label with the disk limit, by which a report counts what the kernel writes."""
     limit = kernel.spec["resources"]["disk_bytes"]
     return {} if limit is None else {names.LABEL_DISK: str(limit)}
 
 
 def _apps_options(kernel: Kernel) -> str:
-    """Logs and exit codes of apps lie in memory: an image that is made of the container must not hold them."""
+    """Return options of the tmpfs for logs and exit codes of apps: no image made of the container may hold them."""
     user = kernel.spec["user"]
     return f"rw,nosuid,nodev,noexec,size={_APPS_BYTES},mode=0700,uid={user['uid']},gid={user['gid']}"
 

@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 class Hierarchies(NamedTuple):
-    """Where control groups are mounted: those that count memory and CPU time, and all of them."""
+    """The mounts of control groups: those that count memory and CPU time, and all of them."""
 
     memory: Path | None
     cpu: Path | None

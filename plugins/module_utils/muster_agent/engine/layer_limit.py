@@ -16,7 +16,7 @@ _DRIVER_TYPE = "driver-type"
 
 
 class LayerLimits:
-    """What one run asks of the engine: as soon as that has refused a limit, no more."""
+    """The limits that one run requests. Once the engine has refused one, there are no further requests."""
 
     def __init__(self, engine: EngineApi) -> None:
         self._engine = engine
@@ -37,7 +37,7 @@ class LayerLimits:
         return {"size": str(limit_bytes + (image_bytes if driver == _BTRFS else 0))}
 
     def are_refused_by(self, error: EngineError) -> bool:
-        """Whether this is the engine's word that it limits no layers: then later ones are not limited either."""
+        """Return whether the engine says that it limits no layers. Later layers are then not limited either."""
         if not _REFUSED.search(str(error)):
             return False
         with self._lock:

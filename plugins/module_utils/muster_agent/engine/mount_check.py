@@ -22,7 +22,7 @@ class Identity(NamedTuple):
 
 
 def are_mounted(wanted: Iterable[Identity], pid: int) -> bool:
-    """Whether a process has a mount of each, as often as it is wanted; true also for a process that has ended."""
+    """Return whether a process has a mount of each, as often as it is named; also True if the process has ended."""
     try:
         mounts = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape")
         found = Counter(_mounted(pid, line.split()[4]) for line in mounts.splitlines())

@@ -61,7 +61,7 @@ def check_target(target: str, runtime_path: str, libraries: Iterable[str] = ()) 
 
 
 def covers(target: str, path: str) -> bool:
-    """Whether a mount at the target hides what lies at the path."""
+    """Return whether a mount at the target hides what lies at the path."""
     target, path = _normal(target), _normal(path)
     return path == target or path.startswith(target.rstrip("/") + "/")
 

@@ -81,7 +81,7 @@ def make(folders_root: str, entry: Entry, *, sets_quota: bool = False) -> bool:
 
 
 def exists(folders_root: str, path: str) -> bool:
-    """Whether the folder is there. Raises FolderError where something else is in its place."""
+    """Return whether the folder is there. Raises FolderError if something else is in its place."""
     parent, _, name = path.rpartition("/")
     try:
         with _opened(folders_root, parent) as above:
@@ -183,7 +183,7 @@ def _own(folder: int, entry: Entry) -> None:
     try:
         os.setxattr(folder, _DEFAULT_ACL, _acl())
     except OSError as error:
-        # Without them, those whom the folder is shared with can do what the umask of whoever made a file lets them.
+        # Without them, the umask of a file's maker decides what users of the folder's shares may do with the file.
         if error.errno not in {errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL}:
             raise
 

@@ -34,7 +34,7 @@ _NO_QUOTA = "not enforced here"
 
 
 class FileSystem(NamedTuple):
-    """What a directory lies on; `source` is a block device where it has one."""
+    """A file system under a directory; `source` is its block device, if it has one."""
 
     kind: str
     source: str

@@ -39,7 +39,7 @@ class GpuReading:
         os.close(writing)
 
     def result(self, warn: Callable[[str], None]) -> nvml.Answers:
-        """Return what the driver says; `warn` is told what it does not."""
+        """Return the driver's answers. `warn` is called with what it did not answer."""
         nothing = nvml.Answers([], {}, [])
         text = self._text()
         if text is None:

@@ -63,8 +63,8 @@ class _Attributes(ctypes.Structure):
 
 
 class Answers(NamedTuple):
-    """What the driver says of this host; for each UUID `processes` has (pid, bytes), `utilisation` (pid, percent of the
-    GPU), or None where it cannot say.
+    """The driver's answers about this host. For each UUID, `processes` has (pid, bytes) and `utilisation` (pid, percent
+    of the GPU), or None if the driver cannot say.
     """
 
     gpus: list[dict[str, Any]]
@@ -76,7 +76,7 @@ class Answers(NamedTuple):
 def read(sysfs: Path = numa.SYSFS) -> Answers:
     """Return the GPUs in the driver's order, of one in MIG mode its instances; none where there is no driver.
 
-    Raises NvmlError when the driver does not answer; a GPU that does not is told in `troubles`.
+    Raises NvmlError if the driver does not answer; a GPU that does not answer is named in `troubles`.
     """
     answers = Answers([], {}, [], {})
     try:

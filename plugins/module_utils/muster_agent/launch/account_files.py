@@ -26,7 +26,7 @@ _GO_DIRECTORY, _GO_SYMLINK = 1 << 31, 1 << 27
 
 
 class ImageFacts(NamedTuple):
-    """What an image holds that decides how its containers are made."""
+    """The facts of an image that decide how its containers are made."""
 
     passwd: str
     group: str

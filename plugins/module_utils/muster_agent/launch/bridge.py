@@ -28,7 +28,7 @@ def make_bridge(engine: EngineApi, cluster: str, session: Session) -> None:
 
 
 def _is_made_already(engine: EngineApi, cluster: str, session: Session, refusal: EngineError) -> bool:
-    """Whether the network is there, or comes: the engine makes the bridge first, then its entry."""
+    """Return whether the network is there, or comes: the engine makes the bridge first, then its entry."""
     is_under_way = _SAME_BRIDGE in str(refusal)
     if refusal.status != 409 and not is_under_way:
         return False

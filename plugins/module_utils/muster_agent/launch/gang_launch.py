@@ -92,7 +92,7 @@ def check_launch(manifest: Manifest, launch: Launch, images: Images) -> list[tup
 
 
 class GangLaunch:
-    """One session's launch on this host; it begins at once, `failure` waits for it.
+    """A session's launch on this host. It begins at once; `failure` waits for it.
 
     `overlay` is the making of its network, where this host makes it in this run.
     """
@@ -169,7 +169,7 @@ class GangLaunch:
             files["sshd_config"] = {**files["sshd_config"], "content": content}
         keys = self._paths.kernel_keys(session.id, kernel.name)
         key_directory.write_keys(keys, files, user["uid"], user["gid"])
-        if fgpu_state.is_needed(kernel):  # after the keys, so that whoever finds no keys finds no such state either
+        if fgpu_state.is_needed(kernel):  # after the keys: without keys there is no such state either
             fgpu_state.make_state(self._paths, session.id, kernel)
         staged = self._staged_folders(kernel, folders)
         sources = {folder: found.path for folder, found in staged.items()}
@@ -248,7 +248,7 @@ class GangLaunch:
                 return
 
     def _may_start_now(self, error: str, kernel: Kernel, taken: set[str]) -> bool:
-        """Whether another try makes sense, after what mends it was done; `taken` are the ports that were tried."""
+        """Mend what kept the container from starting. Return whether to try again; `taken` are the ports tried."""
         if self.session.network["driver"] == names.OVERLAY and _ATTACH_FAILED in error:
             # Its keeper is perhaps making it at this moment, or the swarm electing a leader.
             time.sleep(_NETWORK_POLL_S)

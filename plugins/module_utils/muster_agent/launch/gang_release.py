@@ -25,7 +25,7 @@ _NAMES_PATIENCE_S = 5
 
 
 class GangRelease:
-    """One session's release on this host: `begin` it, then take its `failure`."""
+    """A session's release on this host: `begin` it, then take its `failure`."""
 
     def __init__(self, engine: EngineApi, manifest: Manifest, release: Release) -> None:
         self._engine = engine

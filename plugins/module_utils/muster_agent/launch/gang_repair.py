@@ -59,7 +59,7 @@ def _connect(engine: EngineApi, repair: Repair, seen: SeenContainer) -> None:
 
 
 def _needs_nothing(engine: EngineApi, seen: SeenContainer, network: str) -> bool:
-    """Whether the kernel is on the network, by a killed run's request, or runs no more."""
+    """Return whether the kernel is on the network (by the request of a run that was killed), or no longer runs."""
     try:
         container = engine.container(seen.id)
     except EngineError as error:

@@ -23,7 +23,7 @@ _GREETING_TIMEOUT_S = 2
 
 
 class SshdWait:
-    """Waits for the sshds of one gang's kernels, until one of them makes the gang give up."""
+    """A wait for the sshds of one gang's kernels, until one of them makes the gang give up."""
 
     def __init__(self, engine: EngineApi, manifest: Manifest, session: Session, given_up: threading.Event) -> None:
         self._engine = engine

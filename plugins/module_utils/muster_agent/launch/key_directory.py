@@ -75,7 +75,7 @@ def released_generation(directory: Path) -> str:
 
 
 class HalfReleasedError(Exception):
-    """Some kernels of a gang were released, and another could not be."""
+    """The error of a gang of which only some kernels were released."""
 
 
 def release(paths: ClusterPaths, session_id: str, kernel_names: Collection[str], generation: str) -> None:

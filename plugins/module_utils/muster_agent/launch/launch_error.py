@@ -20,7 +20,7 @@ class LaunchError(Exception):
 
 
 class GivenUpError(Exception):
-    """Another kernel of the gang has failed: the reason is that one's."""
+    """The error of a kernel whose gang failed for another kernel's reason."""
 
 
 def first_failure(steps: Iterable[Future[None]]) -> BaseException | None:

@@ -29,7 +29,7 @@ _PTS_MAJORS = range(136, 144)
 
 
 class Notice(NamedTuple):
-    """What a running kernel shall have to read, and what it has; empty for nothing."""
+    """The notice that a running kernel shall have, and the one that it has; empty for none."""
 
     seen: SeenContainer
     before: str

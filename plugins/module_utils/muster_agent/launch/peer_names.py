@@ -70,7 +70,7 @@ def _socket_in(pid: int) -> socket.socket:
 
 
 def _is_known(resolver: socket.socket, name: str) -> bool:
-    """Whether the answer to a query of RFC 1035 has an address of the name."""
+    """Return whether the answer to a query of RFC 1035 has an address of the name."""
     number = int.from_bytes(os.urandom(2), "big")
     label = name.encode("ascii")
     question = struct.pack("B", len(label)) + label + b"\0" + struct.pack(">HH", _A, _IN)

@@ -20,7 +20,7 @@ _OPTIONS = "nosuid,nodev,noexec"
 
 
 class TmpfsError(OSError):
-    """There is no place in memory."""
+    """The error of missing space in memory."""
 
 
 def ensure_in_memory(directory: Path, mode: int) -> None:

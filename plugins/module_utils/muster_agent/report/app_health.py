@@ -35,7 +35,7 @@ class Question(NamedTuple):
 
 
 def question_of(container: dict[str, Any]) -> Question | None:
-    """Return what is to be asked of a container, by what the engine says of it; None of one without apps."""
+    """Return the probe of a container, from the engine's description of it; None for one without apps."""
     apps = json.loads(container["Config"]["Labels"].get(names.LABEL_APPS, "[]"))
     if not apps or container["State"]["Status"] != "running":
         return None

@@ -130,7 +130,7 @@ def _begin_count(answer: Path, places: list[str]) -> None:
 
 
 def is_due(began_at: float, ended_at: float, now: float) -> bool:
-    """Whether the next count may begin, by the times of the last one; a clock that was set back delays none."""
+    """Return whether the next count may begin, by the last one's times. A clock that was set back delays none."""
     return not 0 <= now - ended_at < max(_LEAST_REST_S, _REST * (ended_at - began_at))
 
 

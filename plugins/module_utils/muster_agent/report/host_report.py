@@ -36,7 +36,7 @@ def gather_report(
     runtime_path: str,
     warn: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the report; `warn` is told what could not be read but does not keep the host from working."""
+    """Return the report. `warn` is called with what could not be read, if the host can work without it."""
     reading = GpuReading()
     cluster_label = names.of_cluster(cluster)
     with ThreadPoolExecutor(_INSPECT_THREADS) as pool:

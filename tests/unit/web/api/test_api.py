@@ -67,7 +67,7 @@ def test_a_body_that_is_no_mapping_is_refused(caller, body):
         ("/api/v1/nosuch", 404, "http"),
     ],
 )
-def test_what_is_not_there_or_cannot_be_is_a_problem_of_the_caller(caller, path, status, kind):
+def test_missing_and_impossible_things_are_errors_of_the_caller(caller, path, status, kind):
     answer = caller("ada").get(path)
     assert (answer.status_code, answer.json()["type"]) == (status, f"urn:muster:{kind}")
 

@@ -46,7 +46,7 @@ def asked_agents(monkeypatch):
 
 @pytest.fixture
 def mounted(service):
-    """A session of that user that mounts a folder."""
+    """Return a session of that user that mounts a folder."""
 
     def mount(number, owner, of, name):
         folder = service.store.folders.find(of, name)

@@ -31,7 +31,7 @@ WITH_IMAGES = {
 
 
 def events_of(lines):
-    """Each event as its number and what it tells."""
+    """Yield each event as its number and its data."""
     number = None
     for line in lines:
         if line.startswith("id: "):
@@ -156,13 +156,13 @@ def test_the_dashboard_asks_for_metrics_that_there_are(service, prometheus):
         (ServerOptions("127.0.0.1", 80, ROOT / "nosuch", ROOT / "README.md"), "--tls-cert: .*nosuch is no file"),
     ],
 )
-def test_it_does_not_listen_where_tokens_would_travel_unprotected(options, message):
+def test_the_server_does_not_listen_where_tokens_would_travel_unprotected(options, message):
     with pytest.raises(BadInputError, match=message):
         options.check()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_it_listens_on_this_machine_without_more(host):
+def test_the_server_listens_on_this_machine_without_options(host):
     ServerOptions(host, 8080).check()
     ServerOptions("0.0.0.0", 8080, insecure=True).check()
     ServerOptions("0.0.0.0", 8080, ROOT / "README.md", ROOT / "README.md").check()

@@ -13,7 +13,7 @@ READS = ["", "/why", "/events", "/kernels/main1/log"]
 
 @pytest.fixture
 def hers(caller):
-    """Another user's session, with something in it that nobody else may read."""
+    """Return another user's session, with something in it that nobody else may read."""
     return submitted(caller("eve"), name="private-work", env={"PASSWORD": "hush-hush"})
 
 

@@ -49,7 +49,7 @@ def without_times(text):
 
 
 def same(remote, *arguments):
-    """What both ways print."""
+    """Check that both ways print the same, and return it."""
     here, there = muster(*arguments), remote(*arguments)
     assert (there.code, without_times(there.out), there.err) == (here.code, without_times(here.out), here.err)
     return there
@@ -169,7 +169,7 @@ def test_a_commit_is_waited_for_and_its_failure_reported(remote, service, monkey
     ]
 
 
-def test_it_shows_and_touches_what_the_tokens_user_may(remote):
+def test_a_remote_command_is_limited_to_the_tokens_user(remote):
     ada, eve, reader = remote("ada"), remote("eve"), remote("ada", Scope.READ)
     ada("submit", *SMALL, "--name", "train")
     assert eve("ls", "--json").json == []
@@ -276,7 +276,7 @@ def test_tokens_are_made_listed_and_revoked(service):
     assert muster("token", "ls", "--json").json == []
 
 
-def test_it_waits_for_seconds_where_it_sends_too_much_and_for_no_minute(monkeypatch):
+def test_the_client_waits_for_a_short_retry_after_and_not_for_a_minute(monkeypatch):
     waited = []
     monkeypatch.setattr(client_module.time, "sleep", waited.append)
     after = iter(["2", "3", None])

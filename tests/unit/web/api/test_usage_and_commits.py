@@ -73,7 +73,7 @@ def test_an_invalid_time_or_key_is_refused_by_name(caller, query, words):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Agents that answer at once; notes the sessions of the requests."""
+    """Let agents answer at once. Return the sessions of the requests."""
 
     class Uses:
         def __init__(self, sessions, agents, interval_s):

@@ -29,7 +29,7 @@ values = st.none() | st.floats(0, 1e15)
 
 
 def picture(figure):
-    """The SVG, which must be well-formed."""
+    """Return the SVG, which must be well-formed."""
     return ET.fromstring(re.search(r"<svg.*?</svg>", figure, re.DOTALL)[0])
 
 

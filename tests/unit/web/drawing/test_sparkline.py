@@ -26,7 +26,7 @@ def test_a_line_stays_in_its_picture_and_breaks_at_each_gap(values, most):
     assert path.count("M") + path.count("L") == sum(known)
 
 
-def test_what_is_higher_stands_higher_and_the_newest_at_the_right():
+def test_higher_values_are_drawn_higher_and_the_newest_at_the_right():
     picture = sparkline([(0, 1.0), (60, 2.0)], 2.0, "CPU")
     (left, low), (right, high) = re.findall(r"([\d.]+) ([\d.]+)", re.search(r' d="([^"]+)"', picture)[1])
     assert float(high) < float(low)

@@ -37,7 +37,7 @@ PORTS = 2
 
 
 def free_ports() -> range:
-    """Two neighbours that nothing listens at, and that no other test process looks at in the same moment."""
+    """Return two neighbouring ports that are free, and that no other test process takes at the same moment."""
     for first in range(21000 + os.getpid() % 500 * 7, 30000, 7):
         with ExitStack() as stack:
             try:
@@ -51,7 +51,7 @@ def free_ports() -> range:
 
 @pytest.fixture
 def ways(monkeypatch, tmp_path) -> Iterator[list]:
-    """The ways to apps that were opened, which lead to one that runs here; `closed` tells of each that was ended."""
+    """Yield the tunnels to opened apps, which lead to one that runs here. Each notes when it is closed."""
     made = []
     loop = Loop()
 
@@ -77,7 +77,7 @@ def app(service, ways, monkeypatch):
 
 @pytest.fixture
 def session(service):
-    """Hers: it runs, and has apps."""
+    """Return ada's running session with apps."""
     made = replace(running_session(1, "a1", name="hers", **APPS), owner="ada")
     service.store.add([made])
     service.store.save_agents([make_agent("a1")])
@@ -89,7 +89,7 @@ def open_app(client, session="hers", app="lab"):
 
 
 def entrance(answer) -> str:
-    """Where the browser is sent, by this machine's address."""
+    """Return the URL that the browser is sent to, by this machine's address."""
     assert answer.status_code == 200, answer.text
     url = answer.headers["refresh"].removeprefix("0; url=")
     assert f'href="{url}"' in answer.text.replace("&#34;", '"')
@@ -127,7 +127,7 @@ def test_an_app_is_opened_at_a_port_of_its_own_by_a_ticket(browser, session, ser
 
 
 @pytest.mark.usefixtures("session")
-def test_what_is_open_already_is_not_opened_twice_but_another_browser_has_its_own(browser, ways):
+def test_an_app_is_opened_once_for_each_browser(browser, ways):
     ada, elsewhere = browser("ada"), browser("ada", name="elsewhere")
     first, again = entrance(open_app(ada)), entrance(open_app(ada))
     assert port_of(first) == port_of(again)
@@ -218,7 +218,7 @@ def lose_the_way(_ada, _service, _session, _monkeypatch, opened):
 
 
 @pytest.mark.parametrize("ends", [sign_out, revoke, terminate, leave_idle, lose_the_way])
-def test_it_is_over_when_nobody_may_use_it_any_more(browser, service, session, ways, monkeypatch, ends):
+def test_an_opened_app_closes_when_nobody_may_use_it(browser, service, session, ways, monkeypatch, ends):
     ada = browser("ada")
     url = entrance(open_app(ada))
     ends(ada, service, session, monkeypatch, ways[0])

@@ -258,7 +258,7 @@ def test_websockets_carry_both_ways_with_the_apps_subprotocol(opened):
         assert websocket.response.headers.get_all("set-cookie") == ["login=secret; Path=/; HttpOnly", "wide=1; Path=/"]
 
 
-def test_who_closes_a_websocket_is_heard_at_the_other_end(opened):
+def test_a_websocket_closed_at_one_end_is_closed_at_the_other(opened):
     with opened.websocket() as websocket:
         websocket.send("close")
         with pytest.raises(ConnectionClosed) as closed:
@@ -354,7 +354,7 @@ def test_a_port_that_is_taken_is_left_alone():
 
 
 def settled(count) -> int:
-    """A count once it grows no more."""
+    """Return a count once it no longer grows."""
     deadline, before = time.monotonic() + 60, -1
     while (now := count()) != before or now == 0:
         assert time.monotonic() < deadline

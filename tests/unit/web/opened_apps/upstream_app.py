@@ -58,7 +58,7 @@ class Upstream:
         await send({"type": "http.response.body", "body": json.dumps(told).encode()})
 
     async def _slow(self, scope: Any, receive: Any, send: Any) -> None:
-        """Half an answer, and the rest when it may."""
+        """Send half an answer, and the rest when the test lets it."""
         del scope, receive
         await start(send, 200, [])
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
@@ -93,7 +93,7 @@ class Upstream:
         await send({"type": "http.response.body", "body": str(size).encode()})
 
     async def _set(self, scope: Any, receive: Any, send: Any) -> None:
-        """A redirect with cookies, and headers that are not for an app to send."""
+        """Send a redirect with cookies, and headers that are not for an app to send."""
         del receive
         local = dict(scope["headers"])[b"host"]
         await start(
@@ -110,7 +110,7 @@ class Upstream:
         await send({"type": "http.response.body", "body": b""})
 
     async def _websocket(self, scope: Any, receive: Any, send: Any) -> None:
-        """Echoes; `close` closes it in its own way; `flood` sends for ever."""
+        """Echo messages. `close` closes in its own way; `flood` sends for ever."""
         await receive()
         if scope["path"] == "/refused":
             await send({"type": "websocket.close"})

@@ -120,7 +120,7 @@ def test_a_folder_that_a_session_mounts_is_named_and_not_removed(browser, caller
     assert len(service.store.folders.all()) == 1
 
 
-def test_what_agents_that_are_away_keep_is_said(browser, service):
+def test_folders_kept_on_absent_agents_are_shown(browser, service):
     service.store.save_agents([replace(make_agent("far"), state=AgentState.LOST, problem="no <b>route</b>")])
     ada = browser("ada")
     ada.post("/folders", data={"name": "data"})
@@ -153,7 +153,7 @@ def test_the_live_part_of_a_folder_is_that_part_alone(browser):
         ({"name": "data", "quota": "1"}, "quota"),
     ],
 )
-def test_what_cannot_be_is_one_line(browser, form, field):
+def test_a_wrong_folder_is_refused_in_one_line(browser, form, field):
     refused = browser("ada").post("/folders", data=form, headers=HTMX)
     assert refused.status_code == 422
     assert refused.text.count("<p") == 1

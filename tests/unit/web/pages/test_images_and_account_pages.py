@@ -68,7 +68,7 @@ def test_a_site_without_a_catalog_says_what_to_do(browser):
 
 
 @pytest.mark.usefixtures("catalog")
-def test_who_may_only_read_is_not_led_to_launch(browser):
+def test_a_token_that_only_reads_gets_no_link_to_launch(browser):
     reader = browser("ada", Scope.READ)
     assert "/launch?image" not in reader.get("/images").text
     part = reader.get("/images", headers={"HX-Request": "true"}).text

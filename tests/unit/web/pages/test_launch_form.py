@@ -28,7 +28,7 @@ _SECRET = ("secret_name", "secret_place")
 
 @st.composite
 def _values(draw):
-    """Fields as a session file has them."""
+    """Draw fields as a session file has them."""
     values = written(draw(specs()))
     values["env"] = {**values.get("env", {}), "TEXT": draw(texts() | st.sampled_from(("a\nb", " x ", "", "a=b,c")))}
     extra = {
@@ -46,7 +46,7 @@ def _values(draw):
 
 
 def _sent_again(form):
-    """The form after a browser has shown and sent it."""
+    """Return the form after a browser has shown and sent it."""
     pairs = [(name, text.strip("\r\n") if "\n" not in text else text) for name, text in form.texts.items()]
     pairs += [(name, "on") for name in form.checks]
     rows = [(_MOUNT, form.mounts), (_ENV, form.env), (_SECRET, form.secrets)]
@@ -57,7 +57,7 @@ def _sent_again(form):
 
 
 @given(_values())
-def test_what_fills_in_the_form_is_what_is_sent(values):
+def test_a_form_that_was_filled_in_is_sent_unchanged(values):
     meant = validated(SessionSpec, values, AT)
     form = _sent_again(form_of(values))
     found = validated(SessionSpec, values_of(form), AT)

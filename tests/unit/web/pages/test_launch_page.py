@@ -73,7 +73,7 @@ def form_of(text):
 
 
 def with_fields(pairs, **changes):
-    """As the form was sent, with these fields filled in otherwise; as the test client takes it."""
+    """Return the form with these fields replaced, as the test client sends it."""
     data: dict[str, list[str]] = {}
     for name, value in pairs:
         data.setdefault(name, []).append(value)
@@ -85,7 +85,7 @@ def words_of(text):
 
 
 def element(text, identity):
-    """The words of the element with that id, as far as no other of its kind is in it."""
+    """Return the words of the element with that id, without those of its inner elements of the same tag."""
     tag, inner = re.search(rf'<(\w+)[^>]* id="{identity}"[^>]*>(.*)', text, re.DOTALL).groups()
     return words_of(inner.split(f"</{tag}>", 1)[0])
 
@@ -107,7 +107,7 @@ def ada(browser):
 
 @pytest.fixture
 def preview(ada):
-    """What the page says while this is filled in."""
+    """Return the page's preview for these fields."""
     pairs = form_of(ada.get("/launch").text)
 
     def ask(**changes):
@@ -150,7 +150,7 @@ def test_the_form_shows_why_it_would_wait_and_names_no_other_users_session(previ
     assert "secret-work" not in text
 
 
-def test_of_what_would_help_nobody_elses_session_is_named(preview, service):
+def test_suggestions_name_no_session_of_others(preview, service):
     service.store.save_agents([make_agent("a1")])
     hers = placed_on(make_session(1, name="secret-work", cpu=6, time_limit="1h"), "a1")
     service.store.add([replace(hers, owner="eve")])

@@ -22,7 +22,7 @@ KERNELS = "/sessions/train/kernels"
 
 @pytest.fixture
 def train(service) -> str:
-    """The id of ada's session of two kernels that runs, with an app and a port of its program's own."""
+    """Return the id of ada's session of two kernels that runs, with an app and a port of its program's own."""
     session = make_session(
         1, name="train", cluster_size=2, apps=[AppSpec(name="board", command="serve", port=6006)], publish=[8000]
     )
@@ -32,7 +32,7 @@ def train(service) -> str:
 
 @pytest.fixture
 def ended(service) -> str:
-    """The id of ada's session that has ended and left a log."""
+    """Return the id of ada's session that has ended and left a log."""
     session = replace(make_session(2, name="done"), state=SessionState.CANCELLED)
     service.store.add([session])
     service.store.keep_log(session.id, "main1", gzip.compress(b"one\n\x1b[31mtwo\x1b[0m\nthree\n"))
@@ -41,7 +41,7 @@ def ended(service) -> str:
 
 @pytest.fixture
 def engine(monkeypatch):
-    """A log of the engine that goes on until it is stopped; notes its requests."""
+    """Let the engine's log go on until it is stopped. Yields the noted requests."""
     asked, stop, opened = [], threading.Event(), threading.Event()
 
     class Pieces:
@@ -146,7 +146,7 @@ def test_an_error_is_a_line_for_the_script_and_a_page_for_a_person(browser, monk
 
 @pytest.mark.usefixtures("train")
 @pytest.mark.parametrize("ends", ["its token", "the sign-in"])
-def test_who_may_no_longer_read_reads_no_further(browser, service, engine, monkeypatch, ends):
+def test_a_log_stream_ends_when_its_reader_may_no_longer_read(browser, service, engine, monkeypatch, ends):
     monkeypatch.setattr(log_stream, "CHECK_S", 0.05)
     asked, stop, opened = engine
     ada = browser("ada", name="mine")
@@ -169,7 +169,7 @@ class Reader:
 
 
 @pytest.mark.usefixtures("train", "engine")
-def test_only_so_many_logs_are_read_at_once(browser, app):
+def test_the_number_of_logs_read_at_once_is_limited(browser, app):
     app.state.log_streams |= {Reader(str(number)) for number in range(log_stream.MAX_STREAMS)}
     told = browser("ada").get(f"{KERNELS}/main1/log")
     assert (told.status_code, told.text) == (429, "200 logs are open; try again later")

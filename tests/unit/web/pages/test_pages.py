@@ -15,7 +15,7 @@ from tests.unit.web.api.test_api import SESSIONS, SMALL
 HERE = "http://testserver"
 
 
-def test_who_is_not_signed_in_is_sent_to_sign_in_and_comes_back(browser):
+def test_an_unknown_visitor_signs_in_and_returns_to_the_page(browser):
     ada = browser("ada", sign_in=False)
     sent = ada.get("/sessions?show=all", follow_redirects=False)
     assert (sent.status_code, sent.headers["location"]) == (303, "/sign-in?next=%2Fsessions%3Fshow%3Dall")
@@ -46,7 +46,7 @@ def test_a_wrong_token_is_refused_and_ten_slow_down_their_sender_alone(browser):
     assert eve.post("/sign-in", data={"token": eve.secret}, follow_redirects=False).status_code == 303
 
 
-def test_who_signs_out_or_loses_the_token_is_out(browser, service):
+def test_signing_out_and_losing_the_token_end_the_sign_in(browser, service):
     ada, again = browser("ada"), browser("ada", name="again")
     assert ada.post("/sign-out", follow_redirects=False).headers["location"] == "/sign-in"
     ada.cookies.set("muster", ada.cookie)

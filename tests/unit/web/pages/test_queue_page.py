@@ -12,14 +12,14 @@ from tests.unit.web.api.test_api import SESSIONS, submitted
 
 @pytest.fixture
 def agent(service):
-    """One agent with 8 cores: a session of 6 fits, and two of them do not."""
+    """Save one agent with 8 cores: a session of 6 fits, and two of them do not."""
     agent = make_agent("a1")
     assert agent.capacity.cpu == 8000
     service.store.save_agents([agent])
 
 
 def rows(text):
-    """By name of the session, the text of its row."""
+    """Return by session name the text of its row."""
     found = re.findall(r'<tr id="session-[^"]+">(.*?)</tr>', text, re.DOTALL)
     words = [" ".join(html.unescape(re.sub(r"<[^>]+>", " ", row)).split()) for row in found]
     names = [re.search(r'<a href="/sessions/[^"]+">([^<]+)</a>', row)[1] for row in found]

@@ -25,7 +25,7 @@ def plain(text):
 
 
 def on_gpu(number, owner, name, amount, **values):
-    """A session with a share of the first GPU of a1."""
+    """Return a session with a share of the first GPU of a1."""
     session = placed_on(make_session(number, name=name, **values), "a1")
     allocation = Allocation("a1", (GpuShare("GPU-a1-0", amount, whole=False),))
     return replace(session, owner=owner, kernels=(replace(session.kernels[0], allocation=allocation),))
@@ -33,7 +33,7 @@ def on_gpu(number, owner, name, amount, **values):
 
 @pytest.fixture
 def shared_gpu(service):
-    """Of a GPU of two units another has a half, and ada a quarter."""
+    """Share a GPU of two units: another user has a half, and ada a quarter."""
     agent = make_agent("a1", gpus=1, units_per_gpu=2, rack="r7", labels={"disk": "ssd"})
     service.store.save_agents([agent])
     service.store.add([on_gpu(1, "ada", "mine", 500), on_gpu(2, "somebody-else", "private-work", 1000)])
@@ -149,7 +149,7 @@ def test_htmx_requests_the_live_part_alone(browser):
         ("/resources/a1?span=", 422),
     ],
 )
-def test_what_is_not_there_is_said(service, browser, path, status):
+def test_missing_resources_are_named_without_a_traceback(service, browser, path, status):
     service.store.save_agents([make_agent("a1")])
     answer = browser("ada").get(path)
     assert answer.status_code == status
@@ -199,7 +199,7 @@ def test_only_administrators_drain(service, browser, scope):
     assert service.store.agents()[0].drain_reason is None
 
 
-def test_of_images_on_an_agent_only_those_of_the_catalog_that_one_may_use_are_shown(service, browser):
+def test_an_agents_page_shows_only_catalog_images_that_the_user_may_use(service, browser):
     report, inventory = host_of("a1")
     report["images"].append({"id": "sha256:x", "tags": ["eve/private-model:1"], "size_bytes": 1})
     service.store.save_agents([observed("a1", report, inventory, time.time())])

@@ -84,7 +84,7 @@ def offered(text):
     ],
     ids=lambda value: value.state if hasattr(value, "state") else "",
 )
-def test_what_the_state_does_not_allow_is_not_offered_and_to_a_reader_nothing(browser, add, session, expected):
+def test_only_actions_that_state_and_token_allow_are_offered(browser, add, session, expected):
     add(session)
     path = f"/sessions/{session.id}"
     page = browser("ada").get(path)
@@ -208,7 +208,7 @@ def test_secrets_are_named_and_the_environment_is_shown_to_users_of_the_session(
         assert "top-secret-value" not in text
 
 
-def test_it_tells_the_same_again_as_a_file_and_as_a_line(browser, caller, service):
+def test_the_page_shows_the_spec_as_a_file_and_as_a_command_line(browser, caller, service):
     key = submitted(caller("ada"), name="mine", cpu=0.5, command="echo 'a b'")["id"]
     text = html.unescape(browser("ada").get(f"/sessions/{key}").text)
     assert "cpu: 0.5" in text
@@ -217,7 +217,7 @@ def test_it_tells_the_same_again_as_a_file_and_as_a_line(browser, caller, servic
     assert service.store.find(key).spec.ssh_keys[0] not in text
 
 
-def test_it_says_why_it_waits_and_what_would_help_without_naming_others(browser, service, add):
+def test_the_page_says_why_it_waits_and_what_would_help_without_naming_others(browser, service, add):
     service.store.save_agents([make_agent("a1", cpus=2, mem_bytes=4 << 30)])
     hers = placed_on(make_session(1, name="secret-project", cpu=2), "a1")
     add(replace(hers, owner="eve"))

@@ -23,21 +23,21 @@ DAY = 86400.0
 
 
 def running(number, owner, project, cpu):
-    """A session that began an hour ago and goes on."""
+    """Return a session that began an hour ago and goes on."""
     session = placed_on(make_session(number, owner=owner, project=project, cpu=cpu), "a1")
     return replace(session, submitted_at=time.time() - 3700, started_at=time.time() - 3600)
 
 
 @pytest.fixture
 def uses(service):
-    """Ada was given twice as much for vision as for speech; Eve has a project that is a formula."""
+    """Save usage: ada's of two projects, one twice the other, and eve's of a project named like a formula."""
     service.store.add(
         [running(1, "ada", "vision", 2), running(2, "ada", "speech", 1), running(3, "eve", "=HYPERLINK(1)", 4)]
     )
 
 
 def cells(text):
-    """Keys and amounts of each row of the table."""
+    """Return keys and amounts of each row of the table."""
     body = re.search(r"<tbody>(.*?)</tbody>", text, re.DOTALL)
     rows = re.findall(r"<tr>(.*?)</tr>", body[1], re.DOTALL) if body else []
     return [[html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", row)] for row in rows]
@@ -123,7 +123,7 @@ def test_cells_of_the_csv_come_back_as_they_are_or_as_text(name):
         "span=days",
     ],
 )
-def test_what_there_is_not_is_said_in_one_line_and_the_form_stays(browser, query):
+def test_a_wrong_query_gets_one_line_and_the_form_stays(browser, query):
     page = browser("ada", name="page")
     answer = page.get(f"/usage?{query}")
     assert answer.status_code == 422

@@ -66,7 +66,7 @@ def test_two_changes_of_one_session_are_put_into_words_apart(service):
     assert len(set(map(event_routes._event_for_owner, ear.heard))) == 2
 
 
-def test_who_comes_while_the_store_is_read_hears_of_nothing_earlier(service, monkeypatch):
+def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkeypatch):
     live = LiveChanges(service.store)
     first, second = Ear(), Ear()
     live.add(first.hear)

@@ -36,7 +36,7 @@ FLOOD = "exec yes 0123456789"
 
 @pytest.fixture
 def ssh(tmp_path, monkeypatch) -> Path:
-    """Where it leaves its number and its arguments, and finds its script."""
+    """Replace ssh by a script. Return the directory where it leaves its process id and its arguments."""
     state = tmp_path / "ssh"
     (state / "bin").mkdir(parents=True)
     program = state / "bin" / "ssh"
@@ -50,7 +50,7 @@ def ssh(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def train(service, ssh) -> str:
-    """The id of ada's session of two kernels that runs."""
+    """Return the id of ada's session of two kernels that runs."""
     assert ssh.is_dir()
     service.store.save_agents([make_agent("a1")])
     session = placed_on(make_session(1, name="train", cluster_size=2), "a1")
@@ -66,7 +66,7 @@ def opened(client, session="train", kernel=None, headers=HERE):
 
 
 def shown_until(socket, end):
-    """What the terminal shows until it has shown that."""
+    """Return the terminal's output up to the text."""
     shown = b""
     while end not in shown:
         shown += socket.receive_bytes()
@@ -93,7 +93,7 @@ def noted(service):
 
 
 def gone(pid):
-    """Whether soon no process of that group is left, not even one that nobody waited for."""
+    """Return whether soon no process of that group is left, not even an unreaped one."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
@@ -180,7 +180,7 @@ def test_another_sites_page_opens_none(browser, service, headers):
 
 
 @pytest.mark.usefixtures("train")
-def test_who_is_not_signed_in_opens_none(browser, caller, service):
+def test_a_terminal_needs_a_sign_in(browser, caller, service):
     for nobody in (browser("ada", sign_in=False), caller("ada")):
         with pytest.raises(WebSocketDisconnect) as refusal, opened(nobody):
             pass
@@ -189,7 +189,7 @@ def test_who_is_not_signed_in_opens_none(browser, caller, service):
 
 
 @pytest.mark.usefixtures("train")
-def test_only_what_runs_has_terminals(browser, caller, service):
+def test_only_running_sessions_have_terminals(browser, caller, service):
     submitted(caller("ada"), name="waits")
     ada = browser("ada")
     code, reason = refused(ada, "waits")
@@ -202,7 +202,7 @@ def test_only_what_runs_has_terminals(browser, caller, service):
 
 
 @pytest.mark.usefixtures("train")
-def test_only_so_many_are_open(browser, service, monkeypatch):
+def test_the_number_of_open_terminals_is_limited(browser, service, monkeypatch):
     service.set_web(terminals=1)
     ada, root = browser("ada"), browser("root", Scope.ADMIN)
     with opened(ada) as socket:
@@ -310,7 +310,7 @@ def test_a_program_finds_its_size_and_no_signal_meets_it_as_it_starts(tmp_path, 
 
 
 def read_until(made, end):
-    """All that the program of a terminal writes until it has written that."""
+    """Return the output of a terminal's program up to the text."""
     shown = b""
     deadline = time.monotonic() + 30
     while end not in shown:
