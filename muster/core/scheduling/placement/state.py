@@ -10,7 +10,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 
 from muster.core.agents.agent import Agent
-from muster.core.model.policy import PlacementPolicy
+from muster.core.model.policy import PACK, PlacementPolicy
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.scheduling.placement import choose, columns
 from muster.core.scheduling.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
@@ -134,11 +134,10 @@ class PlacementState:
         places = self._places[: len(gang.slots)].tolist()
         return tuple([self._allocations.get(key := _key(place)) or self._allocation(key) for place in places])
 
-    def take_found(self, gang: Gang) -> None:
-        """Take again the places that `place` found last, for a gang that it knows; only what compiles needs this."""
-        shape = self._memory.knows(gang)
-        if shape is not None:
-            choose.take_places(shape, self._arrays, self._places)
+    def take_as(self, other: Self, gang: Gang) -> None:
+        """Take the places that `place` of the other, of the same agents, found last; the gang has to be that one."""
+        choose.take_places(self._number(gang), self._arrays, other._places)
+        self._misses.clear()
 
     def fits(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
         """Return whether `place` would find capacity."""
@@ -193,6 +192,13 @@ class PlacementState:
         self._move(kernels, 1)
         self._misses.clear()
         self._failed.clear()
+
+    def emptied(self) -> Self:
+        """Return the same agents with nothing on them, all of them open, by no policy of the site and no mix."""
+        hardware = self._hardware
+        memory = Memory(hardware, np.zeros(len(hardware.agents), dtype=np.bool_))
+        weights, mix = weight_array(PACK, (), hardware), typical_array((), hardware)
+        return type(self)(hardware, np.ascontiguousarray(hardware.empty()), memory, {}, weights, mix)
 
     def copy(self) -> Self:
         return self._with(self._free.copy())
