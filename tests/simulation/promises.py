@@ -135,7 +135,7 @@ class Promises:
     def _gives_no_slot_twice(self) -> None:
         ledger = Ledger.of(self.agents.values())
         for session in self.sessions.values():
-            if session.state in PLACED:
+            if session.state in PLACED and not session.holds_nothing:
                 for kernel in session.kernels:
                     if kernel.allocation is None:
                         raise BrokenPromiseError("slots", f"{session.name} is {session.state} and holds no room")
