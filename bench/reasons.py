@@ -28,6 +28,7 @@ from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
+from muster.core.scheduling.committed import committed
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.placement import PlacementState, gang_of
 from muster.core.scheduling.schedule import schedule
@@ -68,25 +69,12 @@ def sessions(random: Random, count: int) -> list[Session]:
     return made
 
 
-def started(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """Return the snapshot in which the sessions that the plan places are running."""
-    placed = {placement.session_id: placement.allocations for placement in plan.placements}
-
-    def after(session: Session) -> Session:
-        if session.id not in placed:
-            return session
-        kernels = tuple(replace(k, allocation=placed[session.id][k.id]) for k in session.kernels)
-        return replace(session, kernels=kernels, state=SessionState.RUNNING, started_at=snapshot.now)
-
-    return replace(snapshot, sessions=tuple(map(after, snapshot.sessions)))
-
-
 def case(random: Random) -> tuple[Snapshot, Plan]:
     """Return a queue with running and waiting sessions, and the plan of a decision that starts none of them."""
     policy = SchedulingPolicy(GroupPolicy(placement=load_placement("fragmentation")))
     queue = sessions(random, random.randint(20, 60))
     world = Snapshot(agents(random), tuple(queue), NOW, policy=policy)
-    world = started(world, schedule(world))
+    world = committed(world, schedule(world))
     began = {s.id: NOW - random.randrange(0, s.spec.time_limit or 1) for s in world.placed}
     aged = tuple(replace(s, started_at=began[s.id]) if s.id in began else s for s in world.sessions)
     world = replace(world, sessions=aged)
@@ -106,8 +94,8 @@ def nearest_holds(world: Snapshot, session: Session, plan: Plan) -> bool:
 def played(world: Snapshot, plan: Plan) -> dict[str, float]:
     """Return the simulated starts of waiting sessions, by session id."""
     starts: dict[str, float] = {}
-    while world.placed:
-        world = started(world, plan)
+    while plan.placements or world.placed:
+        world = committed(world, plan)
         at = min(end_of(session, world.now) for session in world.placed)
         left = [s for s in world.sessions if s.state is SessionState.PENDING or end_of(s, world.now) > at]
         world = replace(world, now=at, sessions=tuple(left))

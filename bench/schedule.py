@@ -38,10 +38,10 @@ from tests.strategies import observed
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from muster.core.agents.agent import Agent
-from muster.core.model.plan import Plan
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
-from muster.core.model.session import PLACED, Kernel, Session, SessionState, kernel_count, kernels_of
+from muster.core.model.session import Kernel, Session, kernel_count, kernels_of
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.committed import committed
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.spec.session_spec import SessionSpec
@@ -111,30 +111,11 @@ def snapshot(known: Sequence[Agent], sessions: Sequence[Session]) -> Snapshot:
     return Snapshot(tuple(known), tuple(sessions), NOW, policy=policy())
 
 
-def committed(before: Snapshot, plan: Plan) -> list[Session]:
-    """Return all sessions as the next pass finds them: placed ones run, and waiting ones have their reason."""
-    given = {placement.session_id: placement for placement in plan.placements}
-    after = []
-    for old in before.sessions:
-        placement = given.get(old.id)
-        if placement is None:
-            after.append(replace(old, wait=plan.waits.reason(old.id)))
-        else:
-            held = tuple(replace(kernel, allocation=placement.allocations[kernel.id]) for kernel in old.kernels)
-            after.append(
-                replace(
-                    old, kernels=held, state=SessionState.RUNNING, placed_mode=placement.mode, started_at=before.now
-                )
-            )
-    return after
-
-
 def _unchanged(memory: PassMemory) -> Snapshot:
     """Return an unchanged queue. The pass before is made here, with the same `memory`, as a daemon would."""
     first = snapshot(agents(5000, units=2), mixed(170_000))
     after = committed(first, schedule(first))
-    running = [old for old in after if old.state in PLACED]
-    waiting = [old for old in after if old.state not in PLACED][:100_000]
+    running, waiting = list(after.placed), list(after.pending[:100_000])
     if len(waiting) < 100_000:
         raise SystemExit(f"only {len(waiting)} sessions were left waiting")
     again = snapshot(first.agents, [*running, *waiting])

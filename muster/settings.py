@@ -16,8 +16,9 @@ from muster.core.model.projects import Projects
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
 from muster.core.spec.errors import validated
-from muster.core.spec.values import Bytes, Milli, invalid
+from muster.core.spec.values import Bytes, Milli, Seconds, invalid
 from muster.core.values.errors import SettingsError, SpecError
+from muster.core.values.units import format_duration
 from muster.idle_settings import Idle
 from muster.settings_section import Section
 from muster.web_settings import WebSettings
@@ -52,6 +53,9 @@ class GroupScheduling(Section):
     preemption: bool | None = Field(
         default=None, description="end or requeue preemptible sessions for ones of higher priority"
     )
+    default_time_limit: Seconds | None = Field(
+        default=None, description="time limit of a session that is submitted without one"
+    )
 
 
 class Scheduling(GroupScheduling):
@@ -64,7 +68,8 @@ class Scheduling(GroupScheduling):
     preemption: bool = False
 
     def of(self, group: GroupScheduling) -> "Scheduling":
-        return self.model_copy(update=group.model_dump(exclude_none=True))
+        said = {name: getattr(group, name) for name in group.model_fields_set}
+        return self.model_copy(update={name: value for name, value in said.items() if value is not None})
 
 
 class Amounts(Section):
@@ -90,7 +95,7 @@ class LimitSettings(Section):
         return Limit(self.running.bounds(), self.pending.bounds())
 
 
-# Where the site says nothing of all users: more than a person queues, and less than what slows down everybody's queue.
+# The limit if the site sets none: more than a person queues, and less than what slows down the queue for all.
 _PENDING_OF_EACH = LimitSettings(pending=Amounts(sessions=20_000, kernels=200_000))
 
 
@@ -266,6 +271,20 @@ class Settings(BaseModel):
         if self.work_uid in uids:
             raise invalid(f"owner_uid_range holds work_uid, {self.work_uid}", "choose a range without it")
         return self
+
+    @model_validator(mode="after")
+    def _default_time_limits_are_allowed(self) -> Self:
+        for group in ("", *self.resource_groups, *self.idle.resource_groups):
+            usual, longest = self.scheduling_of(group).default_time_limit, self.idle.of(group).max_lifetime
+            if usual is not None and longest is not None and usual > longest:
+                where = f"resource group {group}" if group else "scheduling"
+                problem = f"default_time_limit of {where} is longer than max_lifetime, {format_duration(longest)}"
+                raise invalid(problem, f"write {format_duration(longest)} or less")
+        return self
+
+    def scheduling_of(self, resource_group: str) -> Scheduling:
+        """Return how the group's queue is worked."""
+        return self.scheduling.of(self.resource_groups.get(resource_group, GroupScheduling()))
 
     def uids_for_owners(self) -> range | None:
         """Return the uids of which each owner gets one, or None where they share work_uid."""

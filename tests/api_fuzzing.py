@@ -34,13 +34,17 @@ _EXAMPLES = 40
 _PHASES = ("examples", "coverage", "fuzzing", "stateful")
 _SPECS = ("POST /api/v1/sessions", "POST /api/v1/sessions/dry-run")
 _ACTIONS = ("terminate", "cancel", "hold", "release", "restart")
-# What JSON Schema cannot say: that two fields exclude each other, what a cursor or a point in time is, and that a
-# spec's numbers may be written as texts. `tests/fuzzing.py` is about specs.
+# What JSON Schema cannot say: that two fields exclude each other, what a cursor or a point in time is, which characters
+# can be printed, and that a spec's numbers may be written as texts. `tests/fuzzing.py` is about specs.
 _BEYOND_SCHEMA = {
     _SPECS[0]: ("positive_data_acceptance", "negative_data_rejection"),
     # A session may have the name of an action: then the path is the session's as well, with other methods.
     _SPECS[1]: ("positive_data_acceptance", "negative_data_rejection", "allow_header_conformance"),
     **{f"POST /api/v1/sessions/{action}": ("allow_header_conformance",) for action in _ACTIONS},
+    "POST /api/v1/sessions/{session}/commit": ("positive_data_acceptance",),
+    # A session that was ended is still to be read; one may be answered for an idempotency key that was used before.
+    "GET /api/v1/sessions/{session}": ("use_after_free",),
+    "DELETE /api/v1/sessions/{session}": ("ensure_resource_availability",),
     "GET /api/v1/sessions": ("positive_data_acceptance",),
     "GET /api/v1/report": ("positive_data_acceptance",),
     "GET /api/v1/use/over-time": ("positive_data_acceptance",),

@@ -15,6 +15,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_before_forks() -> None:
+    """Compile the scheduler, or load it, once for all workers."""
+    # Here, since numba's import would be most of a small run's time.
+    from muster.service.scheduler.compiled_code import compile_placement  # noqa: PLC0415
+
+    compile_placement()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a SQLite file with all migrations and no row, to be copied: migrating is most of a small test's time."""

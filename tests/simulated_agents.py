@@ -90,7 +90,13 @@ def report_of(
         "mem_bytes": mem_bytes,
         "mem_available_bytes": mem_bytes,
         "disk": {"path": "/var/lib/docker", "total_bytes": 1, "free_bytes": 1},
-        "docker": {"version": "20.10.24", "api_version": "1.41", "storage_driver": "overlay2", "cgroup_version": "1"},
+        "docker": {
+            "version": "20.10.24",
+            "api_version": "1.41",
+            "storage_driver": "overlay2",
+            "cgroup_version": "1",
+            "remapped_ids": None,
+        },
         "gpus": [
             {
                 "index": index,

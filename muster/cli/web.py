@@ -18,7 +18,7 @@ _HIGHEST_PORT = 65535
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
 @click.option("--insecure", is_flag=True, help="Let other machines reach it without TLS: tokens travel in the clear.")
 @click.option(
-    "--behind-proxy", is_flag=True, help="A proxy on this machine tells in X-Forwarded-For from where a request comes."
+    "--behind-proxy", is_flag=True, help="Take clients' addresses from X-Forwarded-For of a proxy on this machine."
 )
 @click.option(
     "--app-ports",

@@ -19,7 +19,7 @@ from muster.core.values.units import format_bytes
 from muster.engine.tar_stream import Kind, MalformedTarError, tar_entries
 
 _MOST_FILES = 10_000
-# Configurations and manifests; what is larger is a layer.
+# The most bytes of a configuration or manifest; a larger file is a layer.
 _MOST_OF_A_DOCUMENT = 4 << 20
 _MOST_OF_ALL_DOCUMENTS = 64 << 20
 _BLOB = re.compile(r"(?:\./)?blobs/sha256/([0-9a-f]{64})")
@@ -43,7 +43,7 @@ def checked_archive(chunks: Iterator[bytes], image_id: str, reference: str, most
         yield from content.rewritten()
         yield from content.index_of(image_id, reference)
     except MalformedTarError as error:
-        raise RefusedArchiveError(f"what it sends is no image archive: {error}") from None
+        raise RefusedArchiveError(f"its answer is no image archive: {error}") from None
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 

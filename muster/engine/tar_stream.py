@@ -75,7 +75,7 @@ def tar_entries(read: Read) -> Iterator[tuple[TarEntry, Iterator[bytes]]]:
                 size = 0
             content = _content(read, size)
             yield replace(entry, size=size), content
-            for _ in content:  # what its reader has left
+            for _ in content:  # the rest, which its reader has not read
                 pass
             given = {}
     if given:

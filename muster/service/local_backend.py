@@ -296,7 +296,7 @@ class LocalBackend:
         if image is not None and image.is_made:
             known = CommitState(name, image.owner, image=image)
         elif image is not None and (known is None or known.state != "making"):
-            # Another process makes it.
+            # Another process is making it.
             known = CommitState(name, image.owner)
         elif image is None and known is not None and known.state == "made":
             known = None

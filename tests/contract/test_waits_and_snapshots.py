@@ -60,6 +60,7 @@ FULL = Wait(
     until=NOW + 5.0,
     estimated_start=NOW + 6.5,
     passes=7,
+    endless=2,
 )
 
 

@@ -96,16 +96,17 @@ class Lab:
         remove_host(host)
 
     def left_on(self, host: str, cluster: str) -> dict[str, list[str]]:
-        """Return names of the cluster's containers, networks and key directories there; none if the host is gone."""
+        """Return names of sessions' containers, networks and key directories there; none if the host is gone."""
         if host not in {present.name for present in self.hosts}:
             return NOTHING
         label = ("--filter", f"label=muster.cluster={cluster}", "--format")
         directories = ["find", f"/run/muster/{cluster}", "-mindepth", "1", "-maxdepth", "1", "-type", "d"]
+        networks = ("docker", "network", "ls", "--filter", "label=muster.session")
         # It fails where the cluster never launched anything.
         keys = self.run(host, *directories, check=False)
         return {
             "containers": self.run(host, "docker", "ps", "--all", *label, "{{.Names}}").out.split(),
-            "networks": self.run(host, "docker", "network", "ls", *label, "{{.Name}}").out.split(),
+            "networks": self.run(host, *networks, *label, "{{.Name}}").out.split(),
             "key directories": keys.out.split(),
         }
 

@@ -121,6 +121,12 @@ class Cluster:
         return {name: entry["State"] for name, entry in self.containers().items()}
 
     def networks(self):
+        return [name for name in self._all_networks() if not agent_names.is_lent(name)]
+
+    def lent_networks(self):
+        return [name for name in self._all_networks() if agent_names.is_lent(name)]
+
+    def _all_networks(self):
         return sorted(entry["Name"] for entry in self.engine.networks(self._label))
 
     def key_directories(self):

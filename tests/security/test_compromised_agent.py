@@ -83,7 +83,7 @@ def test_connection_variables_of_an_agent_never_reach_ssh(observed):
 
 def test_a_report_with_attributes_is_refused(observed):
     answer = observed({"changed": False, "report": {**report_of("far"), "attributes": OWN}})
-    line = "what it says is refused: report.attributes: Extra inputs are not permitted"
+    line = "its answer is refused: report.attributes: Extra inputs are not permitted"
     assert (answer.report, answer.problem, answer.reached) == (None, line, True)
 
 

@@ -242,8 +242,10 @@ class Deeds:
 
     def _network_gone(self, deed: Deed) -> None:
         host = self._world.hosts[deed.target]
-        for name, network in list(host.networks.items())[:1]:
-            self._world.promises.truths[network.session_id].harms.add("network")
+        for name in list(host.networks)[:1]:
+            for container in host.containers.values():
+                if container.network == name:
+                    self._world.promises.truths[container.session_id].harms.add("network")
             del host.networks[name]
 
     def _answer_lost(self, deed: Deed) -> None:

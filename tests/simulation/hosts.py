@@ -202,7 +202,7 @@ class Host:
         """Return what of sessions is here, for people."""
         return [
             *(f"container {c.kernel_name} of {c.session_id[:8]} ({c.state})" for c in self.containers.values()),
-            *(f"network {network.name}" for network in self.networks.values()),
+            *(f"network {network.name}" for network in self.networks.values() if network.session_id),
             *(f"keys of {session_id[:8]}" for session_id in self.keys),
             *(f"last words of {session_id[:8]}" for session_id in self.spool),
         ]

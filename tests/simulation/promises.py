@@ -219,6 +219,10 @@ class Promises:
         if cpus > host.hardware["cpu_count"] * 1000:
             names = ", ".join(f"{self.sessions[c.session_id].name}/{c.kernel_name}" for c in running)
             raise BrokenPromiseError("slots", f"{host.id} runs more than it has: {names}")
+        others = {c.session_id for c in host.containers.values() if c.network == container.network}
+        if others != {container.session_id}:
+            names = ", ".join(sorted(self.sessions[session_id].name for session_id in others))
+            raise BrokenPromiseError("one network", f"on {host.id}, {container.network} is shared by {names}")
 
     def command_begins(self, host: Host, container: Container) -> None:
         truth = self._of(container)

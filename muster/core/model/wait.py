@@ -73,7 +73,8 @@ class Wait:
     `exhausted` counts, for each slot, the agents that have too little of it free; `filtered` counts, for each cause,
     the agents that were skipped. `waits_for` holds ids of sessions: dependencies, the session that is ahead, or those
     that are being preempted. `until` is a known end of the wait, `estimated_start` a computed one (seconds since the
-    epoch). `passes` counts the passes in which it was the first that did not fit.
+    epoch). `passes` counts the passes in which it was the first that did not fit. `endless` counts the sessions without
+    a time limit that run in its group, where the start is unknown because of them.
     """
 
     code: WaitCode
@@ -88,3 +89,4 @@ class Wait:
     until: float | None = None
     estimated_start: float | None = None
     passes: int = 0
+    endless: int = 0

@@ -1,8 +1,8 @@
 """When capacity of a group becomes free, as far as time limits say.
 
-The earliest start of the session at the head of the queue is found as EASY does it (Lifka, The ANL/IBM SP Scheduling
-System, JSSPP 1995): the running sessions are let go in the order in which they end until it fits. Sessions without a
-time limit end last, those that have run longest first, at an unknown time.
+The earliest start of the queue's head is found as in EASY (Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995). The
+running sessions are released in the order of their ends until the head fits. Sessions without a time limit end last, at
+an unknown time, those that have run longest first.
 """
 
 import heapq
@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from muster.core.model.session import AllocatedSlots, Allocation, Kernel, LaunchStep, Session, SessionState
 from muster.core.scheduling.placement import Gang, PlacementState
+from muster.core.scheduling.repack import Placed, Repacker
 
-# So many decisions are imagined to say when sessions start.
+# The most decisions that are simulated to estimate when sessions start.
 _MOST_DECISIONS = 60
 
 
@@ -111,9 +112,12 @@ class Future:
         starts: dict[str, float] = {}
         state, queue, ends, at = self._state.lean(), list(waiting), list(self._holders), self._now
         head: _Reserved | None = None
+        repacker = Repacker()
         for _ in range(_MOST_DECISIONS):
-            head, started = _decision(state, queue, ends, at, head, backfill=backfill)
-            for holder in started:
+            decision = _Decision(state, ends, at, head, repacker, backfill=backfill)
+            decision.work(queue)
+            head = decision.head
+            for holder in decision.started:
                 starts[holder.session_id] = at
                 heapq.heappush(ends, holder)
             queue = [each for each in queue if each.session.id not in starts]
@@ -151,43 +155,74 @@ class _Reserved:
     beside: PlacementState
 
 
-def _decision(
-    state: PlacementState,
-    queue: Iterable[Waiting],
-    ends: Sequence[Holder],
-    at: float,
-    known: _Reserved | None,
-    *,
-    backfill: bool,
-) -> tuple[_Reserved | None, list[Holder]]:
-    """Start what can start, in a state that is changed in place; return the head, and what starts.
+class _Decision:
+    """One imagined decision at a time. It changes the state in place, and lists the holders that it `started`."""
 
-    `known` is the head of the decision before: its start stays what it was, as nothing that passes it delays it.
-    """
-    head: _Reserved | None = None
-    room = state
-    started: list[Holder] = []
-    for session, gang, closed in queue:
-        if head is None:
-            allocations = state.place(gang, closed)
-            if allocations is None:
-                head = known if known and known.session_id == session.id and known.at > at else None
-                if head is None:
-                    start = Future(state, [*ends, *started], at).start(gang, closed)
-                    head = _Reserved(session.id, start.at, start.beside) if start is not None else None
-                if head is not None:
-                    if not backfill or math.isinf(head.at):
-                        break
-                    room = state.least(head.beside)
-                continue
+    def __init__(
+        self,
+        state: PlacementState,
+        ends: Sequence[Holder],
+        at: float,
+        known: _Reserved | None,
+        repacker: Repacker,
+        *,
+        backfill: bool,
+    ) -> None:
+        """`known` is the head of the decision before: its start stays, as nothing that passes it delays it."""
+        self.head: _Reserved | None = None
+        self._state = state
+        self._ends = ends
+        self._at = at
+        self._known = known
+        self._repacker = repacker
+        self._backfill = backfill
+        self._room = state
+        self._sessions: list[Session] = []
+        self._placed: list[Placed] = []
+        self._ahead: list[tuple[Gang, frozenset[str]]] = []
+
+    @property
+    def started(self) -> list[Holder]:
+        pairs = zip(self._sessions, self._placed, strict=True)
+        return [starter(session, placed.allocations, self._at) for session, placed in pairs]
+
+    def work(self, queue: Iterable[Waiting]) -> None:
+        for waiting in queue:
+            allocations = self._first(waiting) if self.head is None else self._behind(waiting, self.head)
+            if allocations is not None:
+                self._sessions.append(waiting.session)
+                self._placed.append(Placed(waiting.gang, waiting.closed, allocations))
+            elif self.head is not None and (not self._backfill or math.isinf(self.head.at)):
+                return
+
+    def _first(self, waiting: Waiting) -> tuple[Allocation, ...] | None:
+        """Return the allocations of one with nobody ahead; where it does not fit and can later, it is the head."""
+        session, gang, closed = waiting
+        allocations = self._state.place(gang, closed)
+        if allocations is not None or (gang, closed) in self._ahead:
+            return allocations
+        moved = self._repacker.repacked(self._state, self._placed, gang, closed, self._ahead)
+        if moved is not None:
+            self._placed = moved[:-1]
+            return moved[-1].allocations
+        self._ahead.append((gang, closed))
+        known = self._known
+        if known is not None and known.session_id == session.id and known.at > self._at:
+            self.head = known
         else:
-            ends_in_time = end_of(session, at) <= head.at
-            given, other = (state, room) if ends_in_time else (room, state)
-            allocations = given.place(gang, closed)
-            if allocations is None:
-                continue
+            start = Future(self._state, [*self._ends, *self.started], self._at).start(gang, closed)
+            self.head = None if start is None else _Reserved(session.id, start.at, start.beside)
+        if self.head is not None:
+            self._room = self._state.least(self.head.beside)
+        return None
+
+    def _behind(self, waiting: Waiting, head: _Reserved) -> tuple[Allocation, ...] | None:
+        session, gang, closed = waiting
+        ends_in_time = end_of(session, self._at) <= head.at
+        given, other = (self._state, self._room) if ends_in_time else (self._room, self._state)
+        allocations = given.place(gang, closed)
+        if allocations is not None:
             other.take(held(session, allocations))
             if not ends_in_time:
                 head.beside.take(held(session, allocations))
-        started.append(starter(session, allocations, at))
-    return head, started
+        return allocations

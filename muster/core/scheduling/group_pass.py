@@ -25,7 +25,7 @@ from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.placement import Gang, PlacementState, Typical, gang_of, on_one_agent, typical_requests
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, obstacle, preempting
-from muster.core.scheduling.repack import MOST_SESSIONS, Placed, Repacker
+from muster.core.scheduling.repack import Placed, Repacker
 from muster.core.values.slots import Slots, total
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ class GroupPass:
         admission: Admission,
         memory: PassMemory,
     ) -> None:
-        self.placements: list[Placement] = []
         self.preemptions: list[Preemption] = []
         self.reasons: dict[str, Wait] = {}
         self._snapshot = snapshot
@@ -95,7 +94,8 @@ class GroupPass:
         self._head: _Head | None = None
         self._alike: dict[tuple[Gang, frozenset[str]], _Alike] = {}
         self._first: list[Waiting] = []
-        self._started: list[tuple[Session, Placed]] = []
+        self._starting: list[Session] = []
+        self._lying: list[Placed] = []
         self._repacker = Repacker()
         self._leaving: set[str] = set()
 
@@ -108,6 +108,11 @@ class GroupPass:
             if reason is not None:
                 self.reasons[session.id] = reason
         self._explain()
+
+    @property
+    def placements(self) -> Iterator[Placement]:
+        """Yield the placements; what is placed may be placed anew as long as the pass lasts."""
+        return map(_placement, self._starting, self._lying)
 
     def _in_order(self) -> Iterator[Session]:
         by_priority = sorted(self._pending, key=lambda session: -session.spec.priority)
@@ -212,26 +217,16 @@ class GroupPass:
         """
         if self._head is not None and self._head.room is not None:
             return None
-        first = max(0, len(self._started) - MOST_SESSIONS)
-        before = [placed for _, placed in self._started[first:]]
         waiting = [(other.gang, other.closed) for other in self._alike.values() if other.full and other.waiting]
-        found = self._repacker.repacked(self._state, before, alike.gang, alike.closed, waiting)
-        if found is None:
+        moved = self._repacker.repacked(self._state, self._lying, alike.gang, alike.closed, waiting)
+        if moved is None:
             return None
-        *moved, allocations = found
-        self._state.release(kernel for placed in before for kernel in placed.kernels)
-        for number, ((session, placed), given) in enumerate(zip(self._started[first:], moved, strict=True), first):
-            after = placed._replace(allocations=given)
-            self._state.take(after.kernels)
-            self._started[number] = session, after
-            self.placements[number] = _placement(session, after)
-        self._state.take(Placed(alike.gang, alike.closed, allocations).kernels)
-        return allocations
+        self._lying = moved[:-1]
+        return moved[-1].allocations
 
     def _start(self, session: Session, alike: _Alike, allocations: tuple[Allocation, ...]) -> None:
-        placed = Placed(alike.gang, alike.closed, allocations)
-        self.placements.append(_placement(session, placed))
-        self._started.append((session, placed))
+        self._starting.append(session)
+        self._lying.append(Placed(alike.gang, alike.closed, allocations))
         self._admission.admit(session)
         self._allocated.add(session.owner, alike.total)
 
@@ -257,7 +252,9 @@ class GroupPass:
         reserved = start.at < math.inf or passes >= self._policy.reserve_after_passes
         self._head = _Head(session, start.at, self._state.least(start.beside) if reserved else None)
         self._first.append(Waiting(session, alike.gang, alike.closed))
-        return replace(reason, passes=passes, estimated_start=start.at if start.at < math.inf else None)
+        if start.at == math.inf:
+            return replace(reason, passes=passes, endless=self._endless)
+        return replace(reason, passes=passes, estimated_start=start.at)
 
     def _preempted(self, session: Session, alike: _Alike) -> list[Session]:
         now = self._snapshot.now
@@ -272,7 +269,7 @@ class GroupPass:
         now = self._snapshot.now
         stays = [holder(session, now) for session in self._placed if session.id not in self._leaving]
         leaves = [holder(s, now)._replace(end=now) for s in self._placed if s.id in self._leaving]
-        starts = [starter(session, placed.allocations, now) for session, placed in self._started]
+        starts = [starter(s, lying.allocations, now) for s, lying in zip(self._starting, self._lying, strict=True)]
         return Future(self._state, [*stays, *leaves, *starts], now)
 
     def _impossible(self, request: Gang) -> Wait | None:
@@ -315,10 +312,17 @@ class GroupPass:
             if not self._policy.backfill:
                 return behind(self._head.session, delays=False)
             if self._state.fits(alike.gang, alike.closed):
-                return behind(self._head.session, delays=True)
+                reason = behind(self._head.session, delays=True)
+                return replace(reason, endless=self._endless) if self._head.start == math.inf else reason
         if alike.closed and self._state.fits(alike.gang):
             return self._admission.window(alike.waiting[0])
         return self._busy(alike)
+
+    @property
+    def _endless(self) -> int:
+        """Return how many sessions run in the group, or start in it now, without a time limit."""
+        stays = (session for session in self._placed if session.id not in self._leaving)
+        return sum(session.spec.time_limit is None for session in (*stays, *self._starting))
 
     def _estimate(self, head: _Head) -> None:
         starts = self._future.estimates(self._first, backfill=self._policy.backfill)

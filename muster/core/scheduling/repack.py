@@ -1,7 +1,7 @@
-"""Place what a pass has placed so far anew, together with a gang that does not fit beside it.
+"""Place a pass's gangs anew, together with one that does not fit beside them.
 
-Each gang goes where it costs least when its turn comes, so the first ones may leave no place for one that would fit
-beside them. Nothing has been started yet: they may lie elsewhere just as well. A few other orders are tried, and the
+Each gang goes where it costs least when its turn comes. The first ones may so leave no place for one that would fit
+beside them. Nothing has been started yet, so they can be moved. A few other orders are tried, and the
 first in which all of them fit is taken.
 """
 
@@ -49,12 +49,32 @@ class Repacker:
         gang: Gang,
         closed: frozenset[str],
         waiting: Sequence[tuple[Gang, frozenset[str]]],
-    ) -> list[Allocations] | None:
-        """Return other allocations of what was placed, and then the gang's; None where no trial succeeds.
+    ) -> list[Placed] | None:
+        """Place the gang, and what was placed last anew; return all that is placed then, the gang last.
 
-        What lay on one agent stays on one, and what lay on several comes to lie on no more. None of the `waiting` may
-        fit then: they were first. Changes nothing.
+        None, with nothing changed, where no trial succeeds. What lay on one agent stays on one, and what lay on several
+        comes to lie on no more. None of the `waiting` may fit then: they were first.
         """
+        first = max(0, len(placed) - MOST_SESSIONS)
+        moving = placed[first:]
+        found = self._found(state, moving, gang, closed, waiting)
+        if found is None:
+            return None
+        moved = [each._replace(allocations=given) for each, given in zip(moving, found, strict=False)]
+        moved.append(Placed(gang, closed, found[-1]))
+        state.release(kernel for each in moving for kernel in each.kernels)
+        state.take(kernel for each in moved for kernel in each.kernels)
+        return [*placed[:first], *moved]
+
+    def _found(
+        self,
+        state: PlacementState,
+        placed: Sequence[Placed],
+        gang: Gang,
+        closed: frozenset[str],
+        waiting: Sequence[tuple[Gang, frozenset[str]]],
+    ) -> list[Allocations] | None:
+        """Return other allocations of what was placed, and then the gang's. Changes nothing."""
         different = {gang, *(each.gang for each in placed), *(other for other, _ in waiting)}
         work = len(placed) + 1 + len(different) * state.size
         if not placed or self._left < work or not state.has_in_total(gang, closed):

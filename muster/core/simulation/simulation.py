@@ -14,6 +14,7 @@ from muster.core.model.plan import Placement, Preemption
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.committed import running
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.placement import gang_of, typical_requests
 from muster.core.scheduling.schedule import schedule
@@ -217,16 +218,8 @@ class _Run:
     def _start(self, placement: Placement) -> None:
         session = self._waiting.pop(placement.session_id)
         started_at = self._now + self._cluster.launch_s
-        kernels = tuple(replace(kernel, allocation=placement.allocations[kernel.id]) for kernel in session.kernels)
-        running = replace(
-            session,
-            state=SessionState.RUNNING,
-            kernels=kernels,
-            placed_mode=placement.mode,
-            started_at=started_at,
-            wait=None,
-        )
-        self._running[session.id] = running
+        runs = self._running[session.id] = running(session, placement, started_at)
+        kernels = runs.kernels
         self._use.take(kernels, self._now)
         life = self._lives[session.id]
         starts = life.starts + 1

@@ -90,6 +90,9 @@ class ExplainedWait(Protocol):
     @property
     def passes(self) -> int: ...
 
+    @property
+    def endless(self) -> int: ...
+
 
 class PlacedKernel(Protocol):
     """A kernel with the agent and the GPU shares that it would get."""
@@ -171,7 +174,7 @@ def _agents(wait: ExplainedWait) -> list[str]:
         lines.append(f"nearest: it needs {missing} more on agent {wait.nearest.agent_id}")
     if wait.filtered:
         counts = ", ".join(f"{count} {cause}" for cause, count in sorted(wait.filtered.items()))
-        lines.append(f"agents not asked: {counts}")
+        lines.append(f"agents left out: {counts}")
     return lines
 
 
@@ -202,6 +205,9 @@ def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
     lines = []
     if wait.passes:
         lines.append(f"it was the first that did not fit in {wait.passes} {'pass' if wait.passes == 1 else 'passes'}")
+    if wait.endless:
+        run = "1 session runs" if wait.endless == 1 else f"{wait.endless} sessions run"
+        lines.append(f"nobody knows when capacity is free: {run} without a time limit (see default_time_limit)")
     if wait.until is not None:
         lines.append(f"not before: {moment_text(wait.until, around)}")
     if wait.estimated_start is not None:
@@ -211,14 +217,14 @@ def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
 
 
 _ADVICE: Mapping[WaitCode, str] = {
-    WaitCode.NEVER_FITS: "waiting does not help; what would: muster why {name} --what-if",
+    WaitCode.NEVER_FITS: "waiting does not help; for what would, see: muster why {name} --what-if",
     WaitCode.NO_AGENTS: "waiting does not help; submit it to another group (muster agents lists them)",
     WaitCode.NEVER_RUNS: "waiting does not help; end it: muster cancel {name}",
     WaitCode.HELD: "let it go: muster release {name}",
-    WaitCode.BUSY: "what would let it start: muster why {name} --what-if",
-    WaitCode.BEHIND: "what would let it start: muster why {name} --what-if",
-    WaitCode.LIMIT: "what would let it start: muster why {name} --what-if",
-    WaitCode.WINDOW: "what would let it start: muster why {name} --what-if",
+    WaitCode.BUSY: "to see what would let it start: muster why {name} --what-if",
+    WaitCode.BEHIND: "to see what would let it start: muster why {name} --what-if",
+    WaitCode.LIMIT: "to see what would let it start: muster why {name} --what-if",
+    WaitCode.WINDOW: "to see what would let it start: muster why {name} --what-if",
 }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from muster.core.model.plan import Plan
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.committed import committed
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.hypothesis import Change, Later, applied
@@ -58,7 +59,7 @@ class Replays:
                 return (Later(tuple(ended), world.now, started), last) if last is not None else None
             if plan.preemptions:
                 return None
-            world = _committed(world, plan)
+            world = committed(world, plan)
             ends = [(end_of(session, world.now), session.id, session) for session in world.placed]
             at = min((end for end, _, _ in ends), default=math.inf)
             if math.isinf(at):
@@ -70,26 +71,11 @@ class Replays:
         return None
 
 
-def _committed(world: Snapshot, plan: Plan) -> Snapshot:
-    """Return the world in which what the plan places runs, and the others have waited for another pass."""
-    placed = {placement.session_id: placement.allocations for placement in plan.placements}
-
-    def after(session: Session) -> Session:
-        if session.id in placed:
-            kernels = tuple(replace(k, allocation=placed[session.id][k.id]) for k in session.kernels)
-            return replace(session, kernels=kernels, state=SessionState.RUNNING, started_at=world.now, wait=None)
-        if session.id in plan.waits and plan.waits.reason(session.id).passes:
-            return replace(session, wait=plan.waits.reason(session.id))
-        return session
-
-    return replace(world, sessions=tuple(map(after, world.sessions)))
-
-
 def ahead_of(session: Session, snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """Return the snapshot without the pending sessions that no decision about this one looks at.
+    """Return the snapshot without pending sessions that cannot change the decision about this one.
 
-    Kept are those ahead of it in its group, those that are placed in this decision (they count for limits), and those
-    that one of the kept depends on.
+    It keeps those ahead of it in its group, and those placed in this decision, since they count for limits. It also
+    keeps those that one of these depends on.
     """
     if len(snapshot.pending) <= WHOLE_QUEUE:
         return snapshot

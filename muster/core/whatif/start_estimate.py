@@ -13,7 +13,8 @@ _UNKNOWN: Mapping[WaitCode, str] = {
     WaitCode.WINDOW: "unknown: when the agents are no longer set aside",
     WaitCode.PREEMPTING: "unknown: as soon as those that are preempted have ended",
 }
-_NO_TIME_LIMIT = "unknown: what it waits for has no time limit, or too many are ahead of it"
+_ENDLESS = "unknown: what it waits for has no time limit"
+_FAR = "unknown: what it waits for has no time limit, or too many are ahead of it"
 
 
 def start_estimate(wait: ExplainedWait | None, around: Surroundings) -> str:
@@ -31,4 +32,4 @@ def start_estimate(wait: ExplainedWait | None, around: Surroundings) -> str:
         return moment_text(wait.estimated_start, around)
     if wait.until is not None:
         return f"not before {moment_text(wait.until, around)}"
-    return _UNKNOWN.get(wait.code, _NO_TIME_LIMIT)
+    return _UNKNOWN.get(wait.code, _ENDLESS if wait.endless else _FAR)

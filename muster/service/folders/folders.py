@@ -131,5 +131,5 @@ class FolderService:
         except AnsibleFailedError as error:
             visited.problems |= {agent_id: str(error) for agent_id in reachable if agent_id not in visited.answers}
         silent = [agent_id for agent_id in reachable if agent_id not in {*visited.answers, *visited.problems}]
-        visited.problems |= dict.fromkeys(silent, "Ansible brought no answer of it")
+        visited.problems |= dict.fromkeys(silent, "Ansible returned no answer from it")
         return visited

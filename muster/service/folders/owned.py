@@ -59,7 +59,7 @@ class OwnedFolders:
         user = query.owner or self._token.user
         if user != self._token.user and not self._token.sees_all:
             raise ScopeError(
-                f"token {self._token.name} is {self._token.user}'s; only one of scope admin asks as others"
+                f"token {self._token.name} is {self._token.user}'s; only one of scope admin acts for others"
             )
         self._check_project(user, query.project)
         everything = query.everything and self._token.sees_all

@@ -6,17 +6,23 @@ from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
 from muster.core.values.units import format_duration
 from muster.idle_settings import Idle
+from muster.settings import Settings
 
 
-def with_site_bounds(spec: SessionSpec, idle: Idle) -> SessionSpec:
-    """Return the spec with the site's longest life as its time limit, where it has none. Raises SpecError."""
-    own = idle.of(spec.resource_group)
+def with_site_bounds(spec: SessionSpec, settings: Settings) -> SessionSpec:
+    """Return the spec with its group's default as its time limit, where it has none. Raises SpecError.
+
+    Without a default it is the longest life that a session may have there, if that is bounded.
+    """
+    own = settings.idle.of(spec.resource_group)
     errors = list(_errors(spec, own))
     if errors:
         raise SpecError(errors)
-    if own.max_lifetime is None or spec.time_limit is not None:
+    usual = settings.scheduling_of(spec.resource_group).default_time_limit
+    limit = own.max_lifetime if usual is None else usual
+    if limit is None or spec.time_limit is not None:
         return spec
-    return spec.model_copy(update={"time_limit": own.max_lifetime})
+    return spec.model_copy(update={"time_limit": limit})
 
 
 def _errors(spec: SessionSpec, idle: Idle) -> Iterator[FieldError]:

@@ -59,7 +59,7 @@ class SessionPreparation:
         checked = with_ids_of_dependencies(checked, self._store, self._visible_owner)
         checked = with_kinds(checked, settings.app_kinds(), settings.launch_policy().sshd_port)
         checked = with_catalog_images(checked, settings, self._store, owner)
-        checked = with_site_bounds(checked, settings.idle)
+        checked = with_site_bounds(checked, settings)
         checked = with_disk_limit(checked, settings.disk_limit)
         check_callback(checked, settings.allowed_callbacks)
         return checked.model_copy(update={"ssh_keys": (*checked.ssh_keys, control_public_key(settings))})
@@ -83,7 +83,7 @@ def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Sessio
     agents = store.agents()
     if not agents:
         return {}
-    # Without the rest of the queue: what never starts does not wait for the others.
+    # Without the rest of the queue: whether a session can never start does not depend on the others.
     before = store.get(sorted({key for session in sessions for key in session.spec.dependencies}))
     ended = {key: session for key, session in before.items() if session.state in FINAL}
     queue = (*sessions, *(session for session in before.values() if session.state not in FINAL))

@@ -71,6 +71,7 @@ class WaitView(View):
     until: float | None = Field(description="in seconds since the epoch")
     estimated_start: float | None = Field(description="in seconds since the epoch")
     passes: int
+    endless: int = Field(description="running sessions without a time limit because of which the start is unknown")
 
     @classmethod
     def of(cls, wait: Wait, position: int | None = None) -> Self:
@@ -88,6 +89,7 @@ class WaitView(View):
             until=wait.until,
             estimated_start=wait.estimated_start,
             passes=wait.passes,
+            endless=wait.endless,
         )
 
 

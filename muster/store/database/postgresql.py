@@ -13,8 +13,8 @@ DRIVER = "postgresql+psycopg"
 PREFIX = "muster on "
 # The server cuts names at 63 bytes.
 _LONGEST_HOST = 40
-# Either side notices within half a minute that the other is gone without a word, so that a control node which lost its
-# power does not keep the queue's lock. No transaction of ours lasts nearly as long as the timeouts on locks.
+# Either side notices a lost connection within half a minute, so that a control node without power does not keep the
+# queue's lock. No transaction of ours lasts nearly as long as the timeouts on locks.
 _DEFAULTS = {
     "connect_timeout": "10",
     "keepalives_idle": "10",

@@ -170,7 +170,7 @@ OPERATIONS: Mapping[str, Operation] = {
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
     **_of(
         "resources",
-        (ClusterResources.agent, ClusterResources.agents, ClusterResources.use, ClusterResources.use_by_group),
+        (ClusterResources.agent, ClusterResources.groups, ClusterResources.use, ClusterResources.use_by_group),
     ),
     # After these a connection is what they have opened.
     "open.app": Operation(LocalBackend.openable_app),

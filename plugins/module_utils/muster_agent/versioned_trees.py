@@ -33,7 +33,7 @@ def new_tree(path: Path, fill: Callable[[Path], Path]) -> Path:
     work = Path(tempfile.mkdtemp(prefix=BUILDING, dir=str(trees)))
     try:
         return fill(work)
-    except BaseException:  # whatever stopped it leaves nothing half made, and is raised again
+    except BaseException:  # nothing is left half made, and the error is raised again
         shutil.rmtree(str(work), ignore_errors=True)
         raise
 
@@ -54,7 +54,7 @@ def switch_over(path: Path, tree: Path) -> str:
         if final.exists() and version_in(final) != text:
             # Damaged. Aside rather than away: the containers that run from it keep it by whatever name.
             final.rename(tempfile.mkdtemp(prefix=".damaged-", dir=str(trees)))
-        # A whole tree that is there is never made again.
+        # A tree that is whole is never made again.
         if final.exists():
             shutil.rmtree(str(tree))
         else:

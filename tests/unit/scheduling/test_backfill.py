@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
+from muster.core.scheduling.committed import committed
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
 from tests.properties import cheap
@@ -31,19 +33,6 @@ def decided(*sessions: Session, passes: int = 20, cpus: int = 4) -> tuple[Plan, 
     plan = schedule(snapshot)
     names = {session.id: session.name for session in sessions}
     return plan, [names[placement.session_id] for placement in plan.placements]
-
-
-def committed(snapshot: Snapshot, plan: Plan) -> list[Session]:
-    """Return all sessions after the plan, those that it starts as if they ran already."""
-    given_to = {placement.session_id: placement.allocations for placement in plan.placements}
-
-    def after(session: Session) -> Session:
-        if session.id not in given_to:
-            return session
-        kernels = tuple(replace(kernel, allocation=given_to[session.id][kernel.id]) for kernel in session.kernels)
-        return replace(session, kernels=kernels, state=SessionState.RUNNING, started_at=snapshot.now)
-
-    return [after(session) for session in snapshot.sessions]
 
 
 def starts_at(snapshot: Snapshot, holders: list[Session], head: Session) -> float:
@@ -77,7 +66,7 @@ def test_sessions_that_pass_the_head_do_not_delay_it(snapshot):
     for head in heads(snapshot, plan):
         expected = plan.waits[head.id].estimated_start
         ahead = {session.id for session in order[: order.index(head)]}
-        after = committed(snapshot, plan)
+        after = committed(snapshot, plan).sessions
         holders = [session for session in after if session.state is not SessionState.PENDING and session.id != head.id]
         before_it = [session for session in holders if session.id in ahead or session in snapshot.placed]
         assert starts_at(snapshot, before_it, head) == (math.inf if expected is None else expected)
@@ -128,6 +117,16 @@ def test_without_time_limits_others_pass_until_the_head_has_waited_its_passes():
     assert plan.waits[small.id].code is WaitCode.BEHIND
 
 
+def test_the_wait_says_that_sessions_without_a_time_limit_keep_the_start_unknown():
+    endless, limited = running(1, cpu=2), running(2, cpu=1, time_limit="1h")
+    head, small = make_session(3, cpu=4, wait=first_for(19)), make_session(4, cpu=1)
+    plan, started = decided(endless, limited, head, small)
+    assert started == []
+    assert [plan.waits[session.id].endless for session in (head, small)] == [1, 1]
+    plan, _ = decided(replace(endless, spec=limited.spec), limited, head, small)
+    assert [plan.waits[session.id].endless for session in (head, small)] == [0, 0]
+
+
 @given(st.integers(1, 40))
 def test_a_stream_of_small_sessions_does_not_starve_a_large_one(passes):
     """Each pass one of the small ones has ended, and another has come."""
@@ -138,7 +137,7 @@ def test_a_stream_of_small_sessions_does_not_starve_a_large_one(passes):
     for number in range(4, 4 + passes):
         snapshot = Snapshot(agents, (*small, large, make_session(number, cpu=1)), NOW + number, policy=policy)
         plan = schedule(snapshot)
-        after = committed(snapshot, plan)
+        after = committed(snapshot, plan).sessions
         if any(session.id == large.id and session.state is SessionState.RUNNING for session in after):
             return
         large = replace(large, wait=plan.waits[large.id])
@@ -183,13 +182,26 @@ def test_sessions_start_when_it_was_estimated_if_all_end_by_their_time_limits(sn
     expected = {session_id: plan.waits[session_id].estimated_start for session_id in plan.waits}
     starts: dict[str, float] = {}
     while len(starts) < len(expected):
-        world = replace(snapshot, sessions=tuple(committed(snapshot, plan)))
+        world = committed(snapshot, plan)
         at = min(end_of(session, world.now) for session in world.placed)
         left = [s for s in world.sessions if s.state is SessionState.PENDING or end_of(s, world.now) > at]
         snapshot = replace(world, now=at, sessions=tuple(left))
         plan = schedule(snapshot)
         starts |= {placement.session_id: at for placement in plan.placements}
     assert starts == expected
+
+
+@pytest.mark.parametrize("backfill", [True, False])
+def test_the_estimate_knows_that_a_pass_places_anew_what_it_has_placed(backfill):
+    """At the end of both sessions s3 and s4 come to lie on one agent, so that s5 fits beside s2."""
+    runs = running(0, cpu=2, time_limit="10h"), running(1, "a2", cpu=4, time_limit="10h")
+    sizes = (1, "20h"), (2, "10h"), (2, "10h"), (3, "10h")
+    queue = [make_session(number, cpu=cpu, time_limit=limit) for number, (cpu, limit) in enumerate(sizes, 2)]
+    policy = SchedulingPolicy(GroupPolicy(backfill=backfill))
+    agents = make_agent("a1", cpus=4), make_agent("a2", cpus=4)
+    plan = schedule(Snapshot(agents, (*runs, *queue), NOW, policy=policy))
+    assert [placement.session_id for placement in plan.placements] == [queue[0].id]
+    assert {plan.waits[session.id].estimated_start for session in queue[1:]} == {NOW + 10 * HOUR}
 
 
 def test_a_session_that_is_being_ended_counts_as_gone_at_once():

@@ -28,7 +28,7 @@ _TRASH = f"{AREA}/trash"
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PARENT_MODE = 0o711
 _TRIES = 5
-# What is made in the folder belongs to its group, so that those whom it is shared with can use it.
+# New files in the folder belong to its group, so that users of its shares can use them.
 _FOLDER_MODE = 0o2770
 _DEFAULT_ACL = "system.posix_acl_default"
 

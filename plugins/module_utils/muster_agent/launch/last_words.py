@@ -43,7 +43,7 @@ def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> N
         if error.status != _GONE:
             raise
         return  # before anything of it could be read
-    # What its network carried is known as long as it runs, what else it used when it has ended.
+    # Its network's counters can be read only while it runs. All others can be read after its end.
     last = kernel_use(place, state["Pid"])
     log, truncated = b"", True
     with _while_it_is_there():
