@@ -68,7 +68,7 @@ def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> N
 
 @contextmanager
 def _while_it_is_there() -> Iterator[None]:
-    """Let a request fail whose container is gone, or being removed by another's hand."""
+    """Ignore the failure of a request whose container is gone, or is being removed by another process."""
     try:
         yield
     except EngineError as error:
