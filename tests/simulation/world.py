@@ -227,7 +227,7 @@ class World:
         # As `_Watchers` of muster/daemon.py: kernels of a session that is being ended are stopped by Muster itself.
         runs = self.promises.sessions[session_id].state is _S.RUNNING
         if runs and self.daemon is not None and self.reaches(host) and host.engine_runs:
-            self.daemon.hears_of_death(host.id)
+            self.daemon.hears_of_death(host.id, session_id)
 
     def launch_fails(self, host: Host, session_id: str, *, permanent: bool) -> None:
         self.note(f"{host.id}: the launch of {self.promises.sessions[session_id].name} fails")
