@@ -20,7 +20,9 @@ from muster.core.model.session import Session, SessionState
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
-from tests.simulated_agents import Container, SimulatedAgent, SimulatedGateway, host_of
+from tests.simulated_agents import Container, SimulatedAgent
+from tests.simulated_gateway import SimulatedGateway
+from tests.simulated_hosts import host_of
 from tests.strategies import NOW, fake_key_pair, make_session
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import NearestMiss, Wait, WaitCode
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
-from tests.simulated_agents import host_of
+from tests.simulated_hosts import host_of
 
 NOW = 1_763_724_000.0
 GROUPS = ("default", "gpu")

@@ -21,6 +21,7 @@ from muster.web.app import make_app
 from muster.web.opened_apps.server import AppAddresses
 from muster.web.slow_clients import ImpatientHttp
 
+log = logging.getLogger("muster.web")
 _STOP_TIMEOUT_S = 3
 _MAX_CONNECTIONS = 2000
 _MAX_MESSAGE_BYTES = 64 << 10
@@ -139,6 +140,13 @@ class _Server(uvicorn.Server):
         for stream in (*state.subscribers, *state.log_streams, *state.terminals):
             stream.stop()
         super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for one in sockets or ():
+            host, port, *_ = one.getsockname()
+            scheme = "https" if self.config.is_ssl else "http"
+            log.info("serving at %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -188,7 +188,7 @@ def _fault(chance: random.Random, kind: str, hosts: list[str]) -> Deed:
         case "clock jumps":
             values["by_s"] = chance.choice((-3600, -90, -5, 5, 90, 3600))
     if kind == "pause":
-        values["commits"] = chance.randint(1, 6)
+        values |= {"commits": chance.randint(1, 6), "after": chance.random() < 0.5}
     on_control_node = {"kill", "lock lost", "pause", "database away", "control cut", "clock jumps", "nudges lost"}
     target = "" if kind in on_control_node | {"Ansible fails"} else chance.choice(hosts)
     return Deed(_time(chance), kind, target, tuple(values.items()))

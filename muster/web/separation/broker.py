@@ -16,6 +16,7 @@ from typing import Any
 
 from muster.core.values.errors import BadInputError, MusterError
 from muster.service.identity.tokens import NoTokenError
+from muster.service.local_backend import LocalBackend
 from muster.service.reach.terminal import Terminal
 from muster.service.service import Service
 from muster.service.sessions.live import LiveChange
@@ -39,7 +40,7 @@ class Broker:
         self._service = service
         self._server = ServerRequests(service)
         self._reader = reader
-        self._threads: set[threading.Thread] = set()
+        self._connections: dict[threading.Thread, socket.socket] = {}
 
     def serve(self, control: socket.socket) -> None:
         """Serve all connections that come by `control`, until the server closes that."""
@@ -57,19 +58,21 @@ class Broker:
                 self._end()
 
     def _begin(self, connection: socket.socket) -> None:
-        self._threads = {thread for thread in self._threads if thread.is_alive()}
-        if len(self._threads) >= MOST_CONNECTIONS:
+        self._connections = {thread: its for thread, its in self._connections.items() if thread.is_alive()}
+        if len(self._connections) >= MOST_CONNECTIONS:
             connection.close()
             return
         # A connection that hangs holds up nobody but itself, and not our end.
         thread = threading.Thread(target=self._serve, args=(connection,), name="broker", daemon=True)
-        self._threads.add(thread)
+        self._connections[thread] = connection
         thread.start()
 
     def _end(self) -> None:
-        """Let what is open end: the server has closed all connections."""
+        """End what is open: the server has left."""
         deadline = time.monotonic() + _END_PATIENCE_S
-        for thread in self._threads:
+        for connection in self._connections.values():
+            _shut(connection)
+        for thread in self._connections:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _serve(self, connection: socket.socket) -> None:
@@ -89,11 +92,12 @@ class Broker:
             raise MalformedError("a request for an operation that there is not")
         face, _, name = request.operation.partition(".")
         try:
+            called_on = self._called_on(face, name, request.credential)
             arguments = operation.decoded(request.arguments)
             if face == "open":
-                self._open(connection, name, arguments, request.credential)
+                self._open(connection, name, arguments, called_on)
                 return
-            answer = _done(operation.function(self._called_on(face, request.credential), **arguments))
+            answer = _done(operation.function(called_on, **arguments))
         except MalformedError as error:
             answer = _refused(BadInputError(f"it cannot be passed on: {error}"))
         except MusterError as error:
@@ -105,15 +109,17 @@ class Broker:
             answer = _refused(MusterError("it failed; the server's log says why"))
         send(connection, answer)
 
-    def _called_on(self, face: str, credential: Credential | None) -> Any:  # noqa: ANN401 - its methods are OPERATIONS'
+    def _called_on(self, face: str, name: str, credential: Credential | None) -> Any:  # noqa: ANN401 - OPERATIONS' own
         """Raises NoTokenError."""
         if face == "server":
             return self._server
+        if (face, name) == ("open", "changes"):
+            return self._server.live
         caller = self._caller(credential)
         match face:
             case "caller":
                 return caller
-            case "backend":
+            case "backend" | "open":
                 return caller.backend
             case _:
                 return getattr(caller.backend, face)
@@ -126,15 +132,11 @@ class Broker:
         found = tokens.of_secret if credential.kind == "token" else tokens.signed_in
         return CallerRequests(self._service, found(credential.secret))
 
-    def _open(
-        self, connection: socket.socket, name: str, arguments: dict[str, Any], credential: Credential | None
-    ) -> None:
+    def _open(self, connection: socket.socket, name: str, arguments: dict[str, Any], backend: LocalBackend) -> None:
         """Open what lasts as long as its connection. Raises MusterError before it is open, then _LeftError."""
-        if name == "changes":
-            self._pass_changes(connection)
-            return
-        backend = self._caller(credential).backend
         match name:
+            case "changes":
+                self._pass_changes(connection)
             case "app":
                 session, app = backend.openable_app(**arguments)
                 with closing(backend.open_app_tunnel(session, app)) as way:

@@ -4,9 +4,11 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.lab.chaos.control_node import ChaosControlNode
+from tests.lab.chaos.engine_disk import fill_engine_disk, free_engine_disk
 from tests.lab.chaos.schedule import Fault, Trouble
 from tests.lab.lab import Lab
 
@@ -50,6 +52,7 @@ class Faults:
             Trouble.DAEMON_KILLED: (self._kill_daemon, self._start_daemon),
             Trouble.STATE_FULL: (self._fill_state, self._free_state),
             Trouble.POSTGRESQL_KILLED: (self._kill_postgresql, self._start_postgresql),
+            Trouble.ENGINE_DISK_FULL: (partial(fill_engine_disk, lab), partial(free_engine_disk, lab)),
             Trouble.CLOCK_WRONG: (lambda _: self._set_clock(fault.by_s), lambda _: self._set_clock(0)),
         }
         return actions[fault.trouble]

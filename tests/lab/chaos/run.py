@@ -163,6 +163,9 @@ class _Player:
         seen = {host.name: self._lab.left_on(host.name, self._node.cluster) for host in self._lab.hosts}
         left = {host: what for host, what in seen.items() if what != NOTHING}
         on_hosts = {host: [thing for things in what.values() for thing in things] for host, what in left.items()}
+        for host in self._lab.hosts:
+            if more := self._lab.groups_and_mounts_on(host.name, self._node.cluster):
+                on_hosts.setdefault(host.name, []).extend(more)
         return {**on_hosts, "the control node": list(_private_files_of_nobody())}
 
     @staticmethod
