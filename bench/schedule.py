@@ -1,7 +1,7 @@
 """Measure a whole decision: one `schedule()` call over a queue, in CPU seconds.
 
-    .venv/bin/python bench/schedule.py [--case a-multi|a-single|b-multi|b-single|c|c-unchanged|d|e] [--json]
-    .venv/bin/python bench/schedule.py --growth agents|queue [--json]
+    .venv/bin/python bench/schedule.py [--case a-multi|a-single|b-multi|b-single|c|c-unchanged|d|e|f] [--json]
+    .venv/bin/python bench/schedule.py --growth agents|queue|shapes|gangs|chains|users|preemption [--json]
 
 Each case runs in a process of its own, which schedules a tiny queue first, so that the time to start Python and to load
 the compiled code does not count. Without arguments every case runs, and then the growth.
@@ -12,9 +12,17 @@ the compiled code does not count. Without arguments every case runs, and then th
 - c-unchanged: the next pass over such a queue, when all that fits has been placed and 100,000 sessions still wait.
 - d: 1,000,000 sessions of one kernel on 5,000 agents.
 - e: gangs of two kernels of 8 GPUs each, which fill 1,213 agents of 8 GPUs.
+- f: 200,000 pending sessions of the same mixed shapes on 20,000 agents.
 
-Growth schedules one queue on 250 to 4,000 agents, and 12,500 to 100,000 sessions on the same agents, and fits the
-exponent of the CPU time against each number.
+Growth schedules queues of several sizes, and fits the exponent of the CPU time against the size:
+
+- agents: one queue on 250 to 4,000 agents;
+- queue: 12,500 to 100,000 sessions on 1,000 agents;
+- shapes: up to 10,000 sessions of which no two ask for the same, on 1,000 agents;
+- gangs: 50 gangs of up to 1,000 kernels, on 1,000 agents;
+- chains: up to 20,000 sessions in chains of 100, each of which starts when the one before has ended;
+- users: 20,000 sessions of up to 5,000 users in the order `drf`, on 250 agents;
+- preemption: a gang of 16 kernels of 8 GPUs for which some of up to 4,096 running sessions have to end.
 """
 
 import argparse
@@ -45,8 +53,8 @@ from muster.core.scheduling.committed import committed
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.spec.session_spec import SessionSpec
-from muster.service.scheduler.plugins import load_placement
-from tests.simulated_agents import host_of
+from muster.service.scheduler.plugins import load_order, load_placement
+from tests.simulated_hosts import host_of
 
 NOW = 1_763_724_000.0
 _GIB = 1 << 30
@@ -102,9 +110,39 @@ def mixed(count: int) -> list[Session]:
     ]
 
 
-def policy() -> SchedulingPolicy:
+def all_unlike(count: int) -> list[Session]:
+    return [session(number, {"cpu": 1 + number % 16, "mem": 4 * _GIB + number * (1 << 20)}) for number in range(count)]
+
+
+def chains(count: int) -> list[Session]:
+    """Return sessions in chains of 100: each depends on the one before it."""
+    made: list[Session] = []
+    for number in range(count):
+        after = {"after_ok": [made[-1].id]} if number % 100 else {}
+        made.append(session(number, {"cpu": 2, "mem": "8G", **after}))
+    return made
+
+
+def _of_users(users: int) -> Snapshot:
+    shape = {"cpu": 6, "mem": "32G", "gpu": 1, "time_limit": "4h"}
+    queue = [session(number, shape, f"user{number % users}") for number in range(20_000)]
+    drf = SchedulingPolicy(GroupPolicy(order=load_order("drf"), placement=load_placement("fragmentation")))
+    return replace(snapshot(agents(250, units=2), queue), policy=drf)
+
+
+def _preempting(count: int) -> Snapshot:
+    """Return a full cluster of preemptible sessions that began at different times, and a gang that is ahead of them."""
+    shape = {"cpu": 4, "mem": "16G", "gpu": 1, "preemptible": True, "priority": 10}
+    full = snapshot(agents(count // 8), alike(count, shape))
+    runs = committed(full, schedule(full)).sessions
+    aged = [replace(running, started_at=NOW - number * 7919 % 100_000) for number, running in enumerate(runs)]
+    gang = session(count, {"cluster_size": 16, "cpu": 8, "mem": "64G", "gpu": 8, **_SPAN})
+    return replace(snapshot(full.agents, [*aged, gang]), policy=policy(preemption=True))
+
+
+def policy(*, preemption: bool = False) -> SchedulingPolicy:
     """Return the default policy."""
-    return SchedulingPolicy(GroupPolicy(placement=load_placement("fragmentation")))
+    return SchedulingPolicy(GroupPolicy(placement=load_placement("fragmentation"), preemption=preemption))
 
 
 def snapshot(known: Sequence[Agent], sessions: Sequence[Session]) -> Snapshot:
@@ -135,6 +173,7 @@ CASES: dict[str, Callable[[PassMemory], Snapshot]] = {
     "c": lambda _: snapshot(agents(5000, units=2), mixed(100_000)),
     "c-unchanged": _unchanged,
     "d": lambda _: snapshot(agents(5000, cpus=200, mem=400 * _GIB), alike(1_000_000, {"cpu": 1, "mem": "2G"})),
+    "f": lambda _: snapshot(agents(20_000, units=2), mixed(200_000)),
     "e": lambda _: snapshot(agents(1213), alike(606, {"cluster_size": 2, "cpu": 32, "mem": "256G", "gpu": 8, **_SPAN})),
 }
 GROWTH: dict[str, tuple[Sequence[int], Callable[[int], Snapshot]]] = {
@@ -146,6 +185,16 @@ GROWTH: dict[str, tuple[Sequence[int], Callable[[int], Snapshot]]] = {
         (12_500, 25_000, 50_000, 100_000),
         lambda count: snapshot(agents(1000, units=2), mixed(count)),
     ),
+    "shapes": ((1250, 2500, 5000, 10_000), lambda count: snapshot(agents(1000, units=2), all_unlike(count))),
+    "gangs": (
+        (125, 250, 500, 1000),
+        lambda kernels: snapshot(
+            agents(1000, units=2), alike(50, {"cluster_size": kernels, "cpu": 2, "mem": "4G", **_SPAN})
+        ),
+    ),
+    "chains": ((2500, 5000, 10_000, 20_000), lambda count: snapshot(agents(250, units=2), chains(count))),
+    "users": ((625, 1250, 2500, 5000), _of_users),
+    "preemption": ((512, 1024, 2048, 4096), _preempting),
 }
 
 

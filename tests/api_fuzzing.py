@@ -53,7 +53,7 @@ _BEYOND_SCHEMA = {
 
 @dataclass
 class Tried:
-    """How many requests were sent by phase, how many answers came by status, and a line for each that was wrong."""
+    """A count of requests by phase and of answers by status, with a line for each wrong one."""
 
     calls: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -80,7 +80,7 @@ def _line(failure: Failure, sent: Interaction | None) -> str:
 
 
 class _Tracebacks(logging.Handler):
-    """Collects what the server logs as an error."""
+    """A collector of what the server logs as an error."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -7,6 +7,9 @@ import pytest
 
 import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
+from tests.shared_statements import share_compiled_statements
+
+share_compiled_statements()
 
 
 def pytest_collection_finish() -> None:

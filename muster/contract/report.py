@@ -50,7 +50,7 @@ class DiskReport(ContractModel):
 
 
 class RemappedIdsReport(ContractModel):
-    """How many ids an engine's containers have under `userns-remap`; `mounts` says whether mounts can show them."""
+    """The number of ids in an engine's containers under `userns-remap`; `mounts` says whether mounts can show them."""
 
     uids: Amount = 0
     gids: Amount = 0

@@ -1,4 +1,4 @@
-"""Writing what a tar stream holds, where a hostile sender would like to write elsewhere as root.
+"""Write a tar stream's entries safely, although a hostile sender may try to write elsewhere as root.
 
 Each place is reached from the destination's own descriptor, one directory after the other, and no link is followed on
 the way. Links are made when all else is written, so that none can be in the way of anything.

@@ -1,9 +1,9 @@
 """An image's archive from an agent, on its way into another agent's engine.
 
-`docker load` takes every image and every tag that an archive names, and an agent that was broken into sends what it
-likes. So the archive is written anew: each file under a name of its own, and an index of ours that gives one image one
-tag. The index comes last, once all content has the digests that follow from the image's id. An engine takes nothing
-from an archive that breaks off before.
+`docker load` takes every image and tag that an archive names, and a compromised agent may send any archive. So the
+archive is written anew: each file under a name of its own, and an index of ours that gives one image one tag. The index
+comes last, once all content has the digests that follow from the image's id. An engine takes nothing from an archive
+that breaks off before.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Reading a tar stream that nobody vouches for: POSIX.1-1988, with GNU's and POSIX.1-2001's long names.
+"""Read a tar stream of an untrusted sender: POSIX.1-1988, with GNU's and POSIX.1-2001's long names.
 
 The library's reader keeps headers of any size in memory, and has run in circles (CVE-2025-8194). This one reads in one
 direction, bounds what it keeps, and says of everything else that it is no tar stream.

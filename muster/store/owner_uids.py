@@ -1,4 +1,4 @@
-"""The uid of each owner, from the site's range: given once, and nobody else's ever after."""
+"""The uid of each owner, from the site's range. A uid is given once, and never to another owner."""
 
 from collections.abc import Collection
 

@@ -113,7 +113,7 @@ class Store:
             connection.execute(sa.insert(events), lines)
 
     def apply(self, changes: Iterable[Event]) -> list[Event]:
-        """Applies each event whose session is still in its `from_state` and as it `expects`; returns those."""
+        """Apply each event whose session is still in its `from_state` and as it `expects`. Return those events."""
         changes = list(changes)
         if not changes:
             return []
@@ -201,7 +201,7 @@ class Store:
     def request_pass(self) -> int:
         """Request a pass and return its number.
 
-        Once `finished_pass` has reached the number, a pass has read what is true now.
+        Once `finished_pass` has reached the number, a pass has read the present state.
         """
         return self._raise_counter(_REQUESTED, 1, step=1)
 

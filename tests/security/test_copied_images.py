@@ -141,7 +141,7 @@ def test_a_configuration_that_is_none_is_refused(rootfs):
 
 
 class TestContainerdsImageStore:
-    """There an image's id is the digest of its manifest, or of an index of manifests."""
+    """The image store of containerd, where an image's id is the digest of its manifest, or of an index."""
 
     @pytest.fixture
     def image(self) -> SmallImage:

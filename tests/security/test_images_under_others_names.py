@@ -42,7 +42,7 @@ def plan(control_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         *("mallory2/pytorch:1", "library/mallory:1", "lab/mallory/x:1"),
     ],
 )
-def test_it_is_refused(plan: Any, name: str) -> None:
+def test_a_foreign_image_name_is_refused(plan: Any, name: str) -> None:
     with pytest.raises(BadInputError, match=r"^NAME:TAG: "):
         plan(name)
 

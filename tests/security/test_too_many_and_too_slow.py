@@ -121,7 +121,7 @@ async def greet(scope, receive, send) -> None:
 
 
 class Flood:
-    """Answers without an end, and notes when the client is gone."""
+    """An app that answers without an end, and notes when the client is gone."""
 
     def __init__(self) -> None:
         self.is_over = threading.Event()

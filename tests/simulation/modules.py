@@ -34,7 +34,7 @@ _UNCLEAR = None
 
 
 class Modules:
-    """What can be run on a host."""
+    """The modules that can be run on a host."""
 
     def __init__(self, host: "Host") -> None:
         self._host = host
@@ -244,8 +244,8 @@ class Modules:
 
     def _make_network(self, session: Any) -> None:
         name = session.network["name"]
-        of = ("", 0) if agent_names.is_lent(name) else (session.id, int(session.generation))
-        self._host.networks.setdefault(name, Network(name, *of, "bridge"))
+        owner, generation = ("", 0) if agent_names.is_lent(name) else (session.id, int(session.generation))
+        self._host.networks.setdefault(name, Network(name, owner, generation, "bridge"))
 
     def _release(self, release: Any, failures: Failures) -> Generator[float, None, None]:
         yield self._host.chance.seconds(0.1, 0.5)

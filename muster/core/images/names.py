@@ -51,7 +51,7 @@ class ImageName:
 
 
 def parse_image_name(text: str) -> ImageName | None:
-    """Return the name, as github.com/distribution/reference reads it; None for an image's id, and for what is none."""
+    """Return the name, as github.com/distribution/reference reads it; None for an image's id and for other text."""
     name, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
         return None

@@ -1,4 +1,4 @@
-"""Interpret facts where they come in: what is to be recorded of them, and what the ledger keeps."""
+"""Interpret incoming facts: what to record of them, and what the ledger keeps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -230,7 +230,7 @@ def _changed_records(
 
 
 def _refused(answer: AgentAnswer) -> Outcome:
-    """Return the outcome of a launch of which no command began, on an agent whose visit failed as a whole.
+    """Return the outcome of a launch without begun commands, on an agent whose visit failed as a whole.
 
     A launch on one agent begins its commands there: unless the agent began nothing, it is unclear what became of it.
     """

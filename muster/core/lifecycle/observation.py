@@ -246,7 +246,7 @@ def _took_too_much(session: Session, reports: Reports, findings: Mapping[str, Gp
 
 
 def _over_disk_limit(session: Session, reports: Reports) -> Iterator[str]:
-    """Yield what is to be said of each kernel that has written more than its limit."""
+    """Yield a line for each kernel that has written more than its limit."""
     limit = session.spec.disk
     entries = reported_kernels(session, reports)
     for kernel in session.kernels:

@@ -111,7 +111,7 @@ def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
 
 
 def _cut_off(agent: Agent, snapshot: Snapshot) -> list[tuple[Session, KernelReport]]:
-    """Return the agent's running kernels that are on no network, each with its session: somebody removed it."""
+    """Return the agent's running kernels that are on no network since it was removed, each with its session."""
     return [(session, kernel) for session, kernel in _running(agent, snapshot) if kernel.address is None]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from muster.core.model.session import Session
 from muster.core.values.slots import Slots
@@ -40,6 +41,8 @@ def dominant_share(held: Slots, capacity: Slots) -> float:
     )
 
 
+_submitted_at = attrgetter("submitted_at")
+
 Order = Callable[[Sequence[Session], QueueView], Iterable[Session]]
 """Sessions of one priority and one resource group in the order in which they are tried.
 
@@ -50,7 +53,10 @@ It may be a generator that reads the view again after each session that it gave.
 def by_arrival(sessions: Sequence[Session], view: QueueView) -> Iterable[Session]:
     """Return the sessions first in, first out; those submitted together by `array_index`, then by id."""
     del view
-    return sorted(sessions, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
+    ordered = sorted(sessions, key=_submitted_at)
+    if len(set(map(_submitted_at, ordered))) == len(ordered):
+        return ordered
+    return sorted(ordered, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
 
 
 @dataclass(frozen=True, slots=True)

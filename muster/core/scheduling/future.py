@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from muster.core.model.session import AllocatedSlots, Allocation, Kernel, LaunchStep, Session, SessionState
+from muster.core.model.session import Allocation, LaunchStep, Session, SessionState
 from muster.core.scheduling.placement import Gang, PlacementState
 from muster.core.scheduling.repack import Placed, Repacker
 
@@ -21,12 +21,15 @@ _MOST_DECISIONS = 60
 
 
 class Holder(NamedTuple):
-    """A session that has capacity until `end` (`math.inf`: unknown). Times are seconds since the epoch."""
+    """The capacity that a session has until `end` (`math.inf`: unknown), as `lies` says.
+
+    Times are seconds since the epoch. Holders compare by their ends; no two are of one session.
+    """
 
     end: float
     since: float
     session_id: str
-    kernels: Sequence[Kernel | AllocatedSlots]
+    lies: Session | Placed
 
 
 class Waiting(NamedTuple):
@@ -57,17 +60,12 @@ def end_of(session: Session, now: float) -> float:
 
 
 def holder(session: Session, now: float) -> Holder:
-    return Holder(end_of(session, now), session.started_at or now, session.id, session.kernels)
+    return Holder(end_of(session, now), session.started_at or now, session.id, session)
 
 
-def starter(session: Session, allocations: Sequence[Allocation], now: float) -> Holder:
+def starter(session: Session, placed: Placed, now: float) -> Holder:
     """Return the holder for a session that starts now."""
-    return Holder(end_of(session, now), now, session.id, held(session, allocations))
-
-
-def held(session: Session, allocations: Sequence[Allocation]) -> tuple[AllocatedSlots, ...]:
-    """Return what the session's kernels have with these allocations, in rank order."""
-    return tuple(map(AllocatedSlots, (kernel.slots for kernel in session.kernels), allocations))
+    return Holder(end_of(session, now), now, session.id, placed)
 
 
 class Future:
@@ -75,7 +73,7 @@ class Future:
 
     def __init__(self, state: PlacementState, holders: Iterable[Holder], now: float) -> None:
         self._state = state
-        self._holders = sorted(holders, key=lambda holder: holder[:3])
+        self._holders = sorted(holders)
         self._now = now
 
     def start(self, gang: Gang, closed: frozenset[str]) -> Start | None:
@@ -125,7 +123,7 @@ class Future:
                 break
             at = max(at, ends[0].end)
             while ends and ends[0].end <= at:
-                state.release(heapq.heappop(ends).kernels)
+                state.release(heapq.heappop(ends).lies.kernels)
         return starts
 
     def _start(self, gang: Gang, closed: frozenset[str], state: PlacementState, gone: int, count: int) -> Start:
@@ -142,7 +140,7 @@ class Future:
 
     def _let_go(self, state: PlacementState, first: int, last: int) -> PlacementState:
         then = state.copy()
-        then.release(chain.from_iterable(holder.kernels for holder in self._holders[first:last]))
+        then.release(chain.from_iterable(holder.lies.kernels for holder in self._holders[first:last]))
         return then
 
 
@@ -184,7 +182,7 @@ class _Decision:
     @property
     def started(self) -> list[Holder]:
         pairs = zip(self._sessions, self._placed, strict=True)
-        return [starter(session, placed.allocations, self._at) for session, placed in pairs]
+        return [starter(session, placed, self._at) for session, placed in pairs]
 
     def work(self, queue: Iterable[Waiting]) -> None:
         for waiting in queue:
@@ -222,7 +220,7 @@ class _Decision:
         given, other = (self._state, self._room) if ends_in_time else (self._room, self._state)
         allocations = given.place(gang, closed)
         if allocations is not None:
-            other.take(held(session, allocations))
+            other.take_as(given, gang)
             if not ends_in_time:
-                head.beside.take(held(session, allocations))
+                head.beside.take_as(given, gang)
         return allocations

@@ -6,21 +6,21 @@ Feitelson, IEEE TPDS 2001).
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from muster.core.model.plan import Placement, Preemption
-from muster.core.model.policy import PACK, QueueView
+from muster.core.model.policy import QueueView
 from muster.core.model.session import Allocation, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
-from muster.core.scheduling.future import Future, Waiting, end_of, held, holder, starter
+from muster.core.scheduling.future import Future, Waiting, end_of, holder, starter
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.placement import Gang, PlacementState, Typical, gang_of, on_one_agent, typical_requests
 from muster.core.scheduling.preemption import victims
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 # Of so many sessions of a group at the most it is said when they start: what is farther off changes too often.
 _ESTIMATED = 20
 _SAMPLED = 2_000
-_TOLD_LATER = Wait(WaitCode.BUSY, "")
-# Of a session ahead of the head: it waits for agents to be back or open, and so for no other session.
-_AHEAD = Wait(WaitCode.BUSY, "")
 
 
 @dataclass(slots=True)
@@ -57,7 +54,8 @@ class _Alike:
     """A kind of sessions with the same request: what was found out for one holds for all.
 
     `request` is the gang where overlay networks are available. `full` once it does not fit: capacity only shrinks in a
-    pass.
+    pass. `first` is the first of them that waits; `ahead` and `later` stand for the reasons of those that wait ahead of
+    the head, for agents to be back or open and so for no other session, and of the others.
     """
 
     gang: Gang
@@ -66,7 +64,9 @@ class _Alike:
     total: Slots
     full: bool = False
     impossible: Wait | None = None
-    waiting: list[Session] = field(default_factory=list)
+    first: Session | None = None
+    ahead: Wait | None = None
+    later: Wait | None = None
 
 
 class GroupPass:
@@ -93,11 +93,13 @@ class GroupPass:
         self._overlay = snapshot.overlay_keeper is not None
         self._head: _Head | None = None
         self._alike: dict[tuple[Gang, frozenset[str]], _Alike] = {}
+        self._by_identity: dict[int, _Alike] = {}
         self._first: list[Waiting] = []
         self._starting: list[Session] = []
         self._lying: list[Placed] = []
         self._repacker = Repacker()
         self._leaving: set[str] = set()
+        self._passed: list[Session] = []
 
     def work(self) -> None:
         if not self._agents:
@@ -115,9 +117,11 @@ class GroupPass:
         return map(_placement, self._starting, self._lying)
 
     def _in_order(self) -> Iterator[Session]:
-        by_priority = sorted(self._pending, key=lambda session: -session.spec.priority)
-        for _, sessions in groupby(by_priority, key=lambda session: session.spec.priority):
-            yield from self._policy.order(list(sessions), self._view)
+        by_priority: dict[int, list[Session]] = defaultdict(list)
+        for session in self._pending:
+            by_priority[session.spec.priority].append(session)
+        for priority in sorted(by_priority, reverse=True):
+            yield from self._policy.order(by_priority[priority], self._view)
 
     @cached_property
     def _placed(self) -> list[Session]:
@@ -149,7 +153,7 @@ class GroupPass:
 
         By no policy of the site and no mix: what can never start does not depend on them, and is kept between passes.
         """
-        return PlacementState.of(list(self._agents.values()), {}, PACK)
+        return self._state.emptied()
 
     @cached_property
     def _mix(self) -> tuple[Typical, ...]:
@@ -178,24 +182,40 @@ class GroupPass:
                 self._start(session, alike, allocations)
                 return None
             alike.full = not self._state.fits(alike.gang, alike.closed)
-        if not alike.waiting:
+        if alike.first is None:
             alike.impossible = self._impossible(alike.request)
         if alike.impossible is not None:
             return alike.impossible
-        alike.waiting.append(session)
+        # An earlier session of this pass with the same request leads already, or none with it can.
+        leads = self._lead(session, alike) if self._head is None and alike.first is None else None
+        if alike.first is None:
+            alike.first = session
+        return leads or self._later(session, alike)
+
+    def _later(self, session: Session, alike: _Alike) -> Wait:
+        """Return what stands for the session's reason until the end of the pass."""
+        if session.wait is not None and session.wait.passes:
+            self._passed.append(session)
         if self._head is None:
-            return self._lead(session, alike) or _AHEAD
+            alike.ahead = alike.ahead or Wait(WaitCode.BUSY, "")
+            return alike.ahead
         if len(self._first) < _ESTIMATED:
             self._first.append(Waiting(session, alike.gang, alike.closed))
-        return _TOLD_LATER
+        alike.later = alike.later or Wait(WaitCode.BUSY, "")
+        return alike.later
 
     def _like(self, session: Session) -> _Alike:
         request = gang_of(session, overlay=True)
         closed = self._admission.closed_agents(session)
+        # By identity first: most sessions share their request, and to hash it costs more than all else here.
+        known = self._by_identity.get(id(request))
+        if known is not None and known.request is request and known.closed is closed:
+            return known
         alike = self._alike.get((request, closed))
         if alike is None:
             gang = request if self._overlay else on_one_agent(request)
             alike = self._alike[request, closed] = _Alike(gang, request, closed, total(request.slots))
+        self._by_identity[id(request)] = alike
         return alike
 
     def _place(self, session: Session, alike: _Alike) -> tuple[Allocation, ...] | None:
@@ -206,7 +226,7 @@ class GroupPass:
         given, other = (self._state, head.room) if over_in_time else (head.room, self._state)
         allocations = given.place(alike.gang, alike.closed)
         if allocations is not None:
-            other.take(held(session, allocations))
+            other.take_as(given, alike.gang)
         return allocations
 
     def _repacked(self, alike: _Alike) -> tuple[Allocation, ...] | None:
@@ -217,7 +237,9 @@ class GroupPass:
         """
         if self._head is not None and self._head.room is not None:
             return None
-        waiting = [(other.gang, other.closed) for other in self._alike.values() if other.full and other.waiting]
+        waiting = [
+            (other.gang, other.closed) for other in self._alike.values() if other.full and other.first is not None
+        ]
         moved = self._repacker.repacked(self._state, self._lying, alike.gang, alike.closed, waiting)
         if moved is None:
             return None
@@ -235,15 +257,12 @@ class GroupPass:
 
         None when it waits for agents rather than for capacity: then it delays no other session.
         """
-        # An earlier session of this pass with the same request has the same result.
-        if len(alike.waiting) > 1:
-            return None
         now = self._snapshot.now
         start = self._future.start(alike.gang, alike.closed)
         if start is None:
             return None
         passes = min(passes_of(session) + 1, self._policy.reserve_after_passes)
-        reason = self._busy(alike)
+        reason = self._busy(alike, session)
         leaving = self._preempted(session, alike) if self._policy.preemption and start.at > now else []
         if leaving:
             self._leaving = {other.id for other in leaving}
@@ -259,8 +278,7 @@ class GroupPass:
     def _preempted(self, session: Session, alike: _Alike) -> list[Session]:
         now = self._snapshot.now
         leaving = victims(session, alike.gang, alike.closed, self._state, self._placed, self._capacity, now)
-        reason = f"preempted by {session.name}, which has priority {session.spec.priority}"
-        self.preemptions += [Preemption(other.id, session.id, reason) for other in leaving]
+        self.preemptions += [Preemption(other.id, session.id, _preempted_by(session, other.owner)) for other in leaving]
         return leaving
 
     @property
@@ -269,7 +287,7 @@ class GroupPass:
         now = self._snapshot.now
         stays = [holder(session, now) for session in self._placed if session.id not in self._leaving]
         leaves = [holder(s, now)._replace(end=now) for s in self._placed if s.id in self._leaving]
-        starts = [starter(s, lying.allocations, now) for s, lying in zip(self._starting, self._lying, strict=True)]
+        starts = [starter(s, lying, now) for s, lying in zip(self._starting, self._lying, strict=True)]
         return Future(self._state, [*stays, *leaves, *starts], now)
 
     def _impossible(self, request: Gang) -> Wait | None:
@@ -284,30 +302,30 @@ class GroupPass:
         measured = request if joined else on_one_agent(request)
         return never_fits(self._group, request, self._empty_state.misses(measured, beyond=True), self._agents)
 
-    def _busy(self, alike: _Alike) -> Wait:
+    def _busy(self, alike: _Alike, first: Session) -> Wait:
         misses = self._state.misses(alike.gang, alike.closed)
         reason = busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.request)
-        avoided = sorted(alike.closed.intersection(alike.waiting[0].failed_on))
+        avoided = sorted(alike.closed.intersection(first.failed_on))
         if not avoided:
             return reason
         return replace(reason, message=f"{reason.message}; it keeps off {', '.join(avoided)}, where its launch failed")
 
     def _explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
-        for alike in self._alike.values():
-            for later in (_AHEAD, _TOLD_LATER):
-                waiting = [session for session in alike.waiting if self.reasons[session.id] is later]
-                if not waiting:
-                    continue
-                reason = self._explained(alike, ahead=later is _AHEAD)
-                for session in waiting:
-                    passes = passes_of(session)
-                    self.reasons[session.id] = replace(reason, passes=passes) if passes else reason
+        explained = {
+            id(later): self._explained(alike, alike.first, ahead=later is alike.ahead)
+            for alike in self._alike.values()
+            for later in (alike.ahead, alike.later)
+            if later is not None and alike.first is not None
+        }
+        self.reasons = {key: explained.get(id(reason), reason) for key, reason in self.reasons.items()}
+        for session in self._passed:
+            self.reasons[session.id] = replace(self.reasons[session.id], passes=passes_of(session))
         if self._head is not None and self._head.start < math.inf:
             self._estimate(self._head)
 
-    def _explained(self, alike: _Alike, *, ahead: bool) -> Wait:
-        """Return why sessions of a kind wait; `ahead`: those that are ahead of the head."""
+    def _explained(self, alike: _Alike, first: Session, *, ahead: bool) -> Wait:
+        """Return why sessions of a kind wait, `first` among them; `ahead`: those that are ahead of the head."""
         if self._head is not None and not ahead:
             if not self._policy.backfill:
                 return behind(self._head.session, delays=False)
@@ -315,8 +333,8 @@ class GroupPass:
                 reason = behind(self._head.session, delays=True)
                 return replace(reason, endless=self._endless) if self._head.start == math.inf else reason
         if alike.closed and self._state.fits(alike.gang):
-            return self._admission.window(alike.waiting[0])
-        return self._busy(alike)
+            return self._admission.window(first)
+        return self._busy(alike, first)
 
     @property
     def _endless(self) -> int:
@@ -339,3 +357,9 @@ def _placement(session: Session, placed: Placed) -> Placement:
 def passes_of(session: Session) -> int:
     """Return in how many passes the session was the first that did not fit."""
     return session.wait.passes if session.wait else 0
+
+
+def _preempted_by(session: Session, owner: str) -> str:
+    """Return the reason in the preempted session's story, which names no other user's session to its owner."""
+    who = session.name if session.owner == owner else "another user's session"
+    return f"preempted by {who}, which has priority {session.spec.priority}"

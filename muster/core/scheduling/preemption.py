@@ -1,8 +1,8 @@
 """Choose the running sessions that give their capacity to one of higher priority: those whose end loses least."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import Kernel, Session, SessionState
 from muster.core.scheduling.placement import Gang, PlacementState
 from muster.core.values.slots import SLOT_NAMES, Slots
 
@@ -42,24 +42,63 @@ def victims(
         ),
         key=lambda other: (other.spec.priority, loss(other, capacity, now), other.id),
     )
-    low, high = 1, len(candidates) + 1
+    then = state.copy()
+    count = _enough(then, gang, closed, candidates)
+    if not count:
+        return []
+    *others, last = candidates[:count]
+    return _needed(then, gang, closed, [*reversed(others)], last)
+
+
+def _enough(then: PlacementState, gang: Gang, closed: frozenset[str], leaving: Sequence[Session]) -> int:
+    """Return how many of the first have to leave until the gang fits, 0 where all would not do; let them go in `then`.
+
+    The steps grow, and only the last one is searched: whatever leaves is let go a few times at the most.
+    """
+    low, gone, step = 0, 0, 1
+    while gone == 0 or not then.fits(gang, closed):
+        if gone == len(leaving):
+            return 0
+        low, gone, step = gone, min(gone + step, len(leaving)), 2 * step
+        then.release(_kernels(leaving[low:gone]))
+    low, high = low + 1, gone
     while low < high:
         middle = (low + high) // 2
-        if _fits(gang, closed, state, candidates[:middle]):
+        then.take(_kernels(leaving[middle:gone]))
+        then.release(_kernels(leaving[gone:middle]))
+        gone = middle
+        if then.fits(gang, closed):
             high = middle
         else:
             low = middle + 1
-    if low > len(candidates):
-        return []
-    chosen = candidates[:low]
-    for candidate in reversed(chosen[:-1]):
-        rest = [other for other in chosen if other.id != candidate.id]
-        if _fits(gang, closed, state, rest):
-            chosen = rest
-    return chosen
+    then.release(_kernels(leaving[gone:low]))
+    return low
 
 
-def _fits(gang: Gang, closed: frozenset[str], state: PlacementState, leaving: Sequence[Session]) -> bool:
-    then = state.copy()
-    then.release(kernel for session in leaving for kernel in session.kernels)
-    return then.fits(gang, closed)
+def _needed(
+    then: PlacementState, gang: Gang, closed: frozenset[str], leaving: Sequence[Session], last: Session
+) -> list[Session]:
+    """Return the sessions without whose end the gang does not fit, `last` among them; `leaving` come dearest first.
+
+    As many as fit again beside the gang are spared at once: steps grow up to one that does not fit, and shrink then.
+    """
+    chosen = [last]
+    position = 0
+    while position < len(leaving):
+        step, grows = 1, True
+        while step and position < len(leaving):
+            spared = leaving[position : position + step]
+            then.take(_kernels(spared))
+            if then.fits(gang, closed):
+                position += len(spared)
+            else:
+                then.release(_kernels(spared))
+                grows = False
+            step = 2 * step if grows else step // 2
+        chosen += leaving[position : position + 1]
+        position += 1
+    return chosen[::-1]
+
+
+def _kernels(sessions: Iterable[Session]) -> Iterator[Kernel]:
+    return (kernel for session in sessions for kernel in session.kernels)

@@ -1,7 +1,7 @@
 """Agents as a user may see them: their own kernels, and only the sizes of others'."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from muster.core.agents.agent import AgentState
@@ -27,7 +27,7 @@ class ClusterResources:
         self._settings = settings
         self._sees = sees
 
-    def groups(self, names: Collection[str], begin: int, size: int) -> list[GroupResourcesView]:
+    def groups(self, names: Sequence[str], begin: int, size: int) -> list[GroupResourcesView]:
         """Return these groups, each with a page of its agents. Those that take no sessions come first."""
         by_group: dict[str, list[AgentOccupancy]] = {name: [] for name in names}
         for use in agents_in_use(shown_agents(self._store, self._settings)):

@@ -1,4 +1,4 @@
-"""A shell in a kernel, for somebody who sits elsewhere: ssh as `muster ssh` has it, on a terminal of this machine."""
+"""A shell in a kernel for a remote user: ssh as in `muster ssh`, on a terminal of this machine."""
 
 import fcntl
 import os
@@ -37,7 +37,7 @@ _OPTIONS = (
 
 
 class TerminalEnd:
-    """Our end of a terminal. Reads and writes never wait: `fileno` says when they can go on."""
+    """A terminal's end on this machine. Reads and writes never wait: `fileno` says when they can go on."""
 
     def __init__(self, session: Session, master: int) -> None:
         self.session = session

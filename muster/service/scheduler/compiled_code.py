@@ -1,4 +1,4 @@
-"""The scheduler's compiled code, made before somebody waits for it: docs/adr/0009."""
+"""The scheduler's compiled code, made before a command needs it: docs/adr/0009."""
 
 import logging
 import subprocess
@@ -28,7 +28,7 @@ def compile_placement() -> float | None:
     state = PlacementState.of(agents, {}, PACK, (), {})
     state.place(Gang((_KERNEL,)))
     state.place(Gang((_KERNEL,) * 3, spread=True))
-    state.take_found(Gang((_KERNEL,)))
+    state.take_as(state, Gang((_KERNEL,)))
     return time.monotonic() - began if _compilations() > before else None
 
 

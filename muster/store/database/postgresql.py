@@ -57,7 +57,7 @@ def connect(engine: sa.Engine) -> "psycopg.Connection[tuple[Any, ...]]":
 
 
 def is_wrong(cause: str) -> bool:
-    """Tell whether a connection was refused for what somebody has to change, not for what may be over by itself."""
+    """Return whether a connection was refused for a reason that will not pass by itself."""
     return any(part in cause for part, _ in _REMEDIES if part != _CROWDED)
 
 

@@ -34,7 +34,7 @@ _END_PATIENCE_S = 5.0
 
 
 class Broker:
-    """Serves one web server. `reader` is whom the server's process belongs to: its user's and its group's number."""
+    """A broker for one web server. `reader` has the numbers of the user and the group of the server's process."""
 
     def __init__(self, service: Service, reader: tuple[int, int] | None) -> None:
         self._service = service

@@ -121,7 +121,7 @@ def _value(answer: bytes) -> Any:  # noqa: ANN401 - each operation's own
 
 
 class _Methods:
-    """All methods of one face of OPERATIONS."""
+    """The methods of one face of OPERATIONS."""
 
     def __init__(self, line: Line, face: str, credential: Credential | None) -> None:
         self._line = line
@@ -140,7 +140,7 @@ class _Methods:
 
 
 class _BrokeredService:
-    """As `Service`."""
+    """The brokered `Service`."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -169,7 +169,7 @@ class _BrokeredService:
 
 
 class _BrokeredTokens:
-    """As `Tokens`. What is found remembers by what."""
+    """The brokered `Tokens`. A found token remembers the secret that was shown for it."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -193,7 +193,7 @@ class _BrokeredTokens:
 
 
 class _BrokeredBackend(_Methods):
-    """As `LocalBackend`."""
+    """The brokered `LocalBackend`."""
 
     def __init__(self, line: Line, token: KnownToken) -> None:
         super().__init__(line, "backend", token.credential)
@@ -239,7 +239,7 @@ class _BrokeredBackend(_Methods):
 
 
 class _BrokeredFolders(_Methods):
-    """As `OwnedFolders`."""
+    """The brokered `OwnedFolders`."""
 
     def remove(self, name: str, owner: str | None, _on_removed: object) -> FolderRemovedView:
         removed: FolderRemovedView = self._line.request("caller.remove_folder", self._credential, [name, owner])
@@ -284,7 +284,7 @@ class _BrokeredTerminal(TerminalEnd):
 
 
 class _BrokeredTunnel:
-    """As `AppTunnel`: the broker made its socket ours."""
+    """The brokered `AppTunnel`, whose socket the broker has given to this process."""
 
     def __init__(self, connection: socket.socket, opened: tuple[Session, App, str, Path]) -> None:
         self.session, self.app, self.token, self.socket = opened
@@ -301,7 +301,7 @@ class _BrokeredTunnel:
 
 
 class _BrokeredChanges:
-    """As `LiveChanges`: there is one stream of the broker's while anybody wants changes."""
+    """The brokered `LiveChanges`: there is one stream from the broker while anybody reads changes."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -355,7 +355,7 @@ class _BrokeredChanges:
 
 
 class _BrokeredUsage:
-    """As `UsageCache`, which is the broker's."""
+    """The brokered `UsageCache`."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -369,7 +369,7 @@ class _BrokeredUsage:
 
 
 class _BrokeredMeter:
-    """As `Meter`."""
+    """The brokered `Meter`."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -380,7 +380,7 @@ class _BrokeredMeter:
 
 
 class _BrokeredAudit:
-    """As `AuditLog`: the broker writes."""
+    """The brokered `AuditLog`: the broker writes it."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

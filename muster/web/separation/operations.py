@@ -24,7 +24,7 @@ from muster.web.separation.wire import MalformedError
 
 
 class Credential(BaseModel):
-    """What a caller showed: the secret of a token, or of a browser's sign-in."""
+    """A secret that a caller has shown: a token's, or that of a browser's sign-in."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

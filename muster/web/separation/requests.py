@@ -19,7 +19,7 @@ from muster.web_settings import WebSettings
 
 
 class AuditRecord(BaseModel):
-    """What the server says of a request, for the audit log."""
+    """A record of a request, for the audit log."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,14 +35,14 @@ class AuditRecord(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What the web server is told of the settings."""
+    """The settings that the web server needs."""
 
     web: WebSettings
     log_format: LogFormat
 
 
 class ServerRequests:
-    """What the web server itself needs: no session of anybody, but for the changes that it passes on."""
+    """The requests of the web server itself: about no session, except for the changes that it passes on."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -78,7 +78,7 @@ class ServerRequests:
 
 
 class CallerRequests:
-    """What a caller may request beside the methods of their backend."""
+    """The requests of a caller beside the methods of their backend."""
 
     def __init__(self, service: Service, token: Token) -> None:
         self._service = service

@@ -22,7 +22,7 @@ def bind(descriptor: int, target: Path) -> None:
 
 
 def unmount_below(directory: Path) -> None:
-    """Unmount what is mounted at a directory and below it, without touching what those mounts show. Raises OSError."""
+    """Unmount everything at a directory and below it, without touching the mounted files. Raises OSError."""
     mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
     points = [unescaped(line.split()[4]) for line in mounts.splitlines()]
     found = [point for point in points if point == str(directory) or point.startswith(f"{directory}/")]

@@ -91,7 +91,7 @@ def _point(link: Path, tree: Path) -> None:
 
 
 def _remove_unused(trees: Path, current: str) -> None:
-    """Remove older trees, except those of which a container has a part mounted, and what killed builds left."""
+    """Remove older trees, except those that a container has mounted a part of, and files of killed builds."""
     mounted = _mounted()
     for tree in trees.iterdir():
         is_made = tree.name.startswith(BUILDING) and time.time() - tree.stat().st_mtime < _LONGEST_BUILD_S

@@ -107,7 +107,7 @@ def test_a_folder_with_an_owner_is_shared_by_its_group(there):
     there(action)
 
 
-def test_what_is_mounted_below_a_folder_shows_the_same_ids_and_stays(there):
+def test_a_mount_below_a_folder_shows_the_same_ids_and_stays(there):
     def action(cluster):
         inner = folder_of(cluster) / "inner"
         inner.mkdir()

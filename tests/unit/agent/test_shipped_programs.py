@@ -28,7 +28,7 @@ def test_the_runtimes_builder_says_what_is_there_where_nothing_of_musters_is(tmp
     program = as_shipped("roles/session_runtime/files/build_runtime.py")
     done = start(program, "versions", str(tmp_path), "", "builder")
     assert json.loads(done.stdout)["present"] == "made elsewhere"
-    # Where apt offers nothing, it fails after that, in one line.
+    # If apt offers nothing, the program then fails in one line.
     assert "Traceback" not in done.stderr
 
 

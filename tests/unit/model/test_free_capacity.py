@@ -28,7 +28,7 @@ def test_slots_fit_exactly_when_nothing_is_beyond(wanted, remaining):
 @cheap
 @given(st.lists(st.integers(1, 10), max_size=8), st.lists(st.integers(0, 10), max_size=4))
 def test_a_packing_is_found_exactly_when_there_is_one(amounts, free):
-    found = packing(amounts, free)
+    found = packing(amounts, free).entries
     left = list(free)
     for amount, gpu in zip(amounts, found or [], strict=False):
         left[gpu] -= amount

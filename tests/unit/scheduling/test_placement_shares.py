@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.agents.agent import Agent, Gpu
 from muster.core.model.policy import PACK
 from muster.core.model.session import GpuShare
-from muster.core.scheduling.placement import Gang, PlacementState, Typical
+from muster.core.scheduling.placement import Gang, PlacementState, Typical, corner
 from muster.core.values.slots import Slots
 from tests.strategies import M, make_agent
 
@@ -103,3 +103,26 @@ def test_an_instance_is_free_again_when_its_kernel_has_gone(amount):
     assert state.place(asking(amount)) is None
     state.release([holder])
     assert state.free == before
+
+
+def test_what_searches_of_shares_may_cost_is_bounded_over_all_agents(monkeypatch):
+    """No two agents have the same shares free, and each would be searched to its own bound."""
+    steps = []
+    packing = corner.packing
+
+    def counted(*arguments: object) -> corner.Packing:
+        found = packing(*arguments)
+        steps.append(found.steps)
+        return found
+
+    monkeypatch.setattr(corner, "packing", counted)
+    agents = [shared(f"a{number:02}", gpus=8) for number in range(40)]
+    state = PlacementState.of(agents, {}, PACK)
+    for number in range(40):
+        alone = frozenset(agent.id for agent in agents) - {f"a{number:02}"}
+        assert state.place(asking(2 * number + 1), alone)
+    gang = asking(*(670 + number for number in range(23)))
+    assert not state.fits(gang)
+    assert len(steps) == 40
+    assert corner.MAX_STEPS <= max(steps) < 1.1 * corner.MAX_STEPS
+    assert sum(steps) < 11_000

@@ -4,14 +4,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from muster.core.model.plan import Plan
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
+from muster.core.scheduling.placement import PlacementState
 from muster.core.scheduling.schedule import schedule
+from tests.properties import cheap
 from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
 
 PREEMPTING = SchedulingPolicy(GroupPolicy(preemption=True))
@@ -105,6 +109,12 @@ def test_the_youngest_gives_way_because_it_loses_least():
     assert plan.waits[comes.id].waits_for == (young.id,)
 
 
+def test_the_preempted_ones_owner_reads_no_other_users_name():
+    plan = decided(running(1, cpu=4), replace(make_session(3, cpu=4, name="private-work", priority=60), owner="eve"))
+    (preemption,) = plan.preemptions
+    assert preemption.message == "preempted by another user's session, which has priority 60"
+
+
 def test_the_lowest_priority_gives_way_first_even_if_it_loses_more():
     low, high = running(1, cpu=2, since=9000, priority=5), running(2, cpu=2, since=60, priority=20)
     assert [p.session_id for p in decided(low, high, make_session(3, cpu=2)).preemptions] == [low.id]
@@ -126,3 +136,60 @@ def test_while_room_is_being_made_nobody_else_is_preempted_and_nobody_takes_it()
     assert plan.placements == ()
     assert plan.waits[comes.id].estimated_start == NOW
     assert plan.waits[late.id].code is WaitCode.BUSY
+
+
+def one_by_one(snapshot: Snapshot, comes: Session) -> list[str]:
+    """The victims, found the slow way: as many as are enough from the cheapest on, less each that can be spared."""
+    cheapest_first = sorted(snapshot.placed, key=lambda s: (s.spec.priority, s.slots.cpu, s.id))
+
+    def fits(leaving: list[Session]) -> bool:
+        left = without(snapshot, [session.id for session in leaving])
+        return any(placement.session_id == comes.id for placement in schedule(left).placements)
+
+    chosen: list[Session] = []
+    for session in cheapest_first:
+        if fits(chosen):
+            break
+        chosen.append(session)
+    for session in reversed(chosen):
+        rest = [other for other in chosen if other is not session]
+        if fits(rest):
+            chosen = rest
+    return [session.id for session in chosen]
+
+
+@cheap
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2)), max_size=12), st.integers(1, 9))
+def test_the_victims_are_those_that_sparing_one_by_one_finds(shapes, size):
+    """Many are let go and spared at a time. Those of one priority have run equally long: the smallest lose least."""
+    runs, free = [], dict.fromkeys(("a1", "a2", "a3", "a4"), 4)
+    for number, (agent, cpu, priority) in enumerate(shapes, 10):
+        if free[f"a{agent}"] >= cpu:
+            free[f"a{agent}"] -= cpu
+            runs.append(running(number, f"a{agent}", cpu=cpu, priority=priority, since=60))
+    comes = make_session(1, cpu=2, cluster_size=size, cluster_mode="multi-node", priority=90)
+    agents = tuple(make_agent(agent, cpus=4, swarm="manager") for agent in free)
+    snapshot = Snapshot(agents, (*runs, comes), NOW, policy=PREEMPTING)
+    plan = schedule(snapshot)
+    found = sorted(preemption.session_id for preemption in plan.preemptions)
+    slow = one_by_one(snapshot, comes)
+    placed = any(placement.session_id == comes.id for placement in schedule(without(snapshot, slow)).placements)
+    assert found == (sorted(slow) if placed else [])
+
+
+@pytest.mark.parametrize("cpu", [4, 64, 256])
+def test_the_trials_to_find_the_victims_grow_no_faster_than_those_that_run(monkeypatch, cpu):
+    trials = 0
+    fits = PlacementState.fits
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal trials
+        trials += 1
+        return fits(*arguments)
+
+    monkeypatch.setattr(PlacementState, "fits", counted)
+    runs = [running(number, f"a{number % 4}", cpu=1, since=number) for number in range(2, 1026)]
+    agents = tuple(make_agent(f"a{number}", cpus=256, mem_bytes=1 << 50) for number in range(4))
+    plan = schedule(Snapshot(agents, (*runs, make_session(1, cpu=cpu)), NOW, policy=PREEMPTING))
+    assert len(plan.preemptions) == cpu
+    assert trials < 2 * len(runs)

@@ -5,6 +5,7 @@ refused for ever. So the search has the last word, within limits.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,10 +20,20 @@ MAX_STEPS = 2_000
 MAX_SHARES = 200
 
 
-def packing(amounts: Sequence[int], free: Sequence[int], max_steps: int = MAX_STEPS) -> list[int] | None:
-    """Return, for each amount, which entry of `free` holds it; None when no way was found within the limits."""
+class Packing(NamedTuple):
+    """For each amount, which entry holds it, or None when no way was found; and the dead ends that the search met."""
+
+    entries: list[int] | None
+    steps: int
+
+
+def packing(amounts: Sequence[int], free: Sequence[int], max_steps: int = MAX_STEPS) -> Packing:
+    """Return which entries of `free` hold the amounts.
+
+    After `max_steps` dead ends nothing else is tried; one way is always tried to its end.
+    """
     if len(amounts) > MAX_SHARES or sum(amounts) > sum(free):
-        return None
+        return Packing(None, 0)
     order = sorted(range(len(amounts)), key=lambda index: (-amounts[index], index))
     left = list(free)
     chosen = [0] * len(amounts)
@@ -32,7 +43,7 @@ def packing(amounts: Sequence[int], free: Sequence[int], max_steps: int = MAX_ST
         if position == len(order):
             return True
         state = (position, *sorted(left))
-        if state in dead_ends or len(dead_ends) > max_steps:
+        if state in dead_ends:
             return False
         amount = amounts[order[position]]
         tried = set()
@@ -45,10 +56,13 @@ def packing(amounts: Sequence[int], free: Sequence[int], max_steps: int = MAX_ST
             if search(position + 1):
                 return True
             left[gpu] += amount
+            if len(dead_ends) >= max_steps:
+                break
         dead_ends.add(state)
         return False
 
-    return chosen if search(0) else None
+    found = search(0)
+    return Packing(chosen if found else None, len(dead_ends))
 
 
 def has_corners(gang: Gang) -> bool:
@@ -56,11 +70,15 @@ def has_corners(gang: Gang) -> bool:
     return len({slots.fgpu for slots in gang.slots if slots.fgpu}) > 1
 
 
-def cornered(hardware: Hardware, free: Ints, gang: Gang, serves: Flags, candidates: Flags) -> list[list[int]] | None:
+def cornered(
+    hardware: Hardware, free: Ints, gang: Gang, serves: Flags, candidates: Flags, max_steps: int
+) -> tuple[list[list[int]] | None, int]:
     """Return the kernels' places by rank (as in `columns`) on the first of the `candidates` that holds them all.
 
-    `serves` says of each GPU (agents, width) whether the gang may use it.
+    None where none does; and the steps of all searches, `max_steps` or little more. `serves` says of each GPU (agents,
+    width) whether the gang may use it.
     """
+    steps = 0
     request = total(gang.slots)
     gpus = np.where(serves, np.maximum(0, free[:, columns.FIRST_GPU :]), 0)
     cut = hardware.block(CUT) != 0
@@ -80,29 +98,32 @@ def cornered(hardware: Hardware, free: Ints, gang: Gang, serves: Flags, candidat
         state = (unit, *gpus[agent].tolist(), *capacities, *cut[agent].tolist())
         if state in hopeless:
             continue
-        places = _on(agent, unit, gpus[agent].tolist(), capacities, cut[agent].tolist(), gang)
+        most = min(MAX_STEPS, max_steps - steps)
+        places, taken = _on(agent, unit, gpus[agent].tolist(), capacities, cut[agent].tolist(), gang, most)
+        steps += taken
         if places is not None:
-            return places
+            return places, steps
         hopeless.add(state)
-    return None
+    return None, steps
 
 
 def _on(
-    agent: int, unit: int, free: list[int], capacities: list[int], cut: list[bool], gang: Gang
-) -> list[list[int]] | None:
+    agent: int, unit: int, free: list[int], capacities: list[int], cut: list[bool], gang: Gang, max_steps: int
+) -> tuple[list[list[int]] | None, int]:
     counts = [slots.gpu or slots.fgpu // unit for slots in gang.slots]
     parts = {rank: slots.fgpu % unit for rank, slots in enumerate(gang.slots) if slots.fgpu % unit}
     empty = [gpu for gpu, (has, all_of_it) in enumerate(zip(free, capacities, strict=True)) if has == all_of_it > 0]
     if len(empty) < sum(counts):
-        return None
+        return None, 0
     wholes = iter(empty)
     used = [[next(wholes) for _ in range(count)] for count in counts]
     others = [gpu for gpu in range(len(free)) if cut[gpu] and gpu not in set(empty[: sum(counts)])]
-    found = packing(list(parts.values()), [free[gpu] for gpu in others])
-    if found is None:
-        return None
-    part_of = {rank: others[place] for rank, place in zip(parts, found, strict=True)}
-    return [
+    found = packing(list(parts.values()), [free[gpu] for gpu in others], max_steps)
+    if found.entries is None:
+        return None, found.steps
+    part_of = {rank: others[place] for rank, place in zip(parts, found.entries, strict=True)}
+    places = [
         [agent, part_of.get(rank, columns.NO_GPU), parts.get(rank, 0), len(gpus), *gpus]
         for rank, gpus in enumerate(used)
     ]
+    return places, found.steps

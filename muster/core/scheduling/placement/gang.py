@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 from muster.core.agents.gpu_model import is_of_model
 from muster.core.model.session import Kernel, Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 
+Key = TypeVar("Key")
 Topology = Literal["any", "prefer-rack", "one-rack"]
 
 
@@ -49,7 +49,10 @@ class Gang:
 
 
 _ANYWHERE = {topology: Constraint(topology=topology) for topology in ("any", "prefer-rack", "one-rack")}
-_gang = lru_cache(maxsize=1 << 16)(Gang)
+_gangs: dict[tuple[tuple[Slots, ...], bool, Constraint], Gang] = {}
+# By plain numbers, with the identity of a constraint that lasts: to hash and to compare slots costs ten times as much.
+_uniform: dict[tuple[int, ...], Gang] = {}
+_MOST_GANGS = 1 << 16
 
 
 # By identity of a session's kernels: comparing them would cost more than making the gang anew. A queue of a hundred
@@ -72,7 +75,7 @@ def gang_of(session: Session, overlay: bool) -> Gang:
 
 def on_one_agent(gang: Gang) -> Gang:
     """Return the same kernels, but all on one agent."""
-    return _gang(gang.slots, False, gang.constraint)
+    return _shared_gang(gang.slots, False, gang.constraint)
 
 
 def _gang_of(kernels: tuple[Kernel, ...], spec: SessionSpec) -> Gang:
@@ -86,7 +89,30 @@ def _gang_of(kernels: tuple[Kernel, ...], spec: SessionSpec) -> Gang:
             spec.topology,
         )
     spread = len(kernels) > 1 and spec.cluster_mode == "multi-node"
-    return _gang(tuple([kernel.slots for kernel in kernels]), spread, constraint)
+    if spec.roles:
+        return _shared_gang(tuple([kernel.slots for kernel in kernels]), spread, constraint)
+    # Without roles all kernels ask for the same: one of them is enough to know the gang.
+    first = kernels[0].slots
+    key = first.cpu, first.mem, first.fgpu, first.gpu, len(kernels), spread, id(constraint)
+    gang = _uniform.get(key)
+    if gang is None or gang.constraint is not constraint:
+        gang = _shared_gang((first,) * len(kernels), spread, constraint)
+        if constraint in _ANYWHERE.values():
+            _keep(_uniform, key, gang)
+    return gang
+
+
+def _shared_gang(slots: tuple[Slots, ...], spread: bool, constraint: Constraint) -> Gang:
+    key = slots, spread, constraint
+    gang = _gangs.get(key)
+    return _keep(_gangs, key, Gang(slots, spread, constraint)) if gang is None else gang
+
+
+def _keep(gangs: dict[Key, Gang], key: Key, gang: Gang) -> Gang:
+    if len(gangs) >= _MOST_GANGS:
+        gangs.clear()
+    gangs[key] = gang
+    return gang
 
 
 def demanding_first(slots: Sequence[Slots]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 
 from muster.core.agents.agent import Agent
-from muster.core.model.policy import PlacementPolicy
+from muster.core.model.policy import PACK, PlacementPolicy
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.scheduling.placement import choose, columns
 from muster.core.scheduling.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
@@ -28,6 +28,7 @@ _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)
 # Limits of the search beside the compiled code: with larger groups or more time, a pass would wait for it.
 _MOST_SEARCHED: Final = 256
 _STEPS_OF_A_STATE: Final = 2_000
+_SHARE_STEPS_OF_A_STATE: Final = 10_000
 _STEPS_OF_A_PROOF: Final = 5_000
 _NOBODY: Final[frozenset[str]] = frozenset()
 
@@ -64,6 +65,7 @@ class PlacementState:
             (max(1, memory.most_kernels), columns.FIRST_WHOLE + hardware.width), dtype=np.int64
         )
         self._steps_left = _STEPS_OF_A_STATE
+        self._share_steps_left = _SHARE_STEPS_OF_A_STATE
         self._failed: set[tuple[Gang, frozenset[str]]] = set()
         self._misses: dict[tuple[Gang, frozenset[str], bool], Misses] = {}
         self._closed: dict[frozenset[str], Flags] = {_NOBODY: _ALL_OPEN}
@@ -132,11 +134,10 @@ class PlacementState:
         places = self._places[: len(gang.slots)].tolist()
         return tuple([self._allocations.get(key := _key(place)) or self._allocation(key) for place in places])
 
-    def take_found(self, gang: Gang) -> None:
-        """Take again the places that `place` found last, for a gang that it knows; only what compiles needs this."""
-        shape = self._memory.knows(gang)
-        if shape is not None:
-            choose.take_places(shape, self._arrays, self._places)
+    def take_as(self, other: Self, gang: Gang) -> None:
+        """Take the places that `place` of the other, of the same agents, found last; the gang has to be that one."""
+        choose.take_places(self._number(gang), self._arrays, other._places)
+        self._misses.clear()
 
     def fits(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
         """Return whether `place` would find capacity."""
@@ -191,6 +192,13 @@ class PlacementState:
         self._move(kernels, 1)
         self._misses.clear()
         self._failed.clear()
+
+    def emptied(self) -> Self:
+        """Return the same agents with nothing on them, all of them open, by no policy of the site and no mix."""
+        hardware = self._hardware
+        memory = Memory(hardware, np.zeros(len(hardware.agents), dtype=np.bool_))
+        weights, mix = weight_array(PACK, (), hardware), typical_array((), hardware)
+        return type(self)(hardware, np.ascontiguousarray(hardware.empty()), memory, {}, weights, mix)
 
     def copy(self) -> Self:
         return self._with(self._free.copy())
@@ -284,7 +292,9 @@ class PlacementState:
         candidates = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
         if len(closed):
             candidates = candidates & ~closed
-        places = cornered(self._hardware, self._free, gang, self._hardware.gpus_that_serve(gang.constraint), candidates)
+        serves = self._hardware.gpus_that_serve(gang.constraint)
+        places, steps = cornered(self._hardware, self._free, gang, serves, candidates, self._share_steps_left)
+        self._share_steps_left -= steps
         if places is None:
             return False
         if takes:
@@ -393,6 +403,7 @@ class PlacementState:
         hardware, known = self._hardware, self._allocations
         state = type(self)(hardware, free, memory, self._shut, self._weights, self._mix, known)
         state._steps_left = self._steps_left  # noqa: SLF001
+        state._share_steps_left = self._share_steps_left  # noqa: SLF001
         return state
 
     def _gather(self) -> None:

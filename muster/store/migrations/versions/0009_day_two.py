@@ -1,4 +1,4 @@
-"""Owners' secrets, sealed; and who is still to be told of changes."""
+"""Owners' secrets, sealed; and deliveries of changes that are still to be sent."""
 
 import sqlalchemy as sa
 from alembic import op

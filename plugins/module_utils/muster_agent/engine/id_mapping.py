@@ -18,7 +18,7 @@ class UnmappedIdError(Exception):
 
 
 class IdRange(NamedTuple):
-    """Ids in containers from `inside` on, and the host's from `host` on."""
+    """A range of ids: in containers from `inside` on, and on the host from `host` on."""
 
     inside: int
     host: int

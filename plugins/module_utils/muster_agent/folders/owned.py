@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 def parse_entry(entry: dict[str, Any]) -> Entry:
-    """Return the folder; raises KeyError, TypeError or ValueError for what is none."""
+    """Return the folder. Raises KeyError, TypeError or ValueError if the value is none."""
     if not PATH.fullmatch(entry["path"]):
         raise ValueError(f"{entry['path']!r} is not the path of a folder with an owner")
     quota_bytes = entry["quota_bytes"]
@@ -53,7 +53,7 @@ def parse_entry(entry: dict[str, Any]) -> Entry:
 
 
 def place(folders_root: str, path: str) -> str:
-    """Return where a folder with an owner lies on this host, whether or not it is there."""
+    """Return the path of a folder with an owner on this host, whether or not it exists."""
     if not PATH.fullmatch(path):
         raise FolderError(f"{path} is not the path of a folder with an owner")
     return str(Path(folders_root).resolve() / path)

@@ -1,4 +1,4 @@
-"""Putting kernels that run back on their session's network, which somebody removed or took them off."""
+"""Put running kernels back on their session's network, if it was removed or they were disconnected."""
 
 from __future__ import annotations
 

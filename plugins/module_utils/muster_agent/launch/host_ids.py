@@ -23,14 +23,14 @@ _CANNOT = "the file system of one has no mounts with other ids, as the engine's 
 
 
 class Owner(NamedTuple):
-    """Whom what is written for a kernel belongs to, by the host's ids."""
+    """The owner of files written for a kernel, by the host's ids."""
 
     uid: int
     gid: int
 
 
 class HostIds:
-    """What one run knows of the engine's ids: those of the host, unless the engine remaps them (`userns-remap`)."""
+    """The engine's ids for one run: the host's own, unless the engine remaps them (`userns-remap`)."""
 
     def __init__(self, engine: EngineApi, opened: ExitStack) -> None:
         self._engine = engine
