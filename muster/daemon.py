@@ -64,7 +64,7 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
                     _work(settings, shell, watchers, lock, stop, trouble, on_compiled)
             except (QueueLockLostError, StoreUnavailableError, DatabaseAwayError, OSError) as error:
                 trouble.note(f"{error}; trying again")
-                # Each try observes all agents: one that fails soon is made less and less often.
+                # Each try observes all agents, so tries become rarer the more often they fail.
                 worked = time.monotonic() - began > _LONGEST_PAUSE_S
                 pause_s = _FIRST_PAUSE_S if worked else min(2 * pause_s, _LONGEST_PAUSE_S)
                 time.sleep(pause_s)

@@ -95,7 +95,7 @@ class LimitSettings(Section):
         return Limit(self.running.bounds(), self.pending.bounds())
 
 
-# Where the site says nothing of all users: more than a person queues, and less than what slows down everybody's queue.
+# The limit if the site sets none: more than a person queues, and less than what slows down the queue for all.
 _PENDING_OF_EACH = LimitSettings(pending=Amounts(sessions=20_000, kernels=200_000))
 
 

@@ -34,13 +34,17 @@ _EXAMPLES = 40
 _PHASES = ("examples", "coverage", "fuzzing", "stateful")
 _SPECS = ("POST /api/v1/sessions", "POST /api/v1/sessions/dry-run")
 _ACTIONS = ("terminate", "cancel", "hold", "release", "restart")
-# What JSON Schema cannot say: that two fields exclude each other, what a cursor or a point in time is, and that a
-# spec's numbers may be written as texts. `tests/fuzzing.py` is about specs.
+# What JSON Schema cannot say: that two fields exclude each other, what a cursor or a point in time is, which characters
+# can be printed, and that a spec's numbers may be written as texts. `tests/fuzzing.py` is about specs.
 _BEYOND_SCHEMA = {
     _SPECS[0]: ("positive_data_acceptance", "negative_data_rejection"),
     # A session may have the name of an action: then the path is the session's as well, with other methods.
     _SPECS[1]: ("positive_data_acceptance", "negative_data_rejection", "allow_header_conformance"),
     **{f"POST /api/v1/sessions/{action}": ("allow_header_conformance",) for action in _ACTIONS},
+    "POST /api/v1/sessions/{session}/commit": ("positive_data_acceptance",),
+    # A session that was ended is still to be read; one may be answered for an idempotency key that was used before.
+    "GET /api/v1/sessions/{session}": ("use_after_free",),
+    "DELETE /api/v1/sessions/{session}": ("ensure_resource_availability",),
     "GET /api/v1/sessions": ("positive_data_acceptance",),
     "GET /api/v1/report": ("positive_data_acceptance",),
     "GET /api/v1/use/over-time": ("positive_data_acceptance",),
@@ -49,7 +53,7 @@ _BEYOND_SCHEMA = {
 
 @dataclass
 class Tried:
-    """How many requests were sent by phase, how many answers came by status, and a line for each that was wrong."""
+    """A count of requests by phase and of answers by status, with a line for each wrong one."""
 
     calls: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -76,7 +80,7 @@ def _line(failure: Failure, sent: Interaction | None) -> str:
 
 
 class _Tracebacks(logging.Handler):
-    """Collects what the server logs as an error."""
+    """A collector of what the server logs as an error."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

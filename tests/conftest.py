@@ -7,11 +7,24 @@ import pytest
 
 import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
+from tests.shared_statements import share_compiled_statements
+
+share_compiled_statements()
 
 
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from searching libraries and tests again and again: they stay until the end."""
     gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_before_forks() -> None:
+    """Compile the scheduler, or load it, once for all workers."""
+    # Here, since numba's import would be most of a small run's time.
+    from muster.service.scheduler.compiled_code import compile_placement  # noqa: PLC0415
+
+    compile_placement()
     gc.freeze()
 
 

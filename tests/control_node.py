@@ -149,13 +149,13 @@ class ControlNode:
             self.daemon = None
 
     def left_on_host(self) -> dict[str, list[str]]:
-        """Return names of the containers, networks and key directories of this cluster that are on the host."""
+        """Return names of sessions' containers, networks and key directories of this cluster on the host."""
         client = docker.from_env()
         label = {"label": f"muster.cluster={self.cluster}"}
         keys = Path("/run/muster") / self.cluster
         return {
             "containers": [c.name for c in client.containers.list(all=True, filters=label)],
-            "networks": [n.name for n in client.networks.list(filters=label)],
+            "networks": [n.name for n in client.networks.list(filters={"label": [label["label"], "muster.session"]})],
             "key directories": [p.name for p in keys.iterdir() if p.is_dir()] if keys.exists() else [],
         }
 
@@ -171,6 +171,8 @@ class ControlNode:
             time.sleep(0.2)
 
     def remove_traces(self) -> None:
+        for network in docker.from_env().networks.list(filters={"label": f"muster.cluster={self.cluster}"}):
+            network.remove()
         run = Path("/run/muster")
         for path in (run / self.cluster, run / ".disk" / self.cluster, Path("/var/lib/muster/agent") / self.cluster):
             shutil.rmtree(path, ignore_errors=True)

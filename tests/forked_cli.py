@@ -45,7 +45,7 @@ import muster.service.backup
 import muster.service.control_node
 import muster.service.images.commits
 import muster.service.images.distribution
-import muster.web.server  # noqa: F401 - like the ones above, for the children to find
+import muster.web.separation.processes  # noqa: F401 - like the ones above, for the children to find
 from muster.cli.command_server import finish_threads
 from muster.cli.main import main
 from muster.service.scheduler.compiled_code import compile_placement
@@ -53,7 +53,7 @@ from muster.service.scheduler.compiled_code import compile_placement
 
 @dataclass
 class Done:
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str
@@ -150,7 +150,7 @@ def _become_muster(
 ) -> NoReturn:
     code: object = 1
     try:
-        # Nothing of the tests' own process is finalized here: its files have numbers that are others' soon.
+        # Nothing of the tests' own process is finalized here: others soon use the numbers of its files.
         gc.freeze()
         faulthandler.disable()
         signal.set_wakeup_fd(-1)

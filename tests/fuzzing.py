@@ -18,7 +18,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.sessions.new_sessions import new_sessions
 from tests.hostile_tars import Trap, hostile_tar
 from tests.malformed import changed, paths
-from tests.simulated_agents import report_of
+from tests.simulated_hosts import report_of
 from tests.strategies import fake_key_pair, make_agent, make_session, placed_on
 
 _TEXTS = (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OddEngine(ThreadingMixIn, UnixStreamServer):
-    """Answers with `status`, `headers` and `body`, but for the engine's version; `requests` were made of it.
+    """An engine that answers with `status`, `headers` and `body`, but for its version; `requests` notes what it gets.
 
     `answers` has, by method, another status and body, `bodies` another body by the end of a path.
     """

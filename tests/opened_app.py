@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from tests.control_node import ControlNode
 
-# What a shell has started in the background ignores Ctrl-C, and so would its children.
+# A program that a shell started in the background ignores Ctrl-C, and so would its children.
 _OPEN = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -23,7 +23,7 @@ main()
 def opened(node: ControlNode, *arguments: str) -> Iterator[str]:
     """Yield the URL that `muster open` prints, while it serves."""
     command = [sys.executable, "-c", _OPEN, "open", *arguments]
-    # What is left of a killed process's temporary directory goes with the test's.
+    # A killed process leaves its temporary directory, which is removed with the test's.
     environment = {**node.environment, "TMPDIR": str(node.directory)}
     serving = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

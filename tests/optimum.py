@@ -12,7 +12,7 @@ from muster.core.values.slots import SLOT_NAMES
 
 @dataclass(frozen=True)
 class Optimum:
-    """`gpus` in the sessions that are placed, of `bound` at the most; where it is `proven` more are not possible."""
+    """The `gpus` in placed sessions, of `bound` at the most. If it is `proven`, more are not possible."""
 
     gpus: int
     bound: int

@@ -1,32 +1,20 @@
 """Agents in memory that keep docs/agent-contract.md: manifests in, outcomes and reports out, failures on demand.
 
-They stand in for the Ansible gateway in tests of the pass. What they do with a manifest is what that page says that
-`agent_converge` does, and nothing else.
+What they do with a manifest is what that page says that `agent_converge` does, and nothing else.
 """
 
 import base64
-import copy
 import gzip
-import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from threading import Event
 from typing import Any
 
-from muster.ansible_gateway.gateway import read_visit
-from muster.ansible_gateway.layout import INVENTORY
-from muster.contract.manifest import Manifest
-from muster.core.agents.agent import Agent
-from muster.core.images.names import familiar
-from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
-from muster.core.values.errors import AnsibleFailedError, ImageError
-
-IMAGES = ("busybox:latest", "debian:12", "muster/default:latest", "registry.example:5000/team/image:1")
+from muster.core.values.errors import ImageError
 
 
 class Failing(StrEnum):
-    """What becomes of a launch."""
+    """The way in which a launch fails."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
@@ -34,7 +22,7 @@ class Failing(StrEnum):
 
 @dataclass
 class Container:
-    """What an engine knows of a kernel's container."""
+    """A kernel's container as an engine knows it."""
 
     session_id: str
     kernel_id: str
@@ -53,83 +41,6 @@ class Container:
 
     def end(self, exit_code: int, *, oom_killed: bool = False) -> None:
         self.state, self.exit_code, self.oom_killed = "exited", exit_code, oom_killed
-
-
-def report_of(
-    hostname: str = "host-1",
-    cpus: int = 8,
-    mem_bytes: int = 16 << 30,
-    gpus: int = 0,
-    swarm: str = "",
-    gpu_models: Sequence[str] = ("T",),
-    numa_nodes: int = 0,
-    encrypts: bool = False,
-) -> dict[str, Any]:
-    """Return the report of a host on which nothing runs, as it comes over the wire.
-
-    `swarm` is manager, worker or, outside one, empty. Its GPUs are of the models in turn. They, the cores and the
-    memory are spread evenly over the NUMA nodes.
-    """
-    nodes = max(1, numa_nodes)
-    return {
-        "version": 1,
-        "hostname": hostname,
-        "boot_id": "boot-1",
-        "os": "Debian GNU/Linux 12 (bookworm)",
-        "kernel": "6.1.0",
-        "architecture": "x86_64",
-        "cpu_count": cpus,
-        "numa": [
-            {
-                "node": node,
-                "cpus": f"{cpus * node // nodes}-{cpus * (node + 1) // nodes - 1}",
-                "mem_bytes": mem_bytes // nodes,
-            }
-            for node in range(numa_nodes)
-        ],
-        "mem_bytes": mem_bytes,
-        "mem_available_bytes": mem_bytes,
-        "disk": {"path": "/var/lib/docker", "total_bytes": 1, "free_bytes": 1},
-        "docker": {"version": "20.10.24", "api_version": "1.41", "storage_driver": "overlay2", "cgroup_version": "1"},
-        "gpus": [
-            {
-                "index": index,
-                "uuid": f"GPU-{hostname}-{index}",
-                "model": gpu_models[index % len(gpu_models)],
-                "mem_bytes": 1 << 30,
-                "numa_node": index * nodes // gpus,
-                "mem_used_bytes": 0,
-                "parent_uuid": None,
-                "mig_profile": None,
-                "fraction": None,
-            }
-            for index in range(gpus)
-        ],
-        "runtime": "1",
-        "fgpu": "1" if gpus else None,
-        "gpu_toolkit": "1.17.8" if gpus else None,
-        "images": [{"id": f"sha256:{tag}", "tags": [tag], "size_bytes": 1} for tag in IMAGES],
-        "swarm": {
-            "state": "active" if swarm else "inactive",
-            "node_id": f"node-{hostname}" if swarm else None,
-            "manager": swarm == "manager",
-            "encrypts": encrypts,
-        },
-        "generation": 0,
-        "kernels": [],
-        "networks": [],
-        "spools": [],
-    }
-
-
-_HARDWARE = frozenset(inspect.signature(report_of).parameters)
-
-
-def host_of(hostname: str = "host-1", **facts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a host's report and its inventory attributes: those of `facts` that `report_of` does not take."""
-    stated = {name: value for name, value in facts.items() if name not in _HARDWARE}
-    inventory = {"resource_group": "default", "units_per_gpu": 0, "connection": "local", **stated}
-    return report_of(hostname, **{name: value for name, value in facts.items() if name in _HARDWARE}), inventory
 
 
 class StaleGenerationError(Exception):
@@ -151,7 +62,7 @@ Overlays = dict[str, Network]
 
 @dataclass
 class SimulatedAgent:
-    """One host. Its callbacks are called for changes by manifests, not for those made on the host itself."""
+    """A host. Its callbacks are called for changes by manifests, not for those made on the host itself."""
 
     id: str
     hardware: dict[str, Any]
@@ -349,104 +260,3 @@ class SimulatedAgent:
             "disk_bytes": None,
             "notice": None,
         }
-
-
-class SimulatedGateway:
-    """The agents of one inventory. Counts its requests; `crash` raises before or after the agents act.
-
-    An agent that hangs keeps its run waiting, once the others have answered, and one whose pulls hang its pulls, until
-    `let_go` is set.
-    """
-
-    def __init__(self, *agents: SimulatedAgent) -> None:
-        self.agents = {agent.id: agent for agent in agents}
-        self.overlays: Overlays = {}
-        self.observations: list[list[str]] = []
-        self.manifests: list[dict[str, Mapping[str, Any]]] = []
-        self.crash_before: BaseException | None = None
-        self.crash_after: BaseException | None = None
-        self.fails: AnsibleFailedError | OSError | None = None
-        self.breaks_off_after: int | None = None
-        self.meanwhile: Callable[[], None] = lambda: None
-        self.pulled: list[tuple[str, str]] = []
-        self.let_go = Event()
-
-    def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
-        if self.fails:
-            raise self.fails
-        asked = [a for a in self.agents.values() if a.id in agent_ids or (not agent_ids and a.id not in without)]
-        self.observations.append([agent.id for agent in asked])
-        for agent in self._hanging_last(asked[: self.breaks_off_after]):
-            on_answer(self._refusal(agent) or self._answer(agent, {"report": self._report(agent)}))
-        if self.breaks_off_after is not None:
-            raise AnsibleFailedError("it was killed")
-
-    def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
-        if self.crash_before is not None:
-            raise self.crash_before
-        if self.fails:
-            raise self.fails
-        self.manifests.append({agent_id: manifest.model_dump(mode="json") for agent_id, manifest in manifests.items()})
-        self.meanwhile()
-        asked = [self.agents[agent_id] for agent_id in manifests if agent_id in self.agents]
-        # The one that makes the overlays comes first: on real hosts the others wait for them.
-        asked.sort(key=lambda agent: manifests[agent.id].overlays is None)
-        answers = []
-        for agent in self._hanging_last(asked):
-            answer = self._refusal(agent) or self._converged(agent, manifests[agent.id])
-            if agent.hangs or self.crash_after is None:
-                on_answer(answer)
-            else:
-                answers.append(answer)
-        if self.crash_after is not None:
-            raise self.crash_after
-
-    def pull(self, agent: Agent, reference: str, progressed: Callable[[int, int], None]) -> None:
-        host = self.agents[agent.id]
-        self.pulled.append((agent.id, reference))
-        progressed(1, 2)
-        self.meanwhile()
-        if host.pull_hangs:
-            self.let_go.wait(30)
-        if host.pull_fails:
-            raise host.pull_fails
-        if host.lists_what_it_pulled:
-            image = {"id": f"sha256:{reference}", "tags": [familiar(reference)], "size_bytes": 1}
-            host.hardware["images"] = [*host.hardware["images"], image]
-
-    def _hanging_last(self, agents: list[SimulatedAgent]) -> Any:
-        for agent in sorted(agents, key=lambda agent: agent.hangs):
-            if agent.hangs:
-                self.let_go.wait(30)
-            agent.visits += 1
-            yield agent
-
-    def _report(self, agent: SimulatedAgent) -> dict[str, Any]:
-        report = agent.report()
-        if report["swarm"]["manager"]:
-            report["networks"] += [
-                {"name": n.name, "session_id": n.session_id, "driver": n.driver, "generation": n.generation}
-                for n in self.overlays.values()
-            ]
-        return report
-
-    @staticmethod
-    def _refusal(agent: SimulatedAgent) -> AgentAnswer | None:
-        if not agent.reachable:
-            return AgentAnswer(agent.id, problem="it does not answer", reached=False, nothing_begun=True)
-        return AgentAnswer(agent.id, problem=agent.module_fails, nothing_begun=True) if agent.module_fails else None
-
-    def _converged(self, agent: SimulatedAgent, manifest: Manifest) -> AgentAnswer:
-        result = agent.converge(manifest.model_dump(mode="json"), self.overlays)
-        if agent.answer_gets_lost:
-            return AgentAnswer(agent.id, problem="the connection broke", reached=False)
-        if agent.module_breaks_off:
-            return AgentAnswer(agent.id, problem=agent.module_breaks_off)
-        return self._answer(agent, {**result, "report": self._report(agent)}, {agent.id: manifest})
-
-    @staticmethod
-    def _answer(
-        agent: SimulatedAgent, result: dict[str, Any], manifests: Mapping[str, Manifest] | None = None
-    ) -> AgentAnswer:
-        said = agent.says(copy.deepcopy(result))
-        return read_visit(agent.id, {**said, INVENTORY: agent.inventory}, manifests=manifests)

@@ -20,7 +20,9 @@ from muster.core.model.session import Session, SessionState
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
-from tests.simulated_agents import Container, SimulatedAgent, SimulatedGateway, host_of
+from tests.simulated_agents import Container, SimulatedAgent
+from tests.simulated_gateway import SimulatedGateway
+from tests.simulated_hosts import host_of
 from tests.strategies import NOW, fake_key_pair, make_session
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class Crash(BaseException):
 
 
 class CrashingStore(Store):
-    """Dies at its n-th writing transaction from now: just before the commit, or just after it."""
+    """A store that dies at its n-th writing transaction from now: just before the commit, or just after it."""
 
     crash_in = 0
     after_commit = False
@@ -55,7 +57,7 @@ class CrashingStore(Store):
 
 
 class ControlNode:
-    """Store, simulated agents and a clock, put together as `muster.service.control_node` does it."""
+    """A store, simulated agents and a clock, put together as `muster.service.control_node` does it."""
 
     def __init__(self, directory: Path, *agents: SimulatedAgent) -> None:
         self.directory = directory
@@ -153,7 +155,7 @@ class ControlNode:
         session = self.store.get([container.session_id])[container.session_id]
         made = self._kernels_made[container.session_id, container.generation]
         seen = [agent for agent in self.store.snapshot(self.now).agents if agent.state is AgentState.ALIVE]
-        # What is visited just now is being cleaned.
+        # Agents in the present visit are being cleaned.
         visited = self.gateway.manifests[-1]
         earlier = [
             other

@@ -29,7 +29,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import NearestMiss, Wait, WaitCode
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
-from tests.simulated_agents import host_of
+from tests.simulated_hosts import host_of
 
 NOW = 1_763_724_000.0
 GROUPS = ("default", "gpu")
@@ -114,7 +114,7 @@ def fake_key_pair(comment: str) -> KeyPair:
 
 @dataclass
 class Ledger:
-    """Independent book-keeping of what is used on agents, GPU by GPU."""
+    """An independent account of what is used on agents, GPU by GPU."""
 
     cpu: dict[str, int]
     mem: dict[str, int]

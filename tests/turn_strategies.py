@@ -28,7 +28,7 @@ RULES = TurnRules(lost_after_s=300, slow_after_s=15)
 
 @dataclass(frozen=True)
 class World:
-    """What the store holds and what the worker remembers; `generation` is the last one that was given out.
+    """A world: what the store holds and the worker remembers. `generation` is the last one that was given out.
 
     `past` holds the turns that were taken, each with the snapshot and the ledger that it was taken from.
     """

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 _CHUNK = 1 << 16
+# Not one that is bounded already: an inner bound counts instead of an outer one.
+_POPEN = subprocess.Popen
 
 
 class Allowance:
@@ -29,15 +31,16 @@ class Allowance:
 
 
 @contextmanager
-def bounded_pipes(most_bytes: int) -> Iterator[Allowance]:
+def bounded_pipes(most_bytes: int, say_exceeded: Callable[[], None] = lambda: None) -> Iterator[Allowance]:
     """Bound what all programs that this process starts meanwhile print into its pipes together.
 
-    Ansible runs each host's task in a process of its own, of which this changes `subprocess.Popen`.
+    Ansible runs each host's task in a process of its own, of which this changes `subprocess.Popen`. `say_exceeded` is
+    called before the first program that prints more is killed.
     """
     allowance = Allowance(most_bytes)
     popen = subprocess.Popen
 
-    class BoundedPopen(popen):  # type: ignore[misc, valid-type]
+    class BoundedPopen(_POPEN):  # type: ignore[type-arg]
         """A program whose output comes through pipes that end with the allowance."""
 
         stdout: IO[bytes] | None
@@ -45,7 +48,7 @@ def bounded_pipes(most_bytes: int) -> Iterator[Allowance]:
 
         def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as in subprocess
             super().__init__(*args, **options)
-            if not self.text_mode:
+            if not self.text_mode:  # type: ignore[attr-defined]
                 self.stdout = self._bounded(self.stdout)
                 self.stderr = self._bounded(self.stderr)
 
@@ -61,6 +64,7 @@ def bounded_pipes(most_bytes: int) -> Iterator[Allowance]:
             with source, os.fdopen(writing, "wb", buffering=0) as sink, suppress(BrokenPipeError):
                 while chunk := os.read(source.fileno(), _CHUNK):
                     if not allowance.grants(len(chunk)):
+                        say_exceeded()
                         self.kill()
                         return
                     while chunk:

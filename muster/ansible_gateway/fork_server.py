@@ -25,7 +25,7 @@ from muster.ansible_gateway.private_files import hold
 _REQUEST_TIMEOUT_S = 30.0
 # Where Ansible keeps them below its temporary directory, which is new for each playbook.
 _BUILT_MODULES = "ansiballz_cache"
-# What Ansible loads for every playbook, and what ours name; it keeps both.
+# The modules that Ansible loads for every playbook, and those that ours name; it keeps both.
 _ALL_OF = ("connection_loader", "shell_loader", "become_loader")
 _SOME_OF = {
     # Not ansible-runner's: when it is imported, it reads where this one playbook's events belong.
@@ -40,7 +40,7 @@ _SOME_OF = {
 
 def serve(listener: socket.socket, lifeline: int) -> None:
     """Run the playbooks of all clients, until nothing holds the other end of the lifeline any more."""
-    # Nobody waits for a fork: it says its exit code itself, and its end closes the connection.
+    # This process does not wait for a fork: the fork sends its exit code itself, and its end closes the connection.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     is_loaded = False
     with selectors.DefaultSelector() as ready:
@@ -135,7 +135,7 @@ def _take_over(request: _Request) -> None:
         os.dup2(stream, number)
     request.close()
     os.chdir(request.directory)
-    # Should the control node be killed, the files of a playbook that goes on are not leftovers.
+    # If the control node is killed, the files of a playbook that goes on are not leftovers.
     hold(Path(request.directory))
     os.environ.clear()
     os.environ.update(request.environment)

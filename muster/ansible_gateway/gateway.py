@@ -105,4 +105,4 @@ def _read_folders(
 
 
 def _refusal(agent_id: str, error: ContractError) -> AgentAnswer:
-    return AgentAnswer(agent_id, problem=f"what it says is refused: {error}")
+    return AgentAnswer(agent_id, problem=f"its answer is refused: {error}")

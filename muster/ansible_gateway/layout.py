@@ -4,7 +4,7 @@ from pathlib import Path
 
 import muster
 
-# Where a result holds the inventory's word: muster/ansible_gateway/agent_action.py puts it there.
+# The key of the inventory's attributes in a result: muster/ansible_gateway/agent_action.py adds them.
 INVENTORY = "inventory"
 
 

@@ -22,7 +22,7 @@ ReadResult = Callable[[str, Mapping[str, Any], str], AgentAnswer]
 But for INVENTORY (see `layout.py`) the result is the host's own word, which is not to be trusted.
 """
 _MOST_OF_A_MESSAGE = 2_000
-# What ssh says when no connection came about. A run makes one, and sends the module through it.
+# ssh's message when it could not connect. A run connects once, and sends the module through the connection.
 _NO_CONNECTION = re.compile(
     r"ssh: connect to host |ssh: Could not resolve hostname |Host key verification failed|Permission denied \("
 )
@@ -74,7 +74,7 @@ def run_playbook(
             "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         },
         event_handler=handle,
-        # Its own would take over SIGTERM and SIGINT and cancel a playbook half-way: what has begun is finished.
+        # Its own handlers of SIGTERM and SIGINT would cancel a playbook half-way. A playbook that has begun must end.
         cancel_callback=lambda: False,
         quiet=True,
         suppress_env_files=True,

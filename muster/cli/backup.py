@@ -41,7 +41,7 @@ def backup(file: Path, force: bool, as_json: bool) -> None:
 
 @click.command()
 @click.argument("file", type=_FILE)
-@click.option("--force", is_flag=True, help="Also where there is a state already, which is put aside.")
+@click.option("--force", is_flag=True, help="Restore over an existing state, which is put aside.")
 @click.option(
     "--no-hold",
     is_flag=True,

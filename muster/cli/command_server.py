@@ -34,7 +34,7 @@ _COMPILED = b"c"
 # It may last for days, so it must not end with the daemon.
 _LASTING = "exec"
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
-# A short command ends before it has made much garbage; to look for some costs it a fifth of its time.
+# A short command ends before it has made much garbage, and collecting it would cost a fifth of its time.
 _OBJECTS_BEFORE_GARBAGE_COLLECTION = 1_000_000
 # What the short commands use, themselves and by function.
 _MODULES = (
@@ -85,7 +85,7 @@ def command_server() -> Iterator[Callable[[], None]]:
 
 def serve(lifeline: int) -> None:
     """Run the commands of all clients, until nothing holds the other end of the lifeline, or our code has changed."""
-    # Nobody waits for a fork: it says its exit code itself, and its end closes the connection.
+    # This process does not wait for a fork: the fork sends its exit code itself, and its end closes the connection.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for name in _MODULES:
         importlib.import_module(name)
@@ -106,7 +106,7 @@ def serve(lifeline: int) -> None:
                 if not is_own(connection):
                     continue
                 if code.has_changed():
-                    # A client whom nobody answers runs its command itself, with the new code.
+                    # A client without an answer runs its command itself, with the new code.
                     return
                 if os.fork() == 0:
                     listener.close()

@@ -13,7 +13,7 @@ from muster.cli.audit import audited
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, MusterError
 
-if TYPE_CHECKING:  # `--help`, `version` and the completion of flags need none of it
+if TYPE_CHECKING:  # `--help`, `version` and the completion of flags do not need it
     from muster.service.backend import Backend
     from muster.service.questions.views import HeartbeatView
     from muster.service.service import Service

@@ -13,6 +13,7 @@ from muster.cli.context import json_option
 from muster.cli.output import age, print_json
 from muster.core.agents.agent import Agent, agent_from_report
 from muster.core.agents.gpu_toolkit import toolkit_problem
+from muster.core.agents.remapped_ids import remapped_ids_problem
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.heartbeat import Worker, unworked
@@ -75,7 +76,7 @@ def _findings() -> Iterator[Finding]:
     try:
         yield _worked(settings)
     except MusterError as error:
-        yield Finding("daemon", ok=False, found=str(error), remedy="mend what is wrong with the database first")
+        yield Finding("daemon", ok=False, found=str(error), remedy="repair the database first")
     yield from _agents(settings)
 
 
@@ -106,7 +107,7 @@ def _worked(settings: Settings) -> Finding:
         return Finding("daemon", ok=True, found=f"the queue is being worked; last {seen}")
     if running:
         found = f"the queue is locked, but not worked: last {seen}"
-        return Finding("daemon", ok=False, found=found, remedy="what holds it hangs, or has just begun: see its log")
+        return Finding("daemon", ok=False, found=found, remedy="its process hangs, or has just begun: see its log")
     if last is not None and last.worker == Worker.ONCE and not silent:
         return Finding("daemon", ok=True, found=f"passes work the queue; last {seen}")
     return Finding("daemon", ok=False, found=f"nobody works the queue; last worked: {seen}", remedy=_WORK_IT)
@@ -178,6 +179,11 @@ def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterat
         yield Finding(f"{name}: container toolkit", ok=False, found=found, remedy=remedy)
     elif report.gpu_toolkit:
         yield Finding(f"{name}: container toolkit", ok=True, found=report.gpu_toolkit)
+    if problem := remapped_ids_problem(report):
+        found, _, remedy = problem.partition("; ")
+        yield Finding(f"{name}: remapped ids", ok=False, found=found, remedy=remedy)
+    elif ids := report.docker.remapped_ids:
+        yield Finding(f"{name}: remapped ids", ok=True, found=f"{min(ids.uids, ids.gids)} ids (userns-remap)")
     if agent.fgpu_obstacle:
         found, _, remedy = agent.fgpu_obstacle.partition("; ")
         yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)

@@ -89,7 +89,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "muster.cli.operate:completion",
         "Print the completion script for a shell: `source <(muster completion bash)`.",
     ),
-    "version": ("muster.cli.operate:version", "Print Muster's version, and those of what it stands on."),
+    "version": ("muster.cli.operate:version", "Print Muster's version, and those of the software that it uses."),
 }
 """Where each command is, and the first sentence of its help: lists of the commands import none of them."""
 

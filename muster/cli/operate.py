@@ -74,7 +74,7 @@ def completion(shell: str) -> None:
 @click.command()
 @json_option
 def version(as_json: bool) -> None:
-    """Print Muster's version, and those of what it stands on."""
+    """Print Muster's version, and those of the software that it uses."""
     from importlib.metadata import version as version_of  # noqa: PLC0415 - needed here only
 
     versions = {name: version_of(name) for name in ("muster", "ansible-core", "ansible-runner", "docker", "sqlalchemy")}

@@ -19,7 +19,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     """Print left-aligned columns, two blanks apart; the last is never cut."""
     cells = [list(headers), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
-    # At once: a line by itself costs a system call.
+    # All lines in one write: each write is a system call.
     click.echo(
         "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells

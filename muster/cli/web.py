@@ -7,7 +7,6 @@ import click
 from muster.cli.context import opened_service
 from muster.cli.log_lines import log_to_stderr
 from muster.core.values.errors import BadInputError
-from muster.settings import load_settings
 
 _HIGHEST_PORT = 65535
 
@@ -19,7 +18,7 @@ _HIGHEST_PORT = 65535
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
 @click.option("--insecure", is_flag=True, help="Let other machines reach it without TLS: tokens travel in the clear.")
 @click.option(
-    "--behind-proxy", is_flag=True, help="A proxy on this machine tells in X-Forwarded-For from where a request comes."
+    "--behind-proxy", is_flag=True, help="Take clients' addresses from X-Forwarded-For of a proxy on this machine."
 )
 @click.option(
     "--app-ports",
@@ -41,14 +40,12 @@ def web(
 
     Make tokens with `muster token create`. Every change and every refusal is noted in audit.log in the state directory.
     """
-    from muster.web.server import ServerOptions, serve  # noqa: PLC0415 - its libraries load slowly
+    from muster.web.separation.processes import serve  # noqa: PLC0415 - its libraries load slowly
+    from muster.web.server import ServerOptions  # noqa: PLC0415
 
     ports = None if app_ports is None else _ports(app_ports)
     options = ServerOptions(host, port, tls_cert, tls_key, insecure, behind_proxy, ports)
-    options.check()
-    log_to_stderr(load_settings().log_format)
-    with opened_service() as service:
-        serve(service, options)
+    serve(options, opened_service, log_to_stderr)
 
 
 def _ports(text: str) -> range:

@@ -11,7 +11,7 @@ from muster.contract.manifest import KnownSession, LaunchedSession, Manifest
 from muster.contract.report import UseSample
 from muster.contract.values import ContractError, ContractModel, ExitCode, Line, Many, Moment, Text, checked
 
-# Or what the manifest allows, where that is more: a spool may be from before a site lowered it.
+# Or the manifest's limit, if that is more: a spool may be older than a lowered limit.
 MOST_LOG_BYTES = 16 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 _DONE = {"release": "released", "keep": "kept", "stop": "stopped"}

@@ -26,10 +26,10 @@ from muster.contract.values import (
     checked,
 )
 
-# Of numbers with as many digits as hosts have CPUs: what is read of it is counted.
+# Numbers of at most five digits, since a list is expanded to count its CPUs.
 CpuList = Annotated[str, Field(max_length=4_096, pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?$")]
 Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f:.]{2,45}$")]
-# The engine's word: a newer engine may have more of them.
+# The engine's own states: a newer engine may have more of them.
 ContainerState = Annotated[str, Field(pattern=r"^[a-z]{1,32}$")]
 
 
@@ -49,13 +49,22 @@ class DiskReport(ContractModel):
     free_bytes: Amount = 0
 
 
+class RemappedIdsReport(ContractModel):
+    """The number of ids in an engine's containers under `userns-remap`; `mounts` says whether mounts can show them."""
+
+    uids: Amount = 0
+    gids: Amount = 0
+    mounts: bool = False
+
+
 class EngineReport(ContractModel):
-    """The Docker engine."""
+    """The Docker engine; `remapped_ids` is None where its containers' ids are the host's."""
 
     version: Line = ""
     api_version: Line = ""
     storage_driver: Line = ""
     cgroup_version: Line = ""
+    remapped_ids: RemappedIdsReport | None = None
 
 
 class SwarmReport(ContractModel):

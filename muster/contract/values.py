@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 _MOST_OF_A_PLACE = 80
-# Besides control characters, what ends a line for some readers, or turns the direction of text.
+# Characters that end a line for some readers, or turn the direction of text.
 _TURNS = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _UNPRINTABLE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNS}\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -39,7 +39,7 @@ def printable(text: str) -> str:
 
 # One line that an engine or the host's administrator chose.
 Line = Annotated[str, Field(max_length=1024, pattern=rf"^[^\x00-\x1f\x7f-\x9f{_TURNS}]*$")]
-# Text that a tenant had a hand in, so that what is odd in it must not cost the agent its report.
+# Text that a tenant may influence: odd characters in it must not make the report invalid.
 Text = Annotated[str, Field(max_length=65_536), AfterValidator(printable)]
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")]
 GpuUuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,95}$")]

@@ -22,7 +22,7 @@ _LOCAL_ENGINE = EngineTunnel(f"unix://{ENGINE_SOCKET}", str)
 _MOST_OF_A_MESSAGE = 2_000
 # The SDK wraps its libraries' errors only here and there.
 ENGINE_ERRORS = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
-# Reading an answer also fails where it is none that a Docker engine gives: a compromised agent says what it likes.
+# Reading an answer also fails if no Docker engine would give it: a compromised agent may send anything.
 _MALFORMED = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 ANSWER_ERRORS = (*ENGINE_ERRORS, *_MALFORMED)
 _SESSION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -91,7 +91,7 @@ def cause(error: BaseException) -> str:
     if isinstance(error, APIError) and error.explanation:
         return one_line(str(error.explanation))
     if isinstance(error, _MALFORMED):
-        return one_line(f"it answers what no Docker engine does ({type(error).__name__}: {error})")
+        return one_line(f"its answer is no Docker engine's ({type(error).__name__}: {error})")
     while error.__context__ is not None:
         error = error.__context__
     return one_line(str(error)) or type(error).__name__

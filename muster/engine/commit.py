@@ -1,4 +1,4 @@
-"""A running container into an image, without what is ours, its user's keys, or what is mounted into it.
+"""Make an image of a running container, without Muster's files, its user's keys, or mounted files.
 
 The engine's own commit takes the whole of a container's layer and its whole configuration. So that is made first, under
 no name; its newest layer is read back and written anew without what does not belong in an image, and loaded again with
@@ -224,7 +224,7 @@ def _copied(source: IO[bytes], target: IO[bytes] | None) -> str:
 
 
 class _Stream(io.RawIOBase):
-    """An engine's chunks as a file that is read once, but not without end: a compromised agent's would fill a disk."""
+    """An engine's chunks as a file that is read once, with a limit: a compromised agent's would fill a disk."""
 
     def __init__(
         self, chunks: Iterator[bytes], total: int, most_bytes: int, progressed: Callable[[int, int], None]

@@ -25,9 +25,9 @@ from muster.engine.tar_stream import MalformedTarError
 _BUSYBOX = f"{LaunchPolicy().runtime_path}/bin/busybox"
 _CHUNK = 1 << 18
 _MOST_COMPLAINT = 4096
-# Of what comes after the end: padding.
+# The most bytes of padding after the end.
 _MOST_DRAINED = 64 << 20
-# $1 is the path: what is there, and its name with every link in it followed.
+# $1 is the path. Prints the kind of the file there, and its path with every link followed.
 _PROBE = """
 p=$1; here=none
 if [ -d "$p" ]; then here=directory; elif [ -e "$p" ]; then here=file; fi
@@ -95,7 +95,7 @@ def get(container: Container, directory: str, name: str, target: Path, progress:
             if not run.has_ended:
                 run.break_off()
     # Where the stream broke off because its program failed, that has been raised.
-    raise CopyFailedError(f"what it sends is no tar archive: {malformed}")
+    raise CopyFailedError(f"its answer is no tar archive: {malformed}")
 
 
 def _pack(directory: str, name: str) -> list[str]:

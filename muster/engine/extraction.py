@@ -1,4 +1,4 @@
-"""Writing what a tar stream holds, where a hostile sender would like to write elsewhere as root.
+"""Write a tar stream's entries safely, although a hostile sender may try to write elsewhere as root.
 
 Each place is reached from the destination's own descriptor, one directory after the other, and no link is followed on
 the way. Links are made when all else is written, so that none can be in the way of anything.
@@ -31,8 +31,9 @@ class _LeftOutError(Exception):
 def extract(read: Read, name: str, target: Path) -> list[str]:
     """Write the tree `name` of a tar stream to `target`, its new name; return what was left out, up to a thousand.
 
-    Left out are devices, all that is not in that tree, links that lead out of it, and what a directory or a link of the
-    destination is in the way of. Owners are not taken over. Raises OSError and MalformedTarError.
+    It leaves out devices, entries outside of that tree, and links that lead out of it. It also leaves out entries in
+    whose place the destination has a directory or a link. Owners are not taken over. Raises OSError and
+    MalformedTarError.
     """
     place = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -58,7 +59,7 @@ class _Extraction:
                 links.append(entry)
             else:
                 self._tried(entry, content)
-        # Hard links first: a symbolic one must not be what they lead to.
+        # Hard links first: they must not lead to a symbolic one.
         for kind in (Kind.HARD_LINK, Kind.SYMLINK):
             for entry in links:
                 if entry.kind is kind:

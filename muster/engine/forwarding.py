@@ -58,7 +58,7 @@ def ssh_forwarding(command: Sequence[str], answers: Collection[bytes], timeout_s
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=messages,
-                # The terminal's Ctrl-C is for us to handle, and ssh asks nobody for a password.
+                # We handle the terminal's Ctrl-C ourselves, and ssh must not prompt for a password.
                 start_new_session=True,
             )
         except FileNotFoundError:

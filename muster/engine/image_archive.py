@@ -1,9 +1,9 @@
 """An image's archive from an agent, on its way into another agent's engine.
 
-`docker load` takes every image and every tag that an archive names, and an agent that was broken into sends what it
-likes. So the archive is written anew: each file under a name of its own, and an index of ours that gives one image one
-tag. The index comes last, once all content has the digests that follow from the image's id. An engine takes nothing
-from an archive that breaks off before.
+`docker load` takes every image and tag that an archive names, and a compromised agent may send any archive. So the
+archive is written anew: each file under a name of its own, and an index of ours that gives one image one tag. The index
+comes last, once all content has the digests that follow from the image's id. An engine takes nothing from an archive
+that breaks off before.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from muster.core.values.units import format_bytes
 from muster.engine.tar_stream import Kind, MalformedTarError, tar_entries
 
 _MOST_FILES = 10_000
-# Configurations and manifests; what is larger is a layer.
+# The most bytes of a configuration or manifest; a larger file is a layer.
 _MOST_OF_A_DOCUMENT = 4 << 20
 _MOST_OF_ALL_DOCUMENTS = 64 << 20
 _BLOB = re.compile(r"(?:\./)?blobs/sha256/([0-9a-f]{64})")
@@ -43,7 +43,7 @@ def checked_archive(chunks: Iterator[bytes], image_id: str, reference: str, most
         yield from content.rewritten()
         yield from content.index_of(image_id, reference)
     except MalformedTarError as error:
-        raise RefusedArchiveError(f"what it sends is no image archive: {error}") from None
+        raise RefusedArchiveError(f"its answer is no image archive: {error}") from None
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 

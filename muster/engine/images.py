@@ -23,7 +23,7 @@ _ABSENT = re.compile(
     r"not found|does not exist|manifest unknown|denied|unauthorized|authentication required|no basic auth credentials"
     r"|403 forbidden|http 40[134]"
 )
-# Of an image that the site did not choose, one line for both: who asks learns nothing of what others keep there.
+# For an image that the site did not choose, both cases get one line, which does not reveal other users' images.
 _ABSENT_OR_PRIVATE = "its registry has no such image, or not for everybody"
 
 IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")
@@ -99,7 +99,7 @@ def copy(source: Agent, target: Agent, reference: str, expected: ExpectedImage, 
             raise _copy_error(target, reference, cause(error)) from None
         loaded = _image(taking, target, name.familiar)
     if loaded is None or loaded.id != expected.image_id:
-        raise _copy_error(target, reference, "its engine did not load what it was given")
+        raise _copy_error(target, reference, "its engine did not load the image")
 
 
 def _checked(

@@ -1,4 +1,4 @@
-"""Reading a tar stream that nobody vouches for: POSIX.1-1988, with GNU's and POSIX.1-2001's long names.
+"""Read a tar stream of an untrusted sender: POSIX.1-1988, with GNU's and POSIX.1-2001's long names.
 
 The library's reader keeps headers of any size in memory, and has run in circles (CVE-2025-8194). This one reads in one
 direction, bounds what it keeps, and says of everything else that it is no tar stream.
@@ -75,7 +75,7 @@ def tar_entries(read: Read) -> Iterator[tuple[TarEntry, Iterator[bytes]]]:
                 size = 0
             content = _content(read, size)
             yield replace(entry, size=size), content
-            for _ in content:  # what its reader has left
+            for _ in content:  # the rest, which its reader has not read
                 pass
             given = {}
     if given:

@@ -40,7 +40,7 @@ class RemoteBackend:
         return RemoteSecrets(self._client)
 
     def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> SubmittedView:
-        # The key makes a repetition harmless where the first answer was lost on the way.
+        # The key makes a repetition harmless if the first answer was lost.
         key = {"Idempotency-Key": secrets.token_hex(16)}
         parameters = {"owner": owner, "count": count}
         try:

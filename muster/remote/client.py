@@ -11,21 +11,8 @@ from urllib.parse import quote
 import httpx
 from pydantic import ValidationError
 
-from muster.core.values.errors import (
-    AgentUnreachableError,
-    AmbiguousNameError,
-    BadInputError,
-    FieldError,
-    MusterError,
-    NameTakenError,
-    NotFoundError,
-    NotPossibleInStateError,
-    SettingsError,
-    SpecError,
-    StoreUnavailableError,
-    UnwritableError,
-)
-from muster.service.identity.tokens import NoTokenError, ScopeError
+from muster.core.values.errors import BadInputError, FieldError, MusterError, SpecError
+from muster.service.problem_kinds import KINDS
 from muster.service.view import View
 
 Answer = TypeVar("Answer", bound=View)
@@ -33,19 +20,9 @@ _PATIENCE = httpx.Timeout(60.0, connect=10.0)
 _LONG_PATIENCE = httpx.Timeout(600.0, connect=10.0)
 # Too many requests within a minute are over in seconds, too many failed sign-ins are not.
 _MAX_WAIT_S = 30
-_KINDS: Mapping[str, type[MusterError]] = {
-    "not-found": NotFoundError,
-    "ambiguous-name": AmbiguousNameError,
-    "name-taken": NameTakenError,
-    "settings": SettingsError,
-    "bad-input": BadInputError,
+_CLASSES: Mapping[str, type[MusterError]] = {
+    **{kind: cls for cls, kind in KINDS.items() if cls is not SpecError},
     "too-large": BadInputError,
-    "not-possible-in-state": NotPossibleInStateError,
-    "no-token": NoTokenError,
-    "scope": ScopeError,
-    "store-unavailable": StoreUnavailableError,
-    "agent-unreachable": AgentUnreachableError,
-    "unwritable": UnwritableError,
 }
 
 
@@ -206,6 +183,6 @@ def _error(response: httpx.Response) -> MusterError:
         errors = [FieldError(**error) for error in problem["errors"]]
     except (ValueError, KeyError, TypeError):
         return ServerError(f"--server: {response.url.host} answered {response.status_code}: is it a server of Muster?")
-    if kind == "spec" and errors:
+    if kind == KINDS[SpecError] and errors:
         return SpecError(errors)
-    return _KINDS.get(kind, MusterError)(detail)
+    return _CLASSES.get(kind, MusterError)(detail)

@@ -102,9 +102,9 @@ def back_up(settings: Settings, file: Path, *, force: bool = False) -> Backup:
 def restore(settings: Settings, file: Path, *, force: bool = False, hold: bool = True) -> Restored:
     """Put a backup in the place of this control node's state, and hold its pending sessions if `hold`.
 
-    What is there now is kept in a directory beside it. Raises BadInputError for a file that cannot be restored here, or
-    without `force` if a state is there that users made, and MusterError while something works the queue. Nothing is
-    changed then.
+    The present state is kept in a directory beside it. Raises BadInputError for a file that cannot be restored here, or
+    if users made the present state and `force` is not set. Raises MusterError while something works the queue. Nothing
+    is changed then.
     """
     copies = copies_of(settings.database_url)
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

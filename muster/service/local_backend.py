@@ -129,7 +129,8 @@ class LocalBackend:
         except SubmittedBeforeError as earlier:
             if not earlier.same:
                 raise KeyUsedError from None
-            return SubmittedView.of(self._store.get(earlier.session_ids).values(), {}, again=True)
+            same = list(self._store.get(earlier.session_ids).values())
+            return SubmittedView.of(self._queries.visible(same), {}, again=True)
         return SubmittedView.of(new, impossible_waits(self._store, self._settings, new, time.time()))
 
     def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRunView:
@@ -222,23 +223,24 @@ class LocalBackend:
 
     def terminate(self, references: Iterable[str], *, only_pending: bool = False) -> list[SessionView]:
         self.check_may_change()
-        return session_views(self._commands.terminate(references, self.user, only_pending=only_pending))
+        return self._views(self._commands.terminate(references, self.user, only_pending=only_pending))
 
     def hold(self, references: Iterable[str]) -> list[SessionView]:
         self.check_may_change()
-        return session_views(self._queries.visible(self._commands.hold(references, self.user)))
+        return self._views(self._commands.hold(references, self.user))
 
     def release(self, references: Iterable[str]) -> list[SessionView]:
         self.check_may_change()
-        return session_views(self._queries.visible(self._commands.release(references, self.user)))
+        return self._views(self._commands.release(references, self.user))
 
     def restart(self, references: Iterable[str]) -> list[SessionView]:
         self.check_may_change()
-        return session_views(self._commands.restart(references, self.user))
+        return self._views(self._commands.restart(references, self.user))
 
     def rename(self, reference: str, name: str) -> SessionView:
         self.check_may_change()
-        return SessionView.of(self._commands.rename(reference, name, self.user))
+        (view,) = self._views([self._commands.rename(reference, name, self.user)])
+        return view
 
     def openable_app(self, reference: str, name: str) -> tuple[Session, App]:
         """Raises ScopeError, NotFoundError and NotPossibleInStateError."""
@@ -296,7 +298,7 @@ class LocalBackend:
         if image is not None and image.is_made:
             known = CommitState(name, image.owner, image=image)
         elif image is not None and (known is None or known.state != "making"):
-            # Another process makes it.
+            # Another process is making it.
             known = CommitState(name, image.owner)
         elif image is None and known is not None and known.state == "made":
             known = None
@@ -411,6 +413,10 @@ class LocalBackend:
     def _submission(self, key: str, spec: Mapping[str, Any], owner: str, count: int) -> Submission:
         request = json.dumps([spec, owner, count], sort_keys=True)
         return Submission(self.user, key, hashlib.sha256(request.encode()).hexdigest(), time.time())
+
+    def _views(self, changed: Sequence[Session]) -> list[SessionView]:
+        """Return the user's views of sessions that they have changed."""
+        return session_views(self._queries.visible(changed))
 
     def _images(self, found: Sequence[KnownImage]) -> ImagesView:
         return ImagesView.of(found, len(self._store.agents()))

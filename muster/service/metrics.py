@@ -26,7 +26,7 @@ class Group:
     free: Slots
 
 
-# From a container of an image that is there to a gang whose images are pulled first.
+# From a container whose image is present to a gang whose images are pulled first.
 LAUNCH_BOUNDS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 180.0, 600.0, 1800.0)
 
 
@@ -127,7 +127,7 @@ class Meter:
         with self._lock:
             after = self._counted_until
             number, new = self._store.changes.counted(after or 0)
-            # A counter may begin anew with its process, and to read all launches ever would take long.
+            # A counter may begin anew with its process, and reading all launches ever would take long.
             if after is not None:
                 self._launches = self._launches.with_further(self._store.changes.launch_durations(after, number))
             self._counted_until = number

@@ -13,6 +13,7 @@ from muster.core.model.token import Token
 from muster.core.values.errors import PassInProgressError
 from muster.service.agents.agents import Agents, shown_agents
 from muster.service.agents.reservations import Reservations
+from muster.service.audit import AuditLog
 from muster.service.folders.measurements import Measurements
 from muster.service.identity.tokens import Tokens
 from muster.service.images.catalog import reference_of
@@ -84,6 +85,10 @@ class Service:
         from muster.service.usage.watched import UsageCache  # noqa: PLC0415 - the Docker SDK loads slowly
 
         return UsageCache(self._store)
+
+    def audit_log(self) -> AuditLog:
+        """Return the log of what users do."""
+        return AuditLog(self.settings)
 
     def meter(self) -> Meter:
         """Return what measures the cluster for Prometheus."""

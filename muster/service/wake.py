@@ -22,6 +22,6 @@ def send(path: Path, message: str) -> None:
         try:
             sender.sendto(message.encode(), str(path))
         except (FileNotFoundError, ConnectionRefusedError):
-            return  # nobody works the queue now; the next one who does reads it anyway
+            return  # nothing works the queue now; the next worker reads it anyhow
         except BlockingIOError:
             return  # its queue is full of nudges

@@ -1,4 +1,4 @@
-"""The uid of each owner, from the site's range: given once, and nobody else's ever after."""
+"""The uid of each owner, from the site's range. A uid is given once, and never to another owner."""
 
 from collections.abc import Collection
 
@@ -8,7 +8,7 @@ from muster.store.database.connection import reading, writing
 from muster.store.database.counters import increment_counter
 from muster.store.database.tables import owner_uids
 
-# Two that gave uids at once would give the same: raising a counter makes one wait for the other.
+# Two transactions at once would give out the same uid: incrementing a counter makes one wait for the other.
 _GIVEN = "owner_uids"
 
 

@@ -10,7 +10,7 @@ from muster.store.database.connection import reading, upsert, writing
 from muster.store.database.tables import pulled_images
 
 _NAMES = [field.name for field in fields(PulledImage)]
-# Administrators see for so long what was removed.
+# For so long administrators see removed images.
 _SHOWN_S = 30 * 86400
 
 

@@ -31,7 +31,7 @@ _SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS
 _KERNEL_FIELDS = tuple(f.name for f in fields(Kernel) if f.name not in {"slots", "allocation"})
 
 Row = Mapping[Any, Any]
-_UNREADABLE = "what is stored of it cannot be read; it is observed again"
+_UNREADABLE = "its stored report cannot be read; it is observed again"
 
 
 def session_row(session: Session) -> dict[str, Any]:

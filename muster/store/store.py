@@ -16,7 +16,7 @@ from muster.core.usage.by_owner import SessionRun
 from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
 from muster.store.agent_samples import AgentSamples
 from muster.store.database.connection import open_engine, reading, upsert, writing
-from muster.store.database.counters import increment_counter, value_of
+from muster.store.database.counters import increment_counter, increment_counters, value_of, values_of
 from muster.store.database.listener import CHANNEL, listening
 from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
@@ -24,7 +24,7 @@ from muster.store.folders import Folders, check_present
 from muster.store.heartbeats import Heartbeats
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
-from muster.store.known_agents import FORGOTTEN, REVISION, KnownAgents
+from muster.store.known_agents import AGENT_COUNTERS, FORGOTTEN, REVISION, KnownAgents
 from muster.store.owner_uids import OwnerUids
 from muster.store.pulled_images import PulledImages
 from muster.store.reservations import Reservations, reservations_after
@@ -113,7 +113,7 @@ class Store:
             connection.execute(sa.insert(events), lines)
 
     def apply(self, changes: Iterable[Event]) -> list[Event]:
-        """Applies each event whose session is still in its `from_state` and as it `expects`; returns those."""
+        """Apply each event whose session is still in its `from_state` and as it `expects`. Return those events."""
         changes = list(changes)
         if not changes:
             return []
@@ -201,7 +201,7 @@ class Store:
     def request_pass(self) -> int:
         """Request a pass and return its number.
 
-        Once `finished_pass` has reached the number, a pass has read what is true now.
+        Once `finished_pass` has reached the number, a pass has read the present state.
         """
         return self._raise_counter(_REQUESTED, 1, step=1)
 
@@ -219,13 +219,12 @@ class Store:
     def add_to_counters(self, amounts: Mapping[str, int]) -> None:
         """Raises each by its amount, all of them or none."""
         with self._writing() as connection:
-            for name, amount in sorted(amounts.items()):
-                increment_counter(connection, name, amount, step=amount)
+            increment_counters(connection, amounts)
 
     def counters(self, names: Sequence[str]) -> dict[str, int]:
         """Return counters by name; one that was never incremented is 0."""
         with reading(self._engine) as connection:
-            return {name: value_of(connection, name) for name in names}
+            return values_of(connection, tuple(names))
 
     def notify(self, message: str) -> bool:
         """Notify all listeners on this database, wherever they run. Return False where that is not possible.
@@ -248,13 +247,14 @@ class Store:
     def agents(self) -> tuple[Agent, ...]:
         """Return all agents by id."""
         with reading(self._engine) as connection:
-            return self._known_agents.read(connection)
+            return self._known_agents.read(connection, values_of(connection, AGENT_COUNTERS))
 
     def snapshot(self, now: float) -> Snapshot:
         """Return agents, sessions that have not ended, what they depend on, and reservations, as of one moment."""
         with reading(self._engine) as connection:
-            known = self._known_agents.read(connection)
-            active, waits = self._known_sessions.read(connection)
+            numbers = values_of(connection, (*AGENT_COUNTERS, SESSION_REVISION))
+            known = self._known_agents.read(connection, numbers)
+            active, waits = self._known_sessions.read(connection, numbers[SESSION_REVISION])
             ended = self._known_sessions.ended(connection, active)
             reserved = reservations_after(connection, now)
         self._waits = waits
@@ -300,8 +300,8 @@ class Store:
         """Return the session of an id, a name, or the start of an id (4 characters or more) that is nobody's name.
 
         A name that several sessions had means the one that has not ended, or the newest. Raises NotFoundError, and
-        AmbiguousNameError where several that have not ended fit, or the name is that of an array. With an `owner`, as
-        if there were his sessions only.
+        AmbiguousNameError if several that have not ended fit, or if the name is an array's. With an `owner`, only their
+        sessions count.
         """
         found = self.find_all(reference, owner)
         if len(found) > 1:

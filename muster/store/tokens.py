@@ -55,7 +55,7 @@ class Tokens:
     def of_hash(self, secret_hash: str) -> Token | None:
         with reading(self._engine) as connection:
             row = connection.execute(sa.select(tokens).where(tokens.c.hash == secret_hash)).mappings().first()
-        # The hash of a random secret tells nobody who measures the comparison anything; compared so all the same.
+        # Timing a comparison would reveal nothing about the hash of a random secret; it takes constant time even so.
         return token_from_row(row) if row is not None and hmac.compare_digest(row["hash"], secret_hash) else None
 
     def note_use(self, token: Token, now: float) -> None:

@@ -12,7 +12,6 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import RedirectResponse
 
 from muster.core.spec.session_spec import SessionSpec
-from muster.service.audit import AuditLog
 from muster.service.service import Service
 from muster.web.caller import FailureLimit, RequestLimit
 from muster.web.opened_apps.gateway import AppGateway
@@ -69,7 +68,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.add_exception_handler(NotSignedInError, _ask_to_sign_in)
     # The last one added is the outermost.
     app.add_middleware(RequestSize, is_known=is_known)
-    app.add_middleware(Audit, log=AuditLog(service.settings))
+    app.add_middleware(Audit, log=service.audit_log())
     app.add_middleware(SecurityHeaders, secure=secure)
     app.add_middleware(CountedRequests, counts=app.state.request_counts)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]

@@ -26,6 +26,7 @@ from muster.core.values.errors import (
 )
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import KeyUsedError
+from muster.service.problem_kinds import KINDS
 
 MEDIA_TYPE = "application/problem+json"
 PAGELESS = ("/api/", "/metrics", "/healthz", "/readyz")
@@ -40,24 +41,25 @@ class TooManyError(MusterError):
         self.retry_after_s = retry_after_s
 
 
+_KINDS = {KeyUsedError: "idempotency-key-used", TooManyError: "too-many", **KINDS}
 # The first class that an error is an instance of counts.
-STATUS: Mapping[type[MusterError], tuple[HTTPStatus, str]] = {
-    SpecError: (HTTPStatus.UNPROCESSABLE_ENTITY, "spec"),
-    NotFoundError: (HTTPStatus.NOT_FOUND, "not-found"),
-    AmbiguousNameError: (HTTPStatus.CONFLICT, "ambiguous-name"),
-    NameTakenError: (HTTPStatus.CONFLICT, "name-taken"),
-    KeyUsedError: (HTTPStatus.CONFLICT, "idempotency-key-used"),
+_STATUS: Mapping[type[MusterError], HTTPStatus] = {
+    SpecError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    AmbiguousNameError: HTTPStatus.CONFLICT,
+    NameTakenError: HTTPStatus.CONFLICT,
+    KeyUsedError: HTTPStatus.CONFLICT,
     # The site's own files are wrong, not the caller's input.
-    SettingsError: (HTTPStatus.SERVICE_UNAVAILABLE, "settings"),
-    BadInputError: (HTTPStatus.UNPROCESSABLE_ENTITY, "bad-input"),
-    NotPossibleInStateError: (HTTPStatus.CONFLICT, "not-possible-in-state"),
-    NoTokenError: (HTTPStatus.UNAUTHORIZED, "no-token"),
-    ScopeError: (HTTPStatus.FORBIDDEN, "scope"),
-    TooManyError: (HTTPStatus.TOO_MANY_REQUESTS, "too-many"),
-    StoreUnavailableError: (HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable"),
-    UnwritableError: (HTTPStatus.INSUFFICIENT_STORAGE, "unwritable"),
-    AgentUnreachableError: (HTTPStatus.SERVICE_UNAVAILABLE, "agent-unreachable"),
-    MusterError: (HTTPStatus.INTERNAL_SERVER_ERROR, "failed"),
+    SettingsError: HTTPStatus.SERVICE_UNAVAILABLE,
+    BadInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NotPossibleInStateError: HTTPStatus.CONFLICT,
+    NoTokenError: HTTPStatus.UNAUTHORIZED,
+    ScopeError: HTTPStatus.FORBIDDEN,
+    TooManyError: HTTPStatus.TOO_MANY_REQUESTS,
+    StoreUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    UnwritableError: HTTPStatus.INSUFFICIENT_STORAGE,
+    AgentUnreachableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    MusterError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
 
@@ -83,10 +85,10 @@ class Problem(BaseModel):
 
 def problem(error: MusterError) -> Problem:
     """Return an error as a problem."""
-    status, kind = next(found for cls, found in STATUS.items() if isinstance(error, cls))
+    cls, status = next((cls, status) for cls, status in _STATUS.items() if isinstance(error, cls))
     errors = error.errors if isinstance(error, SpecError) else ()
     return Problem(
-        type=f"urn:muster:{kind}",
+        type=f"urn:muster:{_KINDS[cls]}",
         title=status.phrase,
         status=status,
         detail=_text(str(error)),
@@ -160,7 +162,11 @@ def _allowed_methods(request: Request) -> list[str]:
 
 def _of_status(status: int, kind: str, detail: str, errors: list[FieldProblem] | None = None) -> Problem:
     return Problem(
-        type=f"urn:muster:{kind}", title=HTTPStatus(status).phrase, status=status, detail=detail, errors=errors or []
+        type=f"urn:muster:{kind}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        errors=errors or [],
     )
 
 

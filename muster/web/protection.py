@@ -149,7 +149,7 @@ class RequestSize:
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Return the body; None where the client has left. Raises _RefusedError."""
         length = Headers(scope=scope).get("content-length", "0")
-        # No number of so many digits is a length; to read it would take long.
+        # A number of so many digits is no length, and parsing it would take long.
         announced = int(length) if length.isdecimal() and len(length) < 20 else self._max_bytes + 1
         is_known = False
         body, more = bytearray(), True

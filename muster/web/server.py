@@ -2,11 +2,14 @@
 
 import logging
 import signal
-from collections.abc import Iterator
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from ssl import SSLContext
 from types import FrameType
 
 import uvicorn
@@ -18,6 +21,7 @@ from muster.web.app import make_app
 from muster.web.opened_apps.server import AppAddresses
 from muster.web.slow_clients import ImpatientHttp
 
+log = logging.getLogger("muster.web")
 _STOP_TIMEOUT_S = 3
 _MAX_CONNECTIONS = 2000
 _MAX_MESSAGE_BYTES = 64 << 10
@@ -44,11 +48,42 @@ class ServerOptions:
     def secure(self) -> bool:
         return self.tls_cert is not None
 
-    @property
-    def apps(self) -> AppAddresses | None:
-        if self.app_ports is None:
+    def apps(self, tls: SSLContext | None) -> AppAddresses | None:
+        return None if self.app_ports is None else AppAddresses(self.host, self.app_ports, tls)
+
+    def tls_context(self) -> SSLContext | None:
+        """Read the certificate and its key. Raises BadInputError."""
+        if self.tls_cert is None:
             return None
-        return AppAddresses(self.host, self.app_ports, self.tls_cert, self.tls_key)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.tls_cert, self.tls_key)
+        except OSError as error:
+            raise BadInputError(
+                f"--tls-cert: it cannot be used: {error}; give a certificate and its key in PEM form"
+            ) from None
+        return context
+
+    def bound_sockets(self) -> list[socket.socket]:
+        """Return sockets at all addresses of the host, which do not listen yet. Raises BadInputError."""
+        bound: list[socket.socket] = []
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                one = socket.socket(family, kind, protocol)
+                bound.append(one)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                one.bind(address)
+        except OSError as error:
+            for one in bound:
+                one.close()
+            raise BadInputError(
+                f"--host and --port: {self.host} port {self.port} cannot be served: {error.strerror or error};"
+                " choose another, or end what uses it"
+            ) from None
+        return bound
 
     def check(self) -> None:
         """Refuse options that do not fit together or leave tokens unprotected. Raises BadInputError."""
@@ -66,17 +101,15 @@ class ServerOptions:
             )
 
 
-def serve(service: Service, options: ServerOptions) -> None:
-    """Serve until SIGTERM or SIGINT. Raises BadInputError."""
-    options.check()
+def serve_pages(
+    service: Service, options: ServerOptions, listening: Sequence[socket.socket], tls: SSLContext | None
+) -> None:
+    """Serve at these sockets until SIGTERM or SIGINT."""
     logging.getLogger("uvicorn.access").disabled = True
-    app = make_app(service, secure=options.secure, apps=options.apps)
+    app = make_app(service, secure=options.secure, apps=options.apps(tls))
     config = uvicorn.Config(
         app,
-        host=options.host,
-        port=options.port,
-        ssl_certfile=options.tls_cert,
-        ssl_keyfile=options.tls_key,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
         proxy_headers=options.behind_proxy,
         server_header=False,
         access_log=False,
@@ -91,13 +124,7 @@ def serve(service: Service, options: ServerOptions) -> None:
         ws_ping_timeout=_PING_S,
         ws_per_message_deflate=False,
     )
-    try:
-        with service.served():
-            _Server(config, app).run()
-    except OSError as error:  # of the certificate; uvicorn itself reports a port that is in use
-        raise BadInputError(
-            f"--tls-cert: it cannot be used: {error}; give a certificate and its key in PEM form"
-        ) from None
+    _Server(config, app).run(sockets=list(listening))
 
 
 class _Server(uvicorn.Server):
@@ -113,6 +140,13 @@ class _Server(uvicorn.Server):
         for stream in (*state.subscribers, *state.log_streams, *state.terminals):
             stream.stop()
         super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for one in sockets or ():
+            host, port, *_ = one.getsockname()
+            scheme = "https" if self.config.is_ssl else "http"
+            log.info("serving at %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Connections whose client sends a request's head, or reads an answer, so slowly that it only takes up a place.
+"""Connections of clients that send a request's head, or read an answer, so slowly that they only take up a place.
 
 uvicorn itself waits for both forever. `protection.RequestSize` limits the time of a request's body.
 """

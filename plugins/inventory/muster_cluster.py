@@ -156,7 +156,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     def _add_kernel(self, session: Session, kernel: Kernel, label: str, config: Path) -> None:
         name = f"{session.name}-{kernel.name}"
         if name in self.inventory.hosts:
-            # Another session's, such as `a-b` and its kernel `c1` beside `a` and its kernel `b-c1`, or an agent's.
+            # The name of another session's kernel, such as `a-b` with `c1` beside `a` with `b-c1`, or of an agent.
             name = f"{name}-{session.id[:8]}"
         variables = {
             "ansible_connection": "ssh",

@@ -12,7 +12,7 @@ _context = multiprocessing.get_context("fork")
 
 
 class Forked:
-    """Runs `work(say, *values)`; what it says is heard by `hear`. What still runs at the end is killed."""
+    """A process that runs `work(say, *values)`; `hear` returns what it says. It is killed at the end."""
 
     def __init__(self, work: Callable[..., None], *values: object) -> None:
         self._mouth: Connection

@@ -16,7 +16,7 @@ import psycopg
 
 _USER = "postgres"
 _ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-# Nothing here outlives the tests: what a crash of the machine would take is no loss.
+# Nothing here outlives the tests, so a crash of the machine may lose it.
 _CONFIGURATION = """
 fsync = off
 full_page_writes = off
@@ -30,7 +30,7 @@ host all all 127.0.0.1/32 trust
 
 
 class PostgresqlServer:
-    """One cluster of databases; `url` names one of them for the store.
+    """A cluster of databases; `url` names one of them for the store.
 
     What was committed survives that the server is killed only with `keeps_commits`.
     """

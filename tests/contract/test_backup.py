@@ -72,8 +72,7 @@ def content(url: str) -> dict[str, list]:
     engine = new_engine(url)
     with engine.connect() as connection:
         names = sorted(sa.inspect(connection).get_table_names())
-        tables = {name: sa.Table(name, sa.MetaData(), autoload_with=connection) for name in names}
-        found = {name: [*map(tuple, connection.execute(sa.select(table)))] for name, table in tables.items()}
+        found = {name: [*map(tuple, connection.exec_driver_sql(f"SELECT * FROM {name}"))] for name in names}
     engine.dispose()
     return {name: sorted(map(repr, rows)) for name, rows in found.items()}
 

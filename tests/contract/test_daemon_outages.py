@@ -37,7 +37,7 @@ def daemon(directory: Path, **settings: object) -> Iterator[tuple[ForkedMuster, 
     log = directory / "daemon.log"
     log.touch()
     with pytest.MonkeyPatch.context() as patch:
-        # For the process that is forked: it pauses for less, and says more often that it works.
+        # For the forked process: shorter pauses, and more frequent signs of life.
         patch.setattr(muster.daemon, "_FIRST_PAUSE_S", 0.05)
         patch.setattr(muster.daemon, "_LONGEST_PAUSE_S", 1.0)
         patch.setattr(muster.service.queue.heartbeat, "_WRITTEN_EVERY_S", 0.1)

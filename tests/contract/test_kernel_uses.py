@@ -68,7 +68,7 @@ def test_runs_are_those_within_the_time_with_what_they_used(store):
 
 
 class Usage:
-    """What the queue's worker does with usage: reads it, adds what agents tell, and keeps that."""
+    """A stand-in for the queue's worker: reads usage, adds what agents report, and stores it."""
 
     def __init__(self, store):
         self.store = store

@@ -16,6 +16,7 @@ from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, P
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
 from muster.store.database.counters import increment_counter
 from muster.store.database.tables import sessions
+from muster.store.known_agents import REVISION
 from muster.store.rows import session_row
 from muster.store.sessions.known import SESSION_REVISION
 from muster.store.store import Store
@@ -260,7 +261,8 @@ def test_agents_and_sessions_of_a_snapshot_are_of_one_moment(url, open_store):
     def write() -> None:
         for number in range(1, 60):
             with writer._writing() as connection:
-                connection.exec_driver_sql(f"UPDATE agents SET problem = '{number}', revision = {number + 1}")
+                revision = increment_counter(connection, REVISION)
+                connection.exec_driver_sql(f"UPDATE agents SET problem = '{number}', revision = {revision}")
                 row = {**session_row(make_session(number)), "revision": increment_counter(connection, SESSION_REVISION)}
                 connection.execute(sa.insert(sessions), [row])
         done.set()

@@ -119,7 +119,7 @@ def second_engine(directory: Path) -> Iterator[Path]:
         "bridge": "none",
         "iptables": "false",
         "ip-forward": "false",
-        # Nothing of the machine's own engine's.
+        # Without anything of the machine's own engine.
         "config-file": directory / "daemon.json",
     }
     (directory / "daemon.json").write_text("{}")

@@ -18,7 +18,7 @@ _LAYER_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Registry:
-    """`image` is there; `secret` is denied to everybody; everything else is unknown."""
+    """A registry: it has `image`, denies `secret` to everybody, and knows nothing else."""
 
     address: str
     image_id: str

@@ -227,7 +227,7 @@ def test_the_printed_command_needs_nothing_but_ssh_and_the_users_key(quiet_node,
 
 def test_a_command_that_is_killed_leaves_no_tunnel(quiet_node, train, this_machine):
     arguments = ["-c", "from muster.cli.main import main; main()", "logs", "-f", train]
-    # What is left of a killed process's temporary directory goes with the test's.
+    # A killed process leaves its temporary directory, which is removed with the test's.
     environment = {**quiet_node.environment, "TMPDIR": str(quiet_node.directory)}
     following = subprocess.Popen([sys.executable, *arguments], env=environment, stdout=subprocess.PIPE)
     assert following.stdout.readline() == b"ready\n"

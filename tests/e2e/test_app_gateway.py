@@ -62,7 +62,7 @@ def entered(client: SignedIn, session: str) -> httpx.Client:
     url = httpx.URL(opened.headers["refresh"].removeprefix("0; url="))
     app = httpx.Client(base_url=f"http://{url.netloc.decode()}", timeout=PATIENCE_S, follow_redirects=True)
     app.get(url, follow_redirects=False)
-    # What the browser sends along, since it asks the same host.
+    # The cookies that the browser sends along, since it is the same host.
     app.cookies.set("muster", client.cookies["muster"])
     deadline = time.monotonic() + PATIENCE_S
     while (answer := app.get("/headers")).status_code == 502:
@@ -134,7 +134,7 @@ def test_an_app_is_over_when_its_session_is(server, ada):
             assert time.monotonic() < deadline
             time.sleep(0.2)
     session_id = server.node.show(name)["id"]
-    # Nobody is let in any more; then its way is taken down.
+    # First nobody gets in any more; then the tunnel is closed.
     while any(session_id in line for line in tunnels()):
         assert time.monotonic() < deadline
         time.sleep(0.2)

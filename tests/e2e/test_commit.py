@@ -163,8 +163,8 @@ def test_a_commit_over_the_size_limit_is_refused(node, session):
 
 def test_one_that_is_removed_is_gone_from_catalog_and_agents(node, session):
     with as_user(node, "alice"):
-        node.run("commit", f"{session}:sub1", "muster-e2e/short:1", "--public")
-        assert "removed, from 1 agents" in node.run("images", "rm", "muster-e2e/short:1").out
-        again = node.run("images", "rm", "muster-e2e/short:1", check=False)
+        node.run("commit", f"{session}:sub1", "alice/short:1", "--public")
+        assert "removed, from 1 agents" in node.run("images", "rm", "alice/short:1").out
+        again = node.run("images", "rm", "alice/short:1", check=False)
     assert again.code == 2
-    assert not docker.from_env().images.list("muster-e2e/short")
+    assert not docker.from_env().images.list("alice/short")

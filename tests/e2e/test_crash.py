@@ -38,7 +38,7 @@ def busy_node(new_node) -> ControlNode:
 
 def end_command(node: ControlNode) -> None:
     """End the command of `ended`, with no pass to notice it yet."""
-    # It may end before this does, which then dies with its container.
+    # The session may end before this command, which then dies with the container.
     node.exec("ended", "touch", "/tmp/end", check=False)
     container = docker.from_env().containers.get(node.show("ended")["kernels"][0]["container_id"])
     assert container.wait(timeout=60)["StatusCode"] == 0

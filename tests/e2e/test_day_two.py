@@ -127,7 +127,7 @@ def test_callback_and_hook_get_every_change_in_order(hooked, pair, listener):
         None,
         "PENDING",
     )
-    # That it was refused once stands in the story, and only once.
+    # The story says once that it was refused.
     notes = [line["reason"] for line in hooked.show(pair)["story"] if "callback failed" in line["reason"]]
     assert notes == ["callback failed: 127.0.0.1 answered with status 503"]
     heard = [json.loads(line) for line in (hooked.directory / "heard").read_text().splitlines()]

@@ -19,7 +19,8 @@ def test_a_session_that_writes_more_than_its_limit_ends_and_the_others_go_on(lim
     modest = limiting.start("--disk", "10M")
     # On a slow disk, what is written lies in memory for a while.
     filling = limiting.submit(*SMALL, "--mem", "256M", "--cluster-size", "2", "--on", "all", "-c", FILL)
-    ended = limiting.reaches(filling, "TERMINATED")
+    # The count has the least priority, and the next one comes only after 19 times as long as the first one took.
+    ended = limiting.reaches(filling, "TERMINATED", within=600)
     assert (ended["result"], ended["exit_code"]) == ("FAILURE", None)
     assert ended["reason"].endswith("on its agent's disk, its disk limit is 20 MiB"), ended["story"]
     assert limiting.show(modest)["state"] == "RUNNING"

@@ -45,7 +45,7 @@ def test_ansible_reaches_the_kernels_of_a_session_and_no_others(node, sessions):
     groups = [f"session_{name}".replace("-", "_") for name in (first, second)]
     done = ansible(node, groups[0], "ansible.builtin.command", "hostname")
     assert answers(done) == {f"{first}-main1": "main1", f"{first}-sub1": "sub1"}
-    # Both have a sub1: each answers for itself, although Ansible keeps its connections.
+    # Both have a sub1. Each must answer for itself, although Ansible keeps connections open.
     done = ansible(node, f"{':'.join(groups)}:&role_sub", "ansible.builtin.command", "printenv BACKENDAI_SESSION_NAME")
     assert answers(done) == {f"{first}-sub1": first, f"{second}-sub1": second}
 

@@ -10,7 +10,7 @@ from muster.core.spec.session_spec import HOME
 from tests.control_node import SMALL, ControlNode
 from tests.web_server import Server, web_server
 
-IMAGE = "muster-e2e/from-afar:1"
+IMAGE = "carol/from-afar:1"
 SECRET_TEXT = "text-of-a-secret"
 
 

@@ -69,7 +69,7 @@ def test_a_secret_is_in_no_inspection_log_database_or_artifact(node, gang):
     places = [node.directory, Path("/var/lib/muster/agent") / node.cluster]
     found = subprocess.run(["grep", "-rlaF", TOKEN, *places], capture_output=True, text=True, check=False)
     assert found.stdout == ""
-    # What it was sealed with is nobody's but the control node's.
+    # The key that sealed it belongs to the control node alone.
     assert (node.directory / "state" / "secrets.key").stat().st_mode & 0o777 == 0o600
 
 

@@ -69,7 +69,7 @@ def typed(socket: ClientConnection, text: str, answer: str) -> None:
     """Type the text, and read until a line is the answer and the shell waits for the next."""
     socket.send(text.encode() + b"\n")
     shown = b""
-    # What is typed before that may be read by the program that still runs.
+    # Text that is typed earlier may be read by the program that still runs.
     wanted = re.compile(rf"[\r\n]{answer}\r\n.*\$ \Z".encode(), re.DOTALL)
     while not wanted.search(ESCAPES.sub(b"", shown)):
         try:

@@ -44,7 +44,7 @@ def said(node: ControlNode, words: str) -> None:
 def test_one_works_the_queue_and_the_other_takes_over_when_it_dies(pair):
     first, second = pair
     said(second, "standing by")
-    # Only a NOTIFY can tell the first one's daemon before its next observation.
+    # Only a NOTIFY can wake the first one's daemon before its next observation.
     name = second.start("--name", "lasting", "--cluster-size", "2")
     assert "session lasting: PREPARING -> RUNNING" in (first.directory / "daemon.log").read_text()
     container = first.show(name)["kernels"][0]["container_id"]

@@ -24,7 +24,7 @@ NAME = "gpu-1"
 GPU_BYTES = 8 << 30
 FOLDERS = "/srv/muster/folders"
 
-# What the vendor's packages do: libraries where the loader finds them, and the hook in the engine's PATH.
+# As the vendor's packages do: libraries where the loader finds them, and the hook in the engine's PATH.
 INSTALL_DRIVER = f"""
 mkdir -p /var/lib/fake-gpu
 /opt/driver/fakegpu init --gpus 1 --mem {GPU_BYTES}
@@ -36,7 +36,7 @@ ldconfig
 
 @dataclass(frozen=True)
 class GpuHost:
-    """One GPU of 8 GiB, which is cut into two units."""
+    """A host with one GPU of 8 GiB, which is cut into two units."""
 
     host: Host
 

@@ -93,7 +93,7 @@ def is_up(count: int) -> bool:
 def _what_was_provisioned() -> str:
     """Return a hash of everything that provisioning depends on, with the containers' ids."""
     inputs = hashlib.sha256(",".join(NETWORK.container_ids()).encode())
-    for folder in ("roles", "playbooks", "filter_plugins"):
+    for folder in ("roles", "playbooks", "filter_plugins", "plugins/module_utils"):
         for path in sorted(file for file in (ROOT / folder).rglob("*") if file.is_file() and file.suffix != ".pyc"):
             inputs.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return inputs.hexdigest()

@@ -12,7 +12,7 @@ from tests.lab.bring_up import NETWORK, inventory
 
 @dataclass
 class LabControlNode(ControlNode):
-    """`hosts` is an inventory whose agents stand in resource groups; the lab's, if none is given."""
+    """A control node. `hosts` is an inventory with agents in resource groups; by default the lab's."""
 
     hosts: dict[str, Any] = field(default_factory=lambda: inventory(NETWORK.hosts()))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "muster-test-host"
-# What any installed Debian has, and nothing that Muster needs beyond python3.
+# The packages of any installed Debian, and of those that Muster needs only python3.
 PACKAGES = ["ca-certificates", "dbus", "iproute2", "python3", "systemd", "systemd-sysv"]
 # Systemd inside needs its own view of /sys writable; the host's cgroup tree is never bound in (it would be changed).
 BOOT = """
@@ -44,7 +44,7 @@ apt-get install -y -qq --no-install-recommends openssh-server
 apt-get install -y -qq --no-install-recommends --download-only docker.io iptables nftables procps
 rm -f /etc/ssh/ssh_host_*
 """
-# As a site has them that runs containers already. Nothing is started while the image is made.
+# As on a site that runs containers already. Nothing is started while the image is made.
 WITH_ENGINE = """
 export DEBIAN_FRONTEND=noninteractive
 printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d

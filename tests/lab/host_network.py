@@ -34,7 +34,7 @@ class Host:
 
 @dataclass(frozen=True)
 class HostNetwork:
-    """`name` is the network's, and the label of all that belongs to it; `directory` holds key and known_hosts.
+    """A network of hosts. `name` is also the label of all that belongs to it; `directory` holds key and known_hosts.
 
     `volumes` are what each host's container gets beside its own: SOURCE:TARGET. `engine`: whether hosts come with a
     Docker engine.

@@ -13,10 +13,17 @@ from tests.lab.host_network import Host
 
 # All that comes in, before any other rule sees it, and all that goes out: dropped, so that nobody gets an answer.
 CUT = (("raw", "PREROUTING", "-i"), ("mangle", "POSTROUTING", "-o"))
+# Control groups by the engine's own driver and by systemd, in one hierarchy or several.
+_GROUPS_AND_MOUNTS = """
+for path in /sys/fs/cgroup/muster/{0}/*/ /sys/fs/cgroup/*/muster/{0}/*/ /sys/fs/cgroup/muster.slice/muster-{1}_*/ \\
+  /sys/fs/cgroup/*/muster.slice/muster-{1}_*/ /run/muster-mounts/{0}/*/ /run/muster-fgpu/{0}/*/; do
+  [ ! -e "$path" ] || echo "$path"
+done
+"""
 
 
 class Lab:
-    """Hosts that are up. Commands on them go through this machine's engine: a host that is cut off is seen too."""
+    """The hosts that are up. Commands on them go through this machine's engine, also on a host that is cut off."""
 
     @property
     def hosts(self) -> list[Host]:
@@ -96,18 +103,25 @@ class Lab:
         remove_host(host)
 
     def left_on(self, host: str, cluster: str) -> dict[str, list[str]]:
-        """Return names of the cluster's containers, networks and key directories there; none if the host is gone."""
+        """Return names of sessions' containers, networks and key directories there; none if the host is gone."""
         if host not in {present.name for present in self.hosts}:
             return NOTHING
         label = ("--filter", f"label=muster.cluster={cluster}", "--format")
         directories = ["find", f"/run/muster/{cluster}", "-mindepth", "1", "-maxdepth", "1", "-type", "d"]
+        networks = ("docker", "network", "ls", "--filter", "label=muster.session")
         # It fails where the cluster never launched anything.
         keys = self.run(host, *directories, check=False)
         return {
             "containers": self.run(host, "docker", "ps", "--all", *label, "{{.Names}}").out.split(),
-            "networks": self.run(host, "docker", "network", "ls", *label, "{{.Name}}").out.split(),
+            "networks": self.run(host, *networks, *label, "{{.Name}}").out.split(),
             "key directories": keys.out.split(),
         }
+
+    def groups_and_mounts_on(self, host: str, cluster: str) -> list[str]:
+        """Return the control groups, mounts and GPU states of sessions there."""
+        if host not in {present.name for present in self.hosts}:
+            return []
+        return self.run(host, "sh", "-c", _GROUPS_AND_MOUNTS.format(cluster, cluster.replace("-", ""))).out.split()
 
     @staticmethod
     def _rule(host: str, action: str, table: str, chain: str, direction: str) -> None:

@@ -143,7 +143,7 @@ def test_a_drained_host_keeps_what_runs_and_gets_nothing_new(node: LabControlNod
     name = node.start("--mem", "14G")
     (host,) = node.show(name)["agents"]
     assert node.run("agent", "drain", host, "--reason", "new disks", "--json").json()[0]["changed"]
-    # It would be the tightest fit.
+    # This agent would be the tightest fit.
     elsewhere = node.start("--mem", "6G")
     assert host not in node.show(elsewhere)["agents"]
     assert node.show(name)["state"] == "RUNNING"

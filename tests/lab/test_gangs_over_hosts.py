@@ -7,7 +7,7 @@ from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 
 pytestmark = pytest.mark.timeout(900)
-# Of the 24 GiB that each host can promise; the kernels use next to nothing of it.
+# Each host can promise 24 GiB; the kernels use hardly any of it.
 ONE_TO_A_HOST = ("--cluster-mode", "multi-node", "--mem", "14G")
 TWO_TO_A_HOST = ("--cluster-mode", "multi-node", "--mem", "9G")
 

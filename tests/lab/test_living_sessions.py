@@ -13,7 +13,7 @@ from tests.opened_app import get, opened
 pytestmark = pytest.mark.timeout(900)
 KERNELS = ("main1", "sub1", "sub2")
 GANG = ("--cluster-size", "3", "--cluster-mode", "multi-node")
-# Of the 24 GiB that each host can promise.
+# Each host can promise 24 GiB.
 ONE_TO_A_HOST = (*GANG, "--mem", "14G")
 BESIDE = (*GANG, "--mem", "9G")
 SERVES = """

@@ -23,7 +23,7 @@ METADATA = "169.254.169.254"
 # An address of nobody, which stands for all that is not the site's.
 ELSEWHERE = "198.51.100.7"
 ONLY_FIREWALL = ("--tags", "session_firewall")
-# What any tenant's program can try. A refusal by the address itself is an answer too: it was reached.
+# A program that any tenant can run. A refusal by the address itself is an answer too: it was reached.
 PROBE = """
 import json, socket, struct, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +56,7 @@ import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     sender.sendto(bytes.fromhex(sys.argv[3]), (sys.argv[1], int(sys.argv[2])))
 """
-# It ends at a datagram that says so, which comes over the overlay as the session's own datagrams do.
+# It ends at a datagram that says so, which arrives over the overlay like the session's own.
 LISTEN = """
 import socket
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
@@ -179,7 +179,7 @@ def test_no_kernel_reaches_a_host_the_control_node_or_metadata(
     on_overlay = next(kernel for kernel in gangs[0]["kernels"] if kernel["agent"] == second)
     for session, kernel in ((gangs[0], on_overlay), (alone, alone["kernels"][0])):
         closed = forbidden(lab, kernel, bridge_of(session))
-        # What is nobody's own stays open, and so do the session's own names.
+        # Addresses that belong to no host stay open, and so do the session's own names.
         free = [(ELSEWHERE, 0), (ELSEWHERE, 22)]
         names = [(peer["name"], port) for peer in session["kernels"] for port in (0, 2200)]
         everything = [*closed, *free, *names]

@@ -17,6 +17,7 @@ from ansible.module_utils.muster_agent import (
     host_mounts,
     host_state,
     manifest_schema,
+    mapped_mounts,
     plan_differences,
     versioned_trees,
 )
@@ -26,12 +27,15 @@ from ansible.module_utils.muster_agent import plan as agent_plan
 from ansible.module_utils.muster_agent.engine import api as engine_api
 from ansible.module_utils.muster_agent.engine import (
     container_spec,
+    id_mapping,
     kernel_cgroup,
     layer_limit,
     overlay_networks,
     removal,
 )
 from ansible.module_utils.muster_agent.engine import mount_check as mounted_where
+from ansible.module_utils.muster_agent.firewall import iptables, nftables
+from ansible.module_utils.muster_agent.firewall import site as firewall_site
 from ansible.module_utils.muster_agent.folders import mounted as mount_folders
 from ansible.module_utils.muster_agent.folders import owned as made_folders
 from ansible.module_utils.muster_agent.folders import quota as folder_quota
@@ -56,6 +60,7 @@ __all__ = [
     "differences",
     "disk_use",
     "engine_api",
+    "firewall_site",
     "folder_quota",
     "folder_usage",
     "gang_release",
@@ -65,6 +70,8 @@ __all__ = [
     "host_mounts",
     "host_report",
     "host_state",
+    "id_mapping",
+    "iptables",
     "kernel_cgroup",
     "kernel_usage",
     "key_directory",
@@ -72,8 +79,10 @@ __all__ = [
     "layer_limit",
     "made_folders",
     "manifest_schema",
+    "mapped_mounts",
     "mount_folders",
     "mounted_where",
+    "nftables",
     "numa",
     "nvml",
     "nvml_use",

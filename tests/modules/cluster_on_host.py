@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.module_utils.common import warnings
@@ -30,7 +31,7 @@ from tests.modules.agent_code import (
 
 RUNTIME = Path(agent_names.RUNTIME_PATH)
 IMAGE = f"modtest-busybox:{os.getpid()}"
-USER = {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"}
+USER: dict[str, Any] = {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"}
 SSHD_CONFIG = """\
 Port 2200
 HostKey /run/muster/id_ed25519
@@ -68,7 +69,7 @@ class ModuleFailedError(Exception):
 
 
 class Cluster:
-    """One cluster's view of this host, and the manifests that a control node would write for it."""
+    """A cluster's view of this host, and the manifests that a control node would write for it."""
 
     def __init__(self, folders_root, capsys):
         self.name = f"modtest-{uuid.uuid4().hex[:8]}"
@@ -121,6 +122,12 @@ class Cluster:
         return {name: entry["State"] for name, entry in self.containers().items()}
 
     def networks(self):
+        return [name for name in self._all_networks() if not agent_names.is_lent(name)]
+
+    def lent_networks(self):
+        return [name for name in self._all_networks() if agent_names.is_lent(name)]
+
+    def _all_networks(self):
         return sorted(entry["Name"] for entry in self.engine.networks(self._label))
 
     def key_directories(self):

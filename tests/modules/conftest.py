@@ -7,8 +7,7 @@ import pytest
 from tests.modules.cluster_on_host import IMAGE, RUNTIME, Cluster
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _busybox_image():
+def import_busybox():
     """Make an image that holds nothing but busybox; a name of its own, for several processes may run these tests."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -41,6 +40,11 @@ def _busybox_image():
         check=True,
         capture_output=True,
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _busybox_image():
+    import_busybox()
     yield
     subprocess.run(["docker", "rmi", "--force", IMAGE], check=True, capture_output=True)
 

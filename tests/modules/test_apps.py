@@ -83,7 +83,7 @@ def test_the_report_tells_how_each_app_fares(cluster, lab):
     assert apps_of(cluster.report(), "sub1") == {}
     assert cluster.converge(lab)["changed"] is False
 
-    # What it listens on is main1's own: nobody else gets there.
+    # It listens inside main1's own network, which nobody else reaches.
     assert cluster.run_in(lab, "main1", "wget", "-q", "-O", "-", "http://127.0.0.1:8000/name") == "serves"
     main1 = next(entry for container, entry in cluster.containers().items() if container.endswith("main1"))
     (network,) = cluster.engine.container(main1["Id"])["NetworkSettings"]["Networks"].values()

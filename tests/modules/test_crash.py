@@ -19,7 +19,7 @@ POINTS_OF_A_LAUNCH = {
 @pytest.mark.parametrize("point", POINTS_OF_A_LAUNCH)
 def test_a_launch_killed_when(cluster, point):
     gang = session(["main1", "sub1"])
-    # So that the probe of a new image is not what is interrupted.
+    # So that the interruption does not hit the probe of a new image.
     image = cluster.engine.image(gang["kernels"][0]["image"])
     cluster.paths.state.mkdir(parents=True)
     account_files.image_facts(cluster.engine, cluster.name, image["Id"], {USER["home"]})

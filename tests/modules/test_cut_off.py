@@ -92,9 +92,10 @@ def test_a_network_that_cannot_be_made_again_is_its_sessions_failure(cluster):
 
 
 def test_kernels_that_have_ended_are_not_put_back(cluster):
-    gang = session(command=["true"])
+    gang = session(["main1", "sub1"], command=["true"])
     cluster.converge(gang)
-    subprocess.run(["docker", "wait", _container(gang, "main1")], check=True, capture_output=True)
+    containers = [_container(gang, kernel) for kernel in ("main1", "sub1")]
+    subprocess.run(["docker", "wait", *containers], check=True, capture_output=True)
     _remove_network(gang)
     assert not cluster.converge(desired(gang, "keep"))["changed"]
 

@@ -89,7 +89,7 @@ def test_an_overlay_that_the_swarm_has_not_allocated_is_one_already(cluster):
     for overlay in overlays:
         wanted = agent_manifest.Overlay(**{**overlay, "generation": "1"})
         cluster.engine.create_network({**container_spec.overlay_body(cluster.name, wanted), **taken})
-    # Of one subnet: the swarm can allocate only the first of them.
+    # All with one subnet: the swarm can allocate only the first of them.
     _inspected(cluster, overlays[0]["name"])
     assert cluster.engine.network(overlays[1]["name"])["Driver"] == ""
     assert {network["driver"] for network in cluster.report()["networks"]} == {"overlay"}

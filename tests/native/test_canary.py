@@ -21,7 +21,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Canary:
-    """Runs with limits and libraries as given, and returns the exit status and what it wrote on stderr.
+    """A canary run with limits and libraries as given: its exit status, and its output on stderr.
 
     `proxies` is where our libraries are, `driver` where the driver's own are.
     """

@@ -30,7 +30,7 @@ def launch_client(tmp_path_factory, fake_driver_build):
 
 @dataclass
 class Container:
-    """Its GPUs' leases are those of all containers; all else is its own."""
+    """A container. It shares the GPUs' leases with all other containers; all else is its own."""
 
     number: int
     program: Path

@@ -109,7 +109,7 @@ FOLDERS = [Folder(f"{number:08d}-0000-4000-8000-000000000000", "ada", f"f{number
 
 
 class Agents:
-    """Counts the visits, of which each waits until a test lets it go on."""
+    """A stand-in for agents that counts visits. Each visit waits until a test lets it go on."""
 
     def __init__(self) -> None:
         self.visits: list[list[str]] = []

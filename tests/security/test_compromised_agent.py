@@ -13,7 +13,7 @@ from muster.contract.values import ContractError
 from muster.core.agents.agent import agent_from_report
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.engine.agent_ssh import ssh_command
-from tests.simulated_agents import report_of
+from tests.simulated_hosts import report_of
 from tests.unit.gateway.waiting import wait_for
 
 OWN = {
@@ -83,7 +83,7 @@ def test_connection_variables_of_an_agent_never_reach_ssh(observed):
 
 def test_a_report_with_attributes_is_refused(observed):
     answer = observed({"changed": False, "report": {**report_of("far"), "attributes": OWN}})
-    line = "what it says is refused: report.attributes: Extra inputs are not permitted"
+    line = "its answer is refused: report.attributes: Extra inputs are not permitted"
     assert (answer.report, answer.problem, answer.reached) == (None, line, True)
 
 

@@ -112,7 +112,7 @@ def that_is_large(image: SmallImage) -> bytes:
 def test_an_archive_of_another_image_is_refused_before_an_engine_loads_it(said):
     image = SmallImage()
     problem, passed = refusal(said(image), image.id)
-    assert problem.startswith(("its archive lacks sha256:", "its file sha256:", "it sends more", "what it sends is no"))
+    assert problem.startswith(("its archive lacks sha256:", "its file sha256:", "it sends more", "its answer is no"))
     assert problem.isprintable()
     assert b"manifest.json" not in passed
     assert b"index.json" not in passed
@@ -141,7 +141,7 @@ def test_a_configuration_that_is_none_is_refused(rootfs):
 
 
 class TestContainerdsImageStore:
-    """There an image's id is the digest of its manifest, or of an index of manifests."""
+    """The image store of containerd, where an image's id is the digest of its manifest, or of an index."""
 
     @pytest.fixture
     def image(self) -> SmallImage:

@@ -81,7 +81,7 @@ def test_an_answer_that_is_no_json_is_an_error_of_the_request(engine, server, bo
     server.body = body
     with pytest.raises(EngineError) as refused:
         engine.image("busybox")
-    assert str(refused.value) == "it answers /images/busybox/json with what is no JSON"
+    assert str(refused.value) == "it answers /images/busybox/json with something that is no JSON"
 
 
 def test_an_error_without_end_is_read_no_further_than_a_line_is_long(engine, server):

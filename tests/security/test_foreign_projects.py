@@ -84,8 +84,8 @@ def test_a_projects_images_are_its_members_alone(caller):
     eve, ada = caller("eve"), caller("ada")
     shown = [{one["name"] for one in who.get("/api/v1/images").json()["items"]} for who in (eve, ada)]
     assert shown == [{"seen"}, set()]
-    for project in ("default", "vision"):
-        assert errors(ada.post(SESSIONS, json={**SMALL, "project": project, "image": "seen"}))
+    for project, image in (("default", "lab/seen:1"), ("vision", "lab/seen:1"), ("vision", "seen")):
+        assert errors(ada.post(SESSIONS, json={**SMALL, "project": project, "image": image}))
     assert eve.post(SESSIONS, json={**SMALL, "project": "vision", "image": "lab/seen:1"}).status_code == 201
 
 
@@ -106,6 +106,46 @@ def test_the_command_line_has_the_same_rules(service, monkeypatch):
     assert service.store.search() == []
     monkeypatch.setenv("SUDO_USER", "eve")
     assert muster("submit", "--cpu", "1", "--project", "vision").code == 0
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        ("submit", "--dry-run", "--cpu", "1", "--project", "vision"),
+        ("submit", "--cpu", "1", "-f", "{directory}/session.yml"),
+        ("submit", "--cpu", "1", "{directory}/job.sh"),
+        ("submit", "--cpu", "1", "--project", "vision", "--array", "0-3"),
+        ("submit", "--cpu", "1", "--project", "Vision"),
+        ("submit", "--cpu", "1", "--project", "vision "),
+    ],
+)
+def test_no_way_of_the_command_line_leads_into_anothers_project(service, tmp_path, way):
+    (tmp_path / "session.yml").write_text("project: vision\n", encoding="utf-8")
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n#MUSTER --project vision\ntrue\n", encoding="utf-8")
+    answer = muster(*(word.format(directory=tmp_path) for word in way))
+    assert (answer.code, "project" in answer.err) == (2, True), answer.err
+    assert service.store.search() == []
+
+
+def test_who_is_no_member_any_more_has_lost_the_project_by_all_of_their_tokens(caller, service, tmp_path):
+    eve = caller("eve")
+    assert eve.post(FOLDERS, json={"name": "data"}).status_code == 201
+    assert eve.post(f"{FOLDERS}/data/share", json={"grantee": "@vision", "read_only": False}).status_code == 200
+    secrets = [
+        service.service.tokens.create(f"ci-{len(projects)}", "eve", Scope.USER, None, projects)[1]
+        for projects in ([], ["vision"], ["vision", "teaching"])
+    ]
+    settings = load_settings(write_settings(tmp_path, {"projects": {**MEMBERS, "vision": ["ann"]}}))
+    for secret in secrets:
+        after = TestClient(
+            make_app(Service(service.store, settings)),
+            headers={"Authorization": f"Bearer {secret}"},
+            raise_server_exceptions=False,
+        )
+        for path in (SESSIONS, f"{SESSIONS}/dry-run"):
+            assert errors(after.post(path, json={**SMALL, "project": "vision"})) == ["project"]
+        assert errors(after.get(FOLDERS, params={"project": "vision"})) == ["project"]
+        assert after.get("/api/v1/images").json()["items"] == []
 
 
 def test_without_members_every_project_is_open():

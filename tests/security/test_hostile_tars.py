@@ -166,7 +166,7 @@ def test_a_stream_that_never_ends_as_no_archive_is_left(tmp_path):
 
     thread = threading.Thread(target=answer)
     thread.start()
-    with pytest.raises(CopyFailedError, match="what it sends is no tar archive: a header"):
+    with pytest.raises(CopyFailedError, match="its answer is no tar archive: a header"):
         get(container_that_answers(ours), "/", TREE, tmp_path / "copy", lambda _: None)
     ours.close()
     thread.join()

@@ -61,7 +61,7 @@ def test_a_malformed_report_is_its_agents_problem_and_nobody_elses(control_node,
     liar.says = says
     work = node.run()
     assert work.problems.keys() == {liar.id}
-    assert work.problems[liar.id].startswith("what it says is refused: report")
+    assert work.problems[liar.id].startswith("its answer is refused: report")
     assert "\n" not in work.problems[liar.id]
     assert problems(node)[honest.id] == ""
     assert node.state(runs) is S.RUNNING
@@ -83,7 +83,7 @@ def test_answers_about_sessions_outside_the_manifest_are_refused(node, agents, s
     liar.says = lambda said: says(said) if "sessions" in said else said
     sessions = [node.submit(cpu=2), node.submit(cpu=2)]
     work = node.run()
-    assert "what it says is refused: answer" in work.problems.get(liar.id, "") or problems(node)[liar.id] == ""
+    assert "its answer is refused: answer" in work.problems.get(liar.id, "") or problems(node)[liar.id] == ""
     states = {node.session(session).agents: node.state(session) for session in sessions}
     assert states[honest.id,] is S.RUNNING
     assert S.RUNNING not in {state for ids, state in states.items() if ids != (honest.id,)}

@@ -17,7 +17,7 @@ OWNERS = ("ada", "bob")
 
 
 class NodeWithUids(ControlNode):
-    """One whose site gives each owner a uid."""
+    """A control node whose site gives each owner a uid."""
 
     def open(self) -> None:
         super().open()

@@ -51,12 +51,13 @@ def refusal(word: str, *, foreign: bool = True) -> str:
 @pytest.mark.parametrize(
     "word",
     [
-        *("train", "lab/train:2", "docker.io/lab/train:2", "index.docker.io/lab/train:2", f"lab/train@{DIGEST}"),
+        *("lab/train:2", "docker.io/lab/train:2", "index.docker.io/lab/train:2", f"lab/train@{DIGEST}"),
         *(f"index.docker.io/lab/train:2@{DIGEST}", "lab/train:3", "lab/train", "docker.io/lab/train"),
-        *("site", "registry.lab.example/team/site:1", "REGISTRY.lab.example/team/site:1"),
+        *("registry.lab.example/team/site:1", "REGISTRY.lab.example/team/site:1"),
         *("registry.lab.example:443/team/site:1", "registry.lab.example/team/site:9", "registry.lab.example/team/site"),
         *(f"registry.lab.example/team/site@{DIGEST}", f"registry.lab.example/team/site:8@{DIGEST}"),
         *("ann/work:1", "docker.io/ann/work:1", "index.docker.io/ann/work:1", f"ann/work@{DIGEST}"),
+        *("lab/none:1", "ann/none:1", "ann/work:2", "registry.lab.example/team/none"),
         *(
             DIGEST,
             "ab" * 32,
@@ -86,10 +87,25 @@ def test_the_refusal_is_the_same_whether_the_image_exists_or_not():
     def words(word: str, *, foreign: bool) -> str:
         return refusal(word, foreign=foreign).replace(word, "WORD")
 
-    for private, missing in (("lab/train:2", "lab/none:2"), ("train", "brain7"), (DIGEST, "sha256:" + "cd" * 32)):
+    pairs = (
+        ("lab/train:2", "lab/none:2"),
+        ("lab/train:2", "lab/train:4"),
+        ("ann/work:1", "ann/none:1"),
+        ("registry.lab.example/team/site:1", "registry.lab.example/team/none:1"),
+        (f"lab/train@{DIGEST}", f"lab/none@{DIGEST}"),
+        (DIGEST, "sha256:" + "cd" * 32),
+    )
+    for private, missing in (*pairs, ("train", "brain7")):
         assert words(private, foreign=False) == words(missing, foreign=False)
-    assert words(DIGEST, foreign=True) == words("sha256:" + "cd" * 32, foreign=True)
-    assert words("lab/train:2", foreign=True) == words("lab/train:4", foreign=True)
+    for private, missing in pairs:
+        assert words(private, foreign=True) == words(missing, foreign=True)
+
+
+def test_a_private_images_name_means_what_it_would_without_that_image():
+    """Which names the catalog has is not told to those who may not use them."""
+    for word in ("train", "site", "train:2", "brain7"):
+        assert choosing().version(word) is None
+    assert choosing(user="ann").version("train").reference == "lab/train:2"
 
 
 def test_users_may_use_public_images_and_their_own():
@@ -99,9 +115,12 @@ def test_users_may_use_public_images_and_their_own():
         "pytorch/pytorch:2",
         f"debian@{DIGEST}",
         "registry.lab.example/team/plain:7",
-        "ann/work:2",
+        "lab.example/train:2",
+        "registry.lab.example/train:2",
+        "eve/work:1",
     ):
         assert choosing().version(word) is None
+    assert choosing(user="ann").version("ann/work:2") is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from muster.core.spec.errors import validated
 from muster.core.values.errors import SpecError
 from muster.web.caller import RequestLimit
 from muster.web.problems import TooManyError
-from muster.web.server import ServerOptions, serve
+from muster.web.server import ServerOptions, serve_pages
 from muster.web.slow_clients import ImpatientHttp
 from muster.web_settings import WebSettings
 
@@ -105,9 +105,9 @@ class Hasty(ImpatientHttp):
 
 def test_the_server_serves_by_it(service, monkeypatch):
     served = []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda self: served.append(self.config.http))
-    serve(service.service, ServerOptions("127.0.0.1", 0))
-    assert served == [ImpatientHttp]
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: served.append((self.config.http, sockets)))
+    serve_pages(service.service, ServerOptions("127.0.0.1", 0), [], None)
+    assert served == [(ImpatientHttp, [])]
 
 
 Application = Callable[..., object]
@@ -121,7 +121,7 @@ async def greet(scope, receive, send) -> None:
 
 
 class Flood:
-    """Answers without an end, and notes when the client is gone."""
+    """An app that answers without an end, and notes when the client is gone."""
 
     def __init__(self) -> None:
         self.is_over = threading.Event()

@@ -27,6 +27,7 @@ def directives(unit: str) -> list[tuple[str, str]]:
         "NoNewPrivileges=true",
         "PrivateTmp=true",
         "ProtectKernelModules=true",
+        "SystemCallFilter=~@clock @cpu-emulation @debug @module @obsolete @raw-io @reboot @swap",
         "ProtectKernelTunables=true",
         "ProtectSystem=full",
         "RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX",

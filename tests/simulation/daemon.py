@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from queue import Empty
+from types import ModuleType
 from typing import Any, Protocol
 from unittest import mock
 
@@ -90,7 +92,7 @@ class Inbox:
 
 
 class VirtualTime:
-    """What the queue's modules know as `time`."""
+    """The `time` of the queue's modules."""
 
     def __init__(self, timeline: Timeline, outside: Callable[[], AbstractContextManager[None]]) -> None:
         self._timeline = timeline
@@ -107,21 +109,25 @@ class VirtualTime:
 @contextmanager
 def virtual_time(timeline: Timeline, outside: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
     """Let all modules of the queue live in virtual time."""
-    prefix = loop_module.__name__.rpartition(".")[0]
-    modules = [module for name, module in sys.modules.items() if name.startswith(f"{prefix}.")]
     virtual = VirtualTime(timeline, outside)
-    changed = [module for module in modules if getattr(module, "time", None) is time]
-    for module in changed:
+    for module in _timed_modules():
         module.time = virtual  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        for module in changed:
+        for module in _timed_modules():
             module.time = time  # type: ignore[attr-defined]
 
 
+@cache
+def _timed_modules() -> list[ModuleType]:
+    prefix = loop_module.__name__.rpartition(".")[0]
+    modules = [module for name, module in sys.modules.items() if name.startswith(f"{prefix}.")]
+    return [module for module in modules if getattr(module, "time", None) is time]
+
+
 class Surroundings(Protocol):
-    """What a daemon finds around it."""
+    """The surroundings of a daemon."""
 
     timeline: Timeline
     hosts: Mapping[str, Host]
@@ -146,7 +152,7 @@ class Surroundings(Protocol):
 
 
 class Daemon:
-    """One process of `muster daemon`. `works` is a loop's whole life, as in muster/daemon.py.
+    """A process of `muster daemon`. `works` is a loop's whole life, as in muster/daemon.py.
 
     One that is doomed dies at its next transaction.
     """
@@ -179,7 +185,7 @@ class Daemon:
         )
         self.watched.clear()
         try:
-            with mock.patch.object(loop_module, "SimpleQueue", return_value=inbox):
+            with mock.patch.object(loop_module, "SimpleQueue", new=partial(_given, inbox)):
                 self.loop = QueueLoop(SETTINGS, shell, self, self._watch)
             self.loop.run()
         finally:
@@ -202,6 +208,10 @@ class Daemon:
 
     def _watch(self, agent: Agent) -> None:
         self.watched.add(agent.id)
+
+
+def _given(inbox: Inbox) -> Inbox:
+    return inbox
 
 
 def _with_policy(snapshot: Snapshot) -> Snapshot:

@@ -23,7 +23,7 @@ _USERS_RETRY_AFTER_S = 5.0
 
 
 class Deeds:
-    """Does deeds to a world. `numbers` are the sessions by their numbers, `submissions` their deeds by session id."""
+    """The deeds done to a world. `numbers` are sessions by their numbers, `submissions` their deeds by session id."""
 
     def __init__(self, world: "World") -> None:
         self.numbers: dict[str, Session] = {}
@@ -242,8 +242,10 @@ class Deeds:
 
     def _network_gone(self, deed: Deed) -> None:
         host = self._world.hosts[deed.target]
-        for name, network in list(host.networks.items())[:1]:
-            self._world.promises.truths[network.session_id].harms.add("network")
+        for name in list(host.networks)[:1]:
+            for container in host.containers.values():
+                if container.network == name:
+                    self._world.promises.truths[container.session_id].harms.add("network")
             del host.networks[name]
 
     def _answer_lost(self, deed: Deed) -> None:
@@ -267,7 +269,7 @@ class Deeds:
         def strike() -> None:
             raise KilledError(deed["for_s"], visits_go_on=deed["visits_go_on"])
 
-        self._world.fate = deed["commits"], strike
+        self._world.meets(deed["commits"], strike, is_after=deed["after"])
 
     def _lock_lost(self, _deed: Deed) -> None:
         self._world.lock_is_lost = True
@@ -285,7 +287,7 @@ class Deeds:
 
         if not self._world.is_paused:
             self._world.is_paused = True
-            self._world.fate = deed["commits"], strike
+            self._world.meets(deed["commits"], strike, is_after=deed["after"])
 
     def _database_away(self, deed: Deed) -> None:
         def back() -> None:

@@ -20,7 +20,7 @@ Done = Callable[[dict[str, Any] | ModuleFailedError | None], None]
 
 
 class Witness(Protocol):
-    """Gets all that really happens on hosts."""
+    """The witness of all that really happens on hosts."""
 
     def container_starts(self, host: "Host", container: Container) -> None: ...
 
@@ -48,7 +48,7 @@ class Action:
 
 @dataclass(eq=False)
 class Host:
-    """One host. `keys` say, by session and kernel name, which generation was released; a reboot loses them.
+    """A host. `keys` say by session and kernel name which generation was released; a reboot loses them.
 
     `troubles` counts what keeps it from being in order at present, `well_since` is when that last ended.
     """
@@ -202,7 +202,7 @@ class Host:
         """Return what of sessions is here, for people."""
         return [
             *(f"container {c.kernel_name} of {c.session_id[:8]} ({c.state})" for c in self.containers.values()),
-            *(f"network {network.name}" for network in self.networks.values()),
+            *(f"network {network.name}" for network in self.networks.values() if network.session_id),
             *(f"keys of {session_id[:8]}" for session_id in self.keys),
             *(f"last words of {session_id[:8]}" for session_id in self.spool),
         ]

@@ -34,7 +34,7 @@ _UNCLEAR = None
 
 
 class Modules:
-    """What can be run on a host."""
+    """The modules that can be run on a host."""
 
     def __init__(self, host: "Host") -> None:
         self._host = host
@@ -108,6 +108,7 @@ class Modules:
 
     def _observed(self, wanted: Any) -> Any:
         names = agent_names
+        lent = {name for name in self._host.networks if names.is_lent(name)}
         return agent_plan.Observed(
             containers=[
                 names.SeenContainer(
@@ -132,6 +133,7 @@ class Modules:
             spools=set(self._host.spool),
             is_manager=self._host.manages_overlays and wanted.overlays is not None,
             overlay_obstacle="",
+            spare_networks=sorted(lent - {c.network for c in self._host.containers.values()}),
         )
 
     def _discard(self, plan: Any) -> None:
@@ -181,7 +183,7 @@ class Modules:
         session = launch.session
         network = session.network["name"]
         if session.network["driver"] == "bridge":
-            self._host.networks[network] = Network(network, session.id, int(session.generation), "bridge")
+            self._make_network(session)
         for kernel in launch.missing:
             self._host.keys.setdefault(session.id, {})[kernel.name] = 0
             yield self._host.chance.seconds(0.05, 0.3)
@@ -237,7 +239,13 @@ class Modules:
         for container in self._of_session(session.id):
             self._remove(container)
         self._host.keys.pop(session.id, None)
-        self._host.networks.pop(session.network["name"], None)
+        if not agent_names.is_lent(session.network["name"]):
+            self._host.networks.pop(session.network["name"], None)
+
+    def _make_network(self, session: Any) -> None:
+        name = session.network["name"]
+        owner, generation = ("", 0) if agent_names.is_lent(name) else (session.id, int(session.generation))
+        self._host.networks.setdefault(name, Network(name, owner, generation, "bridge"))
 
     def _release(self, release: Any, failures: Failures) -> Generator[float, None, None]:
         yield self._host.chance.seconds(0.1, 0.5)
@@ -254,9 +262,11 @@ class Modules:
         session = repair.session
         if self._host.chance.happens(_REPAIR_FAILS):
             failures[session.id] = f"network {session.network['name']} cannot be made again", False
-        elif repair.network_missing:
-            name = session.network["name"]
-            self._host.networks[name] = Network(name, session.id, int(session.generation), "bridge")
+            return
+        if repair.network_missing:
+            self._make_network(session)
+        for seen in repair.cut_off:
+            self._host.containers[session.id, seen.kernel_name].network = session.network["name"]
 
     def _let_go(self, session: Any) -> Generator[float, None, None]:
         for kernel in session.kernels:
@@ -327,6 +337,7 @@ class Modules:
             "networks": [
                 {"name": n.name, "session_id": n.session_id, "driver": n.driver, "generation": n.generation}
                 for n in self._networks()
+                if not agent_names.is_lent(n.name)
             ],
         }
 

@@ -16,8 +16,9 @@ from tests.strategies import Ledger
 
 _S = SessionState
 _UNDER_WAY = frozenset({_S.SCHEDULED, _S.PREPARING, _S.TERMINATING})
-# What befell a kernel by its host or by another's hand.
 _ROUNDING_S = 0.001
+_BEFORE_ITS_COMMAND = "before its command"
+# Ends of a kernel that its host or another process caused.
 _HARMS = frozenset({"reboot", "engine", "vanished", "network", "lost"})
 
 
@@ -46,7 +47,7 @@ class Begun:
 
 @dataclass
 class Truth:
-    """What really happened to a session; `ends` are kernel names with causes and exit codes, by generation."""
+    """The truth about a session. `ends` are kernel names with causes and exit codes, by generation."""
 
     submitted: Session
     begun: list[Begun] = field(default_factory=list)
@@ -134,7 +135,7 @@ class Promises:
     def _gives_no_slot_twice(self) -> None:
         ledger = Ledger.of(self.agents.values())
         for session in self.sessions.values():
-            if session.state in PLACED:
+            if session.state in PLACED and not session.holds_nothing:
                 for kernel in session.kernels:
                     if kernel.allocation is None:
                         raise BrokenPromiseError("slots", f"{session.name} is {session.state} and holds no room")
@@ -144,9 +145,9 @@ class Promises:
             raise BrokenPromiseError("slots", f"given twice: {', '.join(ledger.overdrawn)}")
 
     def _is_preempted_rightly(self, session: Session, reason: str) -> None:
-        name = reason.removeprefix("preempted by ").partition(",")[0]
-        other = next(other for other in self.sessions.values() if other.name == name)
-        if not session.spec.preemptible or session.spec.priority >= other.spec.priority:
+        priority = int(reason.rpartition(" ")[2])
+        there_is = any(other.spec.priority == priority for other in self.sessions.values())
+        if not there_is or not session.spec.preemptible or session.spec.priority >= priority:
             raise BrokenPromiseError("preempted wrongly", f"{session.name}, {reason}")
 
     def _has_a_true_cause(self, before: Session, after: Session) -> None:
@@ -176,7 +177,8 @@ class Promises:
         generation = session.generation
         deciding = {kernel.name for kernel in _deciding(session)}
         failed = {name for name, (code, _) in truth.commands(generation).items() if code or name not in deciding}
-        if failed or (session.spec.time_limit and "time limit" in session.reason):
+        died_early = any(cause == _BEFORE_ITS_COMMAND for _, cause, _, _ in truth.ends[generation])
+        if failed or died_early or (session.spec.time_limit and "time limit" in session.reason):
             return
         if session.spec.time_limit and self.clock_jumped:
             return
@@ -219,6 +221,10 @@ class Promises:
         if cpus > host.hardware["cpu_count"] * 1000:
             names = ", ".join(f"{self.sessions[c.session_id].name}/{c.kernel_name}" for c in running)
             raise BrokenPromiseError("slots", f"{host.id} runs more than it has: {names}")
+        others = {c.session_id for c in host.containers.values() if c.network == container.network}
+        if others != {container.session_id}:
+            names = ", ".join(sorted(self.sessions[session_id].name for session_id in others))
+            raise BrokenPromiseError("one network", f"on {host.id}, {container.network} is shared by {names}")
 
     def command_begins(self, host: Host, container: Container) -> None:
         truth = self._of(container)
@@ -249,6 +255,9 @@ class Promises:
 
     def container_ends(self, container: Container, cause: str) -> None:
         truth = self._of(container)
+        if cause == "command" and all(begun.container is not container for begun in truth.begun):
+            # Somebody's hand or the engine: an exit code of 0 is no success then.
+            cause = _BEFORE_ITS_COMMAND
         end = (container.kernel_name, cause, container.exit_code, container.oom_killed)
         truth.ends[container.generation].append(end)
         if cause in _HARMS:

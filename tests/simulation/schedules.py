@@ -10,7 +10,7 @@ USERS_AND_FAULTS_END_S = 200.0
 
 @dataclass(frozen=True)
 class Deed:
-    """Something that a user does or that befalls the cluster, at a time in seconds.
+    """A deed of a user, or a fault of the cluster, at a time in seconds.
 
     `target` is a host's id or a session's number, or empty. `values` belong to the kind.
     """
@@ -30,7 +30,7 @@ class Deed:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`hosts` are the facts of each host by its id. `deeds` are in the order of their times."""
+    """A schedule. `hosts` are the facts of each host by its id; `deeds` are in the order of their times."""
 
     seed: int
     hosts: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
@@ -38,7 +38,7 @@ class Schedule:
 
 
 SUBMIT = "submit"
-# What users do beside submitting.
+# Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
 # Each kind of fault with its weight.
 FAULTS: dict[str, int] = {
@@ -188,7 +188,7 @@ def _fault(chance: random.Random, kind: str, hosts: list[str]) -> Deed:
         case "clock jumps":
             values["by_s"] = chance.choice((-3600, -90, -5, 5, 90, 3600))
     if kind == "pause":
-        values["commits"] = chance.randint(1, 6)
+        values |= {"commits": chance.randint(1, 6), "after": chance.random() < 0.5}
     on_control_node = {"kill", "lock lost", "pause", "database away", "control cut", "clock jumps", "nudges lost"}
     target = "" if kind in on_control_node | {"Ansible fails"} else chance.choice(hosts)
     return Deed(_time(chance), kind, target, tuple(values.items()))

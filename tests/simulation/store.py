@@ -1,12 +1,10 @@
-"""The real store on one SQLite file, which schedules share one after the other; what it commits, the checker sees."""
+"""The real store on SQLite in memory, which schedules share one after the other; what it commits, the checker sees."""
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 
 import sqlalchemy as sa
@@ -16,54 +14,77 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.model.snapshot import Snapshot
 from muster.store import store as store_module
 from muster.store.database import connection as connection_module
-from muster.store.database.connection import open_engine, writing
+from muster.store.database.connection import open_engine
 from muster.store.database.tables import metadata
 from muster.store.store import Store
+from tests.simulation.lean_sqlite import LeanConnection
 
-_MEMORY = Path("/dev/shm")
+
+class Gate(Protocol):
+    """What all transactions pass."""
+
+    def before_transaction(self) -> None: ...
+
+    def after_transaction(self) -> None: ...
 
 
 class Writes:
-    """How many transactions have written, of all stores."""
+    """The number of writing transactions of all stores, and whether the checker watches the present one."""
 
     count = 0
+    are_watched = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Leave it to the checker to say when the transaction is over: first it must learn what was committed."""
+        self.are_watched = True
+        try:
+            yield
+        finally:
+            self.are_watched = False
 
 
 WRITES = Writes()
 
 
 @cache
-def _directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="muster-simulation-", dir=_MEMORY if _MEMORY.is_dir() else None)
+def _engine() -> sa.Engine:
+    return open_engine("sqlite://")
+
+
+def _opened(_url: str) -> sa.Engine:
+    return _engine()
 
 
 @cache
-def _engine() -> sa.Engine:
-    return open_engine(f"sqlite:///{_directory().name}/muster.db")
+def _connection() -> LeanConnection:
+    return LeanConnection(_engine())
 
 
 @contextmanager
-def emptied(passes: Callable[[], None]) -> Iterator[None]:
+def emptied(gate: Gate) -> Iterator[None]:
     """Empty the database, and let all stores that are opened meanwhile use it.
 
-    `passes` is called before each transaction. The engine stays: what it compiled serves the next schedule.
+    The engine stays: what was compiled for it serves the next schedule.
     """
-    with writing(_engine()) as connection:
+    with _connection().transaction(writes=True) as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(sa.delete(table))
     WRITES.count += 1
-    transaction = connection_module._transaction
 
     @contextmanager
-    def gated(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[sa.Connection]:
-        passes()
-        if options is connection_module._WRITING:
+    def gated(_engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[LeanConnection]:
+        gate.before_transaction()
+        writes = options is connection_module._WRITING
+        if writes:
             WRITES.count += 1
-        with transaction(engine, options) as connection:
+        with _connection().transaction(writes=writes) as connection:
             yield connection
+        if not WRITES.are_watched:
+            gate.after_transaction()
 
     with (
-        mock.patch.object(store_module, "open_engine", return_value=_engine()),
+        mock.patch.object(store_module, "open_engine", new=_opened),
         mock.patch.object(connection_module, "_transaction", gated),
     ):
         yield
@@ -94,15 +115,18 @@ class WatchedStore(Store):
         return replace(self._last[1], now=now)
 
     def apply(self, changes: Iterable[Event]) -> list[Event]:
-        applied = super().apply(changes)
+        with WRITES.watched():
+            applied = super().apply(changes)
         self._committed(applied)
         return applied
 
     def save_agents(self, observed: Iterable[Agent]) -> None:
         observed = list(observed)
-        super().save_agents(observed)
+        with WRITES.watched():
+            super().save_agents(observed)
         self._observed(observed)
 
     def forget_agent(self, agent_id: str) -> None:
-        super().forget_agent(agent_id)
+        with WRITES.watched():
+            super().forget_agent(agent_id)
         self._forgotten(agent_id)

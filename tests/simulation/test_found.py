@@ -42,3 +42,15 @@ def test_a_session_does_not_preempt_what_it_depends_on():
     verdict = carried_out(first, second)
     assert verdict.broken is None
     assert not any("preempted" in line for line in verdict.trace)
+
+
+def test_a_kernel_that_ends_before_its_command_begins_fails_its_session_whatever_its_exit_code():
+    """The checker once held this to be an untrue result."""
+    gang = submission(cluster_size=3, run_on="main")
+    verdicts = [
+        carried_out(gang, fault(2.5 + tenths / 10, "container dies", "a1", exit_code=0, oom=False))
+        for tenths in range(40)
+    ]
+    assert [verdict.broken for verdict in verdicts] == [None] * 40
+    stories = [" ".join(story(verdict)) for verdict in verdicts]
+    assert any("PREPARING → TERMINATING: main1 ended before it was released" in one for one in stories)

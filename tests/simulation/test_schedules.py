@@ -4,6 +4,7 @@ import pytest
 
 from tests.properties import PROFILE
 from tests.simulation.schedules import FAULTS, SUBMIT, USERS, schedule_of
+from tests.simulation.test_checker import carried_out, fault, submission
 from tests.simulation.world import carry_out
 
 _SCHEDULES = 100_000 if PROFILE == "thorough" else 2_000
@@ -31,3 +32,15 @@ def test_a_seed_gives_the_same_schedule_and_the_same_course_each_time():
 def test_the_schedules_of_ci_have_all_that_users_do_and_every_kind_of_fault():
     kinds = {deed.kind for seed in range(2_000) for deed in schedule_of(seed).deeds}
     assert kinds == {SUBMIT, *USERS, *FAULTS}
+
+
+def test_a_worker_may_die_right_before_a_commit_and_right_after_it():
+    def is_placed_when_it_dies(number: int, *, after: bool) -> bool:
+        kill = fault(1.0, "kill", commits=number, after=after, visits_go_on=True, for_s=5.0)
+        verdict = carried_out(kill, submission())
+        assert verdict.broken is None
+        before = "\n".join(verdict.trace).partition("the daemon is killed")[0]
+        return "PENDING → SCHEDULED" in before
+
+    differ = [n for n in range(1, 20) if is_placed_when_it_dies(n, after=True) > is_placed_when_it_dies(n, after=False)]
+    assert len(differ) == 1

@@ -9,7 +9,7 @@ Act = Callable[[], None]
 
 
 class Timeline:
-    """Acts by the time at which they happen; of two at the same time, the one that was put first."""
+    """A queue of acts by their times; of two at the same time, the one that was put first comes first."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -50,7 +50,7 @@ class Pull:
 
 
 class SimulatedAnsible:
-    """What one process of the control node has of Ansible and of image pulls. `start` begins what it is given."""
+    """A stand-in for one control node process's Ansible and image pulls. `start` begins what it is given."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class SimulatedAnsible:
         if fault:
             host.well_since = self._timeline.now + by_s
         if fault == "lost" and visit.is_everywhere:
-            # Of a run that ends well, it would say that the host left the inventory.
+            # After a run that ends well, it would mean that the host left the inventory.
             fault = "breaks off"
         if result is None or not self._reaches(host):
             problem = AgentAnswer(host.id, problem="unreachable: the connection broke", reached=False)

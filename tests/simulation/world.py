@@ -1,5 +1,6 @@
 """A schedule carried out: users, faults, hosts and control nodes in virtual time, and the promises that must hold."""
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from muster.core.model.session import FINAL, SessionState
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import QueueLockLostError, StoreUnavailableError
 from muster.service.queue.loop import Nudge
-from tests.simulated_agents import host_of
+from tests.simulated_hosts import host_of
 from tests.simulation.containers import Container
 from tests.simulation.daemon import Daemon, KilledError, virtual_time
 from tests.simulation.deeds import Deeds
@@ -34,13 +35,22 @@ _DAEMON_RETRIES_AFTER_S = 2.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a schedule: the promise that was broken, if any, and its story; which faults struck."""
+    """The verdict on a schedule: the promise that was broken, if any, its story, and the faults that struck."""
 
     schedule: Schedule
     broken: BrokenPromiseError | None
     struck: Counter[str] = field(default_factory=Counter)
     trace: tuple[str, ...] = ()
     lasted_s: float = 0.0
+
+
+@dataclass
+class _Fate:
+    """What strikes the process that works the queue, before or after the last one of so many transactions."""
+
+    transactions: int
+    strike: Callable[[], None]
+    is_after: bool
 
 
 class _OverError(BaseException):
@@ -51,7 +61,7 @@ def carry_out(schedule: Schedule, *, traced: bool = False) -> Verdict:
     """Carry out a schedule until its end, or until a promise is broken."""
     world = World(schedule, traced=traced)
     broken = None
-    with emptied(world.at_gate), virtual_time(world.timeline, world.outside):
+    with emptied(world), virtual_time(world.timeline, world.outside), _no_collection():
         try:
             world.run()
         except _OverError:
@@ -66,8 +76,18 @@ def carry_out(schedule: Schedule, *, traced: bool = False) -> Verdict:
     return Verdict(schedule, broken, world.struck, tuple(world.trace), world.timeline.now)
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Leave cycles of objects uncollected: looking for them takes a tenth of the time, and a schedule makes few."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class World:
-    """Everything that a schedule is about."""
+    """The world of a schedule."""
 
     def __init__(self, schedule: Schedule, *, traced: bool) -> None:
         self.timeline = Timeline()
@@ -93,7 +113,7 @@ class World:
         self.ends: list[Callable[[], None]] = []
         self._acting: Daemon | None = None
         self.daemon: Daemon | None = None
-        self.fate: tuple[int, Callable[[], None]] | None = None
+        self.fate: _Fate | None = None
         self.lock_is_lost = False
         self.is_paused = False
         self._gates = 0
@@ -121,6 +141,7 @@ class World:
                 session = self.promises.sessions[event.session_id]
                 self.note(f"{session.name}: {event.from_state} → {event.to_state}: {event.reason}")
         self.promises.committed(events)
+        self.after_transaction()
 
     def observed(self, agents: Iterable[Agent]) -> None:
         agents = list(agents)
@@ -129,9 +150,11 @@ class World:
             if before is None or before.state is not agent.state:
                 self.note(f"{agent.id} is {agent.state} {agent.problem}")
         self.promises.agents_are(agents, self.hosts)
+        self.after_transaction()
 
     def forgotten(self, agent_id: str) -> None:
         self.promises.agents.pop(agent_id, None)
+        self.after_transaction()
 
     def pull_fails(self, host: Host, image: str, *, permanent: bool) -> None:
         self.note(f"{host.id}: the pull of {image} fails")
@@ -145,7 +168,7 @@ class World:
             return False
         return daemon is self.daemon
 
-    def at_gate(self) -> None:
+    def before_transaction(self) -> None:
         """Count a transaction. Before it, a process may die or the database be away."""
         self._gates += 1
         if self._gates > _MOST_TRANSACTIONS:
@@ -155,12 +178,24 @@ class World:
         if self._acting.is_doomed:
             raise KilledError(0.0, visits_go_on=True)
         if self.fate is not None:
-            gates, strike = self.fate
-            self.fate = (gates - 1, strike) if gates > 1 else None
-            if self.fate is None:
-                strike()
+            self.fate.transactions -= 1
+            if self.fate.transactions <= 0 and not self.fate.is_after:
+                self._meet_fate(self.fate)
         if self.database_is_away:
             raise StoreUnavailableError("the database failed: connection refused; see to it, then try again")
+
+    def after_transaction(self) -> None:
+        """Let the process die right after a commit, before it acts on it."""
+        if self._acting is not None and self.fate is not None and self.fate.transactions <= 0:
+            self._meet_fate(self.fate)
+
+    def meets(self, transactions: int, strike: Callable[[], None], *, is_after: bool) -> None:
+        """Let this strike the process that works the queue, before or after one of its next transactions."""
+        self.fate = _Fate(transactions, strike, is_after)
+
+    def _meet_fate(self, fate: _Fate) -> None:
+        self.fate = None
+        fate.strike()
 
     # What hosts tell of
 
@@ -189,7 +224,7 @@ class World:
             self.timeline.after(0.2, partial(self._death_is_heard, host, container.session_id))
 
     def _death_is_heard(self, host: Host, session_id: str) -> None:
-        # As `_Watchers` of muster/daemon.py: the kernels of a session that is being ended die by our own hand.
+        # As `_Watchers` of muster/daemon.py: kernels of a session that is being ended are stopped by Muster itself.
         runs = self.promises.sessions[session_id].state is _S.RUNNING
         if runs and self.daemon is not None and self.reaches(host) and host.engine_runs:
             self.daemon.hears_of_death(host.id)

@@ -18,7 +18,7 @@ from tests.tiers.reports import VARIABLE, Record, read_record
 
 _PLUGIN = "-p tests.tiers.reports"
 _SLOWEST = 15
-# Of a long log often the end alone is kept: what failed is said there once more.
+# Often only the end of a long log is kept, so it repeats what failed.
 _FAILURE = re.compile(r"(FAILED|ERROR|E  ) ")
 _MOST_FAILURE_LINES = 60
 
@@ -31,7 +31,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a tier; `reason` says why it did not run."""
+    """The outcome of a tier; `reason` says why it did not run."""
 
     tier: Tier
     verdict: Verdict
@@ -42,7 +42,7 @@ class Outcome:
 
 
 class Runner:
-    """Runs tiers by `dev`, a program that takes a tier's command. `obstacle` says why no tier can use an engine."""
+    """A runner of tiers by `dev`, a program that takes a tier's command. `obstacle` says why none can use an engine."""
 
     def __init__(self, dev: Sequence[str], obstacle: str = "") -> None:
         self._dev = dev

@@ -21,7 +21,7 @@ CHANGES = (
     "A new API route",
     "A new benchmark or figure",
 )
-# What a lab makes here while it is up is none of the repository's.
+# Files that a running lab makes here do not belong to the repository.
 _TOP = {path.name for path in ROOT.iterdir()} - {".lab", ".lab-gpu"}
 
 

@@ -133,7 +133,7 @@ def _images(agent: Agent) -> list[dict[str, object]]:
 
 @agent_group.command("drain")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_agent)
-@click.option("--reason", metavar="TEXT", help="Shown to everybody who asks why.")
+@click.option("--reason", metavar="TEXT", help="Shown to users whose sessions wait because of it.")
 @click.option("--wait", is_flag=True, help="Return when no session is left on them.")
 @click.option(
     "--timeout",
@@ -144,7 +144,7 @@ def _images(agent: Agent) -> list[dict[str, object]]:
 @click.option(
     "--end-sessions", is_flag=True, help="End the sessions on them, instead of letting them run to their end."
 )
-@click.option("--plan", is_flag=True, help="Only tell what it would do to the sessions there and to those that wait.")
+@click.option("--plan", is_flag=True, help="Only print its effect on the sessions there and on those that wait.")
 @json_option
 def drain_(
     names: tuple[str, ...],

@@ -47,7 +47,7 @@ def ssh(reference: str, command: tuple[str, ...], print_only: bool) -> NoReturn:
         config = ssh_config(service.settings, session, agent)
         note_sessions([session])
     if session.notice:
-        # The login's banner says the same, but ssh keeps that to itself at our log level.
+        # The login's banner says the same, but ssh does not show it at our log level.
         click.echo(f"muster: {session.notice.strip()}", err=True)
     try:
         os.execvp("ssh", ["ssh", "-F", str(config), kernel.name, *command])  # noqa: S606 - no shell is needed

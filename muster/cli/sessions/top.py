@@ -15,7 +15,7 @@ _HEADERS = (*_WHERE, "CPU", "MEMORY", "NET IN", "NET OUT", "GPU", "GPU MEM", "PR
 
 @click.command()
 @click.argument("references", nargs=-1, metavar="[SESSION]…", shell_complete=complete_session)
-@click.option("--once", is_flag=True, help="Look once, and end; as it is where the output is no terminal.")
+@click.option("--once", is_flag=True, help="Print one measurement and end, as without a terminal.")
 @click.option(
     "--interval", type=click.FloatRange(1, 3600), default=2.0, show_default=True, help="Seconds between two samples."
 )

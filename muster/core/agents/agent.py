@@ -13,6 +13,7 @@ from muster.core.agents.gpu_providers import PROVIDERS
 from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.agents.numa import NumaNode
+from muster.core.agents.remapped_ids import remapped_ids_problem
 from muster.core.values.architecture import labels_of
 from muster.core.values.slots import Slots
 
@@ -62,11 +63,10 @@ class Gpu:
 class Agent:
     """A Docker host that runs kernels.
 
-    `labels`, `rack` and `zone` are what the site says of it, for sessions that ask for agents of a kind or for agents
-    near to each other; `rack` and `zone` are empty where it does not say. `fgpu_choice` says on which of its GPUs a
-    share lies; `fgpu_obstacle`, why they are not cut although the site wants it, is empty where all is well.
-    `inventory` is what the site's inventory says of it, as given; `attributes` and `connection` are what of that is
-    right. Its `report` is its own word, and has no part in them.
+    `labels`, `rack` and `zone` come from the inventory. By them sessions request agents of a kind, or near each other;
+    `rack` and `zone` may be empty. `fgpu_choice` says which of its GPUs gets a share. `fgpu_obstacle` says why GPUs are
+    not cut although the site wants it; it is empty if all is well. `inventory` has the inventory's values as given,
+    `attributes` and `connection` those of them that are valid. None of these come from its `report`.
 
     One that is `unreachable_since` gave no report since then, be it that its host was `reached`. Its silence counts
     from `silence_counts_from` where that is later: before, the control node itself seemed to be cut off.
@@ -173,8 +173,8 @@ class Agent:
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
     """Return the agent that a report describes. Its capacity is without what the inventory reserves for the system.
 
-    What is wrong in the inventory or with its container toolkit is its `problem`: it gets no new sessions, those that
-    it has go on.
+    What is wrong in the inventory, with its container toolkit or with its engine's ids is its `problem`: it gets no new
+    sessions, those that it has go on.
     """
     entry = agent_inventory(inventory)
     attributes = entry.attributes
@@ -211,7 +211,7 @@ def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any
         attributes=attributes,
         connection=entry.connection,
         observed_at=now,
-        problem="; ".join(filter(None, (inventory_problem, toolkit_problem(report)))),
+        problem="; ".join(filter(None, (inventory_problem, toolkit_problem(report), remapped_ids_problem(report)))),
         labels=attributes.labels,
         rack=attributes.rack,
         zone=attributes.zone,

@@ -1,4 +1,4 @@
-"""What the inventory says of an agent: what of it is right, and what is wrong."""
+"""An agent's entry in the inventory: its valid values, and what is wrong with the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ class LaunchRecord:
 
     def is_over(self, now: float, rules: SuspectRules) -> bool:
         """Return whether its time as a suspect is over, or longer ahead than it lasts: the clock was set back."""
-        # Compared as it was made: a difference would be off by what rounding does.
+        # Compared by the same sum that made it: a difference would have rounding errors.
         return self.suspect_until is not None and not now < self.suspect_until <= now + rules.for_s
 
     def on_trial(self) -> "LaunchRecord":

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from muster.core.agents.agent import Agent, AgentState
 
-# Hosts fail by ones, and racks with them; that nearly all fail at once is the fault of what they have in common.
+# Hosts fail one by one, or with their rack. If nearly all are silent at once, something that they share has failed.
 _MOST_SILENT = 0.8
 
 

@@ -49,7 +49,7 @@ def _kernel_gpu(agent: Agent, share: GpuShare) -> GpuEntry:
     if share.whole or (gpu and gpu.exclusive):
         return GpuEntry(uuid=share.uuid, mem_bytes=None, compute=None)
     if gpu is None:
-        # The host has lost it since: its engine will say so, and what starts even so gets none of its memory.
+        # The host has lost it since. The engine will refuse the launch, or else the container gets none of its memory.
         return GpuEntry(uuid=share.uuid, mem_bytes=0, compute=1)
     # The site may have cut it into fewer units since.
     mem_bytes, compute = quantise(gpu.mem, min(share.amount, gpu.capacity), gpu.capacity)

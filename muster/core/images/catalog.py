@@ -98,7 +98,7 @@ class CatalogImage(BaseModel):
 class ImageVersion(BaseModel):
     """An image that a session may pick. `words` are all its names, the plainest first.
 
-    `users` and `projects` may use it; everyone where both are empty. `is_of_the_site` is false of one that a user made.
+    `users` and `projects` may use it; everyone where both are empty.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -108,7 +108,6 @@ class ImageVersion(BaseModel):
     reference: str
     words: tuple[str, ...]
     is_default: bool = True
-    is_of_the_site: bool = True
     description: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     architecture: str = ""

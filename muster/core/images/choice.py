@@ -41,11 +41,11 @@ class Choosing:
 
         The answer for an image that the user may not use is that for one which is not there.
         """
-        found = self._by_word.get(word) or self._by_reference.get(familiar(word))
-        if found is not None and self._may_use(found):
-            return found
+        for found in (self._by_word.get(word), self._by_reference.get(familiar(word))):
+            if found is not None and self._may_use(found):
+                return found
         near = self._near(word)
-        if found is None and self._may_be_foreign(word) and (self._is_meant_so(word) or not near):
+        if self._may_be_foreign(word) and (self._is_meant_so(word) or not near):
             return None
         problem = f"there is no image {word!r} in the catalog for {self._user} in project {self._project}"
         remedy = "choose one of `muster images`, or ask who keeps the catalog"
@@ -58,20 +58,18 @@ class Choosing:
         return version.may_be_used_by(self._user, self._project)
 
     def _may_be_foreign(self, word: str) -> bool:
-        """Return whether it names an image by its own name, and none that the catalog keeps from this user.
+        """Return whether it names an image by its own name, and none among those that the catalog keeps from this user.
 
-        An id could be any image's. A digest could be that of any image of its repository, and a repository of the
-        site's that is not for this user has nothing for them.
+        An id could be any image's. If the catalog keeps an image of a namespace from this user, they may take nothing
+        else of that namespace, except from repositories that are wholly theirs to use: a finer rule would show them
+        which images are there.
         """
         name = parse_image_name(word)
         if name is None or not self._foreign:
             return False
-        same = [
-            version
-            for version, other in self._named
-            if other.repository == name.repository and (name.digest or version.is_of_the_site)
-        ]
-        return not same or any(map(self._may_use, same))
+        beside = [(version, other) for version, other in self._named if other.namespace == name.namespace]
+        same = [version for version, other in beside if other.repository == name.repository]
+        return all(map(self._may_use, same or [version for version, _ in beside]))
 
     def _is_meant_so(self, word: str) -> bool:
         """Return whether the reference itself names a registry or a digest, or an agent holds it."""

@@ -1,4 +1,4 @@
-"""Which pulled images agents no longer need: those that nobody has needed for long, where the disk is short."""
+"""Select pulled images that agents no longer need: those unused for long, if the disk is short."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ class CollectionRules:
 def removable(
     agent: Agent, pulled: Iterable[PulledImage], kept: Collection[str], now: float, rules: CollectionRules
 ) -> PulledImage | None:
-    """Return the image that the agent is to remove next, the one that nobody has needed for longest; None for none.
+    """Return the image that the agent is to remove next, the one unused for longest; None for none.
 
-    `kept` are names and ids of images that a session or the catalog needs. An image that has another id than Muster
-    pulled was put there by somebody else, and stays.
+    `kept` are names and ids of images that a session or the catalog needs. An image with another id than Muster pulled
+    has another origin, and stays.
     """
     disk = agent.report.disk
     if not disk.total_bytes or disk.free_bytes >= rules.min_free_bytes:

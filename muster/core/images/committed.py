@@ -51,7 +51,6 @@ class CommittedImage:
             reference=self.reference,
             words=(self.reference,),
             is_default=False,
-            is_of_the_site=False,
             description=self.message,
             architecture=self.architecture,
             users=() if self.public else (self.owner,),

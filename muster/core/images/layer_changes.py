@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 _WHITEOUT = ".wh."
 _OURS = (
-    # Where keys, secrets and sockets are, and what runs from the host.
+    # The paths of keys, secrets and sockets, and of programs from the host.
     *("/run/muster", "/run/fgpu", "/opt/muster"),
     # What each launch writes anew for its own user.
     *("/etc/passwd", "/etc/group", "/etc/ssh/ssh_config", "/etc/profile.d/muster.sh"),

@@ -33,6 +33,13 @@ class ImageName:
         return host.removesuffix(":443").removesuffix(":80"), self.path
 
     @property
+    def namespace(self) -> tuple[str, str]:
+        """Return what one owner has of a registry; of Docker Hub's images without an owner, each is by itself."""
+        host, path = self.repository
+        above, slash, _ = path.rpartition("/")
+        return (host, path) if host == _DEFAULT_REGISTRY and above + slash == _DEFAULT_NAMESPACE else (host, above)
+
+    @property
     def familiar(self) -> str:
         """Return it as the engine's list shows it; with a digest, the tag means nothing."""
         path = self.path
@@ -44,7 +51,7 @@ class ImageName:
 
 
 def parse_image_name(text: str) -> ImageName | None:
-    """Return the name, as github.com/distribution/reference reads it; None for an image's id, and for what is none."""
+    """Return the name, as github.com/distribution/reference reads it; None for an image's id and for other text."""
     name, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
         return None

@@ -115,8 +115,8 @@ def manifest(
 def _cpusets(agent: Agent, sessions: Sequence[Session]) -> dict[str, str | None]:
     """Return by kernel id the CPUs that it may run on, or None for any.
 
-    No memory nodes: what cores write lies on their own node as long as it has room, and where it has none, a kernel
-    bound to that node would be killed within its promised memory.
+    Memory nodes are not set. Cores write to their own node as long as it has room. Once it is full, a kernel bound to
+    it would be killed although it keeps to its promised memory.
     """
     kernels = {kernel.id: kernel for session in sessions for kernel in _kernels_on(agent, session)}
     nodes = {id_: kernel.allocation.numa_nodes for id_, kernel in kernels.items() if kernel.allocation}

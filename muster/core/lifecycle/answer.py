@@ -15,7 +15,7 @@ class AgentAnswer:
 
     `visit` is the number of the queue's visit, None outside the queue. `outcomes` holds, by session id, what the agent
     made of each session of its manifest. `folders` holds the state of each folder that it was to make, measure or
-    remove. `inventory` is not the agent's word but that of the control node's inventory. An agent that was `reached`
+    remove. `inventory` comes from the control node's inventory, not from the agent. An agent that was `reached`
     and has a problem failed or refused as a whole, or said what docs/agent-contract.md does not allow. With
     `nothing_begun` it certainly began nothing of its manifest: it refused that before the first step, or no connection
     to it came about.

@@ -1,4 +1,4 @@
-"""Derive the events of placed sessions from what is recorded and remembered, without starting anything."""
+"""Derive the events of placed sessions from the snapshot and the ledger, without starting anything."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Interpret facts where they come in: what is to be recorded of them, and what the ledger keeps."""
+"""Interpret incoming facts: what to record of them, and what the ledger keeps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -230,7 +230,7 @@ def _changed_records(
 
 
 def _refused(answer: AgentAnswer) -> Outcome:
-    """Return the outcome of a launch of which no command began, on an agent whose visit failed as a whole.
+    """Return the outcome of a launch without begun commands, on an agent whose visit failed as a whole.
 
     A launch on one agent begins its commands there: unless the agent began nothing, it is unclear what became of it.
     """
@@ -244,10 +244,10 @@ def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver) -> Heard:
         return heard
     heard = replace(heard, ledger=replace(heard.ledger, visits=heard.ledger.visits.without(end.visit)))
     if end.error is not None:
-        # Agents that are silent because it broke off say nothing of themselves.
+        # If the visit broke off, an agent's silence says nothing about the agent.
         return replace(heard, ledger=replace(heard.ledger, paused_until=snapshot.now + PAUSE_AFTER_FAILURE_S))
     if not visit.everywhere:
-        silence = _Silence("Ansible brought no answer of it", visit.since, reached=False)
+        silence = _Silence("Ansible returned no answer from it", visit.since, reached=False)
         return _with_silent(snapshot, heard, dict.fromkeys(visit.waiting, silence))
     known = visit.waiting & {agent.id for agent in snapshot.agents}
     needed = known & {agent_id for session in snapshot.placed for agent_id in session.agents}

@@ -110,8 +110,8 @@ def rebooted_agents(session: Session, reports: Reports) -> frozenset[str]:
 def missed_the_launch(session: Session, reports: Reports) -> str:
     """Return an agent whose host was rebooted before the session's launch could reach it; empty where none was.
 
-    An agent keeps the generation of a manifest on its disk before it begins anything of it, and nothing that was sent
-    to it before its reboot can still arrive.
+    An agent writes the generation of a manifest to its disk before it begins any of it. Nothing that was sent before
+    its reboot can still arrive.
     """
     for kernel in session.kernels:
         agent_id = kernel.allocation.agent_id if kernel.allocation else ""
@@ -246,7 +246,7 @@ def _took_too_much(session: Session, reports: Reports, findings: Mapping[str, Gp
 
 
 def _over_disk_limit(session: Session, reports: Reports) -> Iterator[str]:
-    """Yield what is to be said of each kernel that has written more than its limit."""
+    """Yield a line for each kernel that has written more than its limit."""
     limit = session.spec.disk
     entries = reported_kernels(session, reports)
     for kernel in session.kernels:

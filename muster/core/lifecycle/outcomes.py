@@ -44,7 +44,7 @@ def _launched(session: Session, outcomes: Outcomes, reports: Reports, now: float
 
 
 def _failed(session: Session, failures: Outcomes, reports: Reports, now: float) -> Event:
-    """Return the end of a launch of which some agents said that it failed.
+    """Return the end of a launch that failed on some agents.
 
     An agent that fails to start its kernels has begun none of their commands. One that fails to release them may have
     released them by an earlier visit whose answer was lost, and the others have released theirs.

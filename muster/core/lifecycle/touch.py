@@ -52,7 +52,7 @@ def touches(
     visited = [agent for agent in snapshot.agents if agent.id not in resisting and leftovers(agent, snapshot)]
     others.update(agent.id for agent in visited)
     if snapshot.overlay_keeper and any(s.spans_agents for agent in visited for s, _ in _cut_off(agent, snapshot)):
-        # Should the overlay be gone, it makes another one.
+        # If the overlay is gone, the keeper makes another one.
         others.add(snapshot.overlay_keeper.id)
     return Touched(tuple(launches), frozenset(launching | (others & available)))
 
@@ -72,8 +72,7 @@ def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: C
 def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return what the agent's report shows and no session accounts for, or what a session lacks there.
 
-    Each is a container id, a network name, a notice that is out of date, the last words of a session, or a kernel that
-    was cut off its network.
+    Each is a container id, a network name, an old notice, a session's last words, or a kernel without its network.
     """
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
@@ -112,7 +111,7 @@ def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
 
 
 def _cut_off(agent: Agent, snapshot: Snapshot) -> list[tuple[Session, KernelReport]]:
-    """Return the agent's running kernels that are on no network, each with its session: somebody removed it."""
+    """Return the agent's running kernels that are on no network since it was removed, each with its session."""
     return [(session, kernel) for session, kernel in _running(agent, snapshot) if kernel.address is None]
 
 

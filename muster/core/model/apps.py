@@ -19,7 +19,7 @@ from muster.core.values.errors import FieldError, SpecError
 # As long as an app may take to start before its silence counts as a fault.
 START_PATIENCE_S = 120.0
 _TOKEN_LENGTH = 48
-# What a shell says of a program that it cannot find, and of one that it must not run.
+# A shell's exit codes for a program that it cannot find, and for one that it may not run.
 _NO_PROGRAM = frozenset({126, 127})
 
 

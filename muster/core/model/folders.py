@@ -12,6 +12,8 @@ from muster.core.values.errors import BadInputError, FieldError, NotFoundError, 
 AREA = ".muster"
 PROJECT_MARK = "@"
 NAME_PATTERN = re.compile(r"\.?[A-Za-z0-9][A-Za-z0-9_.-]{0,61}")
+# A user or a project of any name that does not begin like another's mark or like nothing.
+GRANTEE_PATTERN = re.compile(r"@?[^@\s\x00][^\x00]*")
 OWNER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 MIN_QUOTA_BYTES = 1 << 20
 _MOST_NAMES = 5
@@ -109,7 +111,7 @@ def check_grantee(grantee: str, owner: str) -> None:
     """Check a grantee. Raises BadInputError for what is neither another user nor `@PROJECT`."""
     if grantee == owner:
         raise BadInputError(f"WHOM: {owner} owns the folder; name another user, or @PROJECT")
-    if not grantee.removeprefix(PROJECT_MARK).strip() or len(grantee) > 255:
+    if not GRANTEE_PATTERN.fullmatch(grantee) or len(grantee) > 255:
         raise BadInputError(f"WHOM: {grantee!r} names nobody; write a user's name, or @PROJECT")
 
 
@@ -132,8 +134,8 @@ def qualified(reference: str) -> tuple[str, str] | None:
 def mounted_folders(spec: SessionSpec, user: str, known: Sequence[Folder]) -> tuple[MountedFolder, ...]:
     """Return the folders with an owner that a session of this spec and user mounts. Other mounts are plain directories.
 
-    `known` holds the user's own folders, those shared with the user or the spec's project, and those that the spec
-    names as OWNER/NAME, whatever their shares. Raises SpecError with every mount that is refused.
+    `known` holds the user's own folders, and those shared with the user or the spec's project. It also holds those that
+    the spec names as OWNER/NAME, shared or not. Raises SpecError with every mount that is refused.
     """
     errors: list[FieldError] = []
     found: list[MountedFolder] = []

@@ -1,4 +1,4 @@
-"""The heartbeat of what works the queue, and what it means when it stops."""
+"""The heartbeat of the queue's worker, and what it means when it stops."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What reports say of a session's kernels: an agent speaks of those that were placed on it, and of no other."""
+"""The reports about a session's kernels. An agent's entry counts only for kernels that were placed on it."""
 
 from collections.abc import Mapping
 

@@ -176,6 +176,12 @@ class Session:
         return self.state is SessionState.TERMINATING and not self.requeue_after_end and not restarting
 
     @property
+    def holds_nothing(self) -> bool:
+        """Return whether it has run, ends, and all its processes have ended: its place on its agents is free."""
+        ends = self.state is SessionState.TERMINATING and self.step is not LaunchStep.RESTARTING
+        return ends and self.started_at is not None and all(kernel.exited for kernel in self.kernels)
+
+    @property
     def may_have_begun(self) -> bool:
         """Return whether some of its commands may have begun in the present launch, which is not known to run yet.
 

@@ -1,7 +1,7 @@
 """All that a decision may know."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from muster.core.agents.agent import Agent, AgentState
@@ -39,6 +39,18 @@ class Snapshot:
         return tuple(s for s in self.sessions if s.state in PLACED)
 
     @cached_property
+    def holding(self) -> tuple[Session, ...]:
+        """Return the placed sessions whose places are not free: those of ended processes are."""
+        return tuple(s for s in self.placed if not s.holds_nothing)
+
+    def with_free_places(self) -> "Snapshot":
+        """Return the snapshot without the places of sessions that hold nothing any more."""
+        if len(self.holding) == len(self.placed):
+            return self
+        sessions = (_without_place(s) if s.state in PLACED and s.holds_nothing else s for s in self.sessions)
+        return replace(self, sessions=tuple(sessions))
+
+    @cached_property
     def on_agents(self) -> dict[str, Session]:
         """Return, by id, the sessions that have something on their agents, or may have."""
         return {s.id: s for s in self.placed if s.state is not SessionState.SCHEDULED and s.step is not _PULLING}
@@ -53,8 +65,12 @@ class Snapshot:
     def free_capacities(self) -> tuple[FreeCapacity, ...]:
         """Return the free capacity of each agent, in the agents' order."""
         kernels: dict[str, list[Kernel]] = {}
-        for session in self.placed:
+        for session in self.holding:
             for kernel in session.kernels:
                 if kernel.allocation:
                     kernels.setdefault(kernel.allocation.agent_id, []).append(kernel)
         return tuple(FreeCapacity.of(agent).without(kernels.get(agent.id, ())) for agent in self.agents)
+
+
+def _without_place(session: Session) -> Session:
+    return replace(session, kernels=tuple(replace(kernel, allocation=None) for kernel in session.kernels))

@@ -14,6 +14,10 @@ Address = IPv4Address | IPv6Address
 _NAME = pattern(r"[a-z0-9*?_.-]+")
 # Where clouds serve a machine its own secrets, beside 169.254.169.254, which is link-local.
 _METADATA = (ip_address("fd00:ec2::254"), ip_address("100.100.100.200"))
+# Whose last 32 bits are an address of IPv4: for NAT64 (RFC 6052), and in two forms that went out of use.
+_WITH_IPV4 = (ip_network("64:ff9b::/96"), ip_network("::ffff:0:0:0/96"), ip_network("::/96"))
+# Of a site's own, whatever Python says: of its NAT64 (RFC 8215), and the addresses before fc00::/7.
+_NOT_PUBLIC = (ip_network("64:ff9b:1::/48"), ip_network("fec0::/10"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,14 @@ class CallbackHosts:
 
     def allow(self, host: str, address: Address) -> bool:
         """Return whether callbacks to a URL's host may be posted to this address."""
-        address = _unmapped(address)
+        return all(self._allow_one(host, meant) for meant in _meant(address))
+
+    def _allow_one(self, host: str, address: Address) -> bool:
         if any(address in network for network in self.networks):
             return True
         if _is_own(address):
             return False
-        return self._name(host) if self.names or self.networks else address.is_global
+        return self._name(host) if self.names or self.networks else _is_public(address)
 
     def refuse(self, host: str) -> bool:
         """Return whether a URL's host is certainly refused, before its addresses are resolved."""
@@ -76,8 +82,21 @@ def check_callback(spec: SessionSpec, allowed: CallbackHosts) -> None:
         raise SpecError([FieldError("callback", f"this site posts no callbacks to {host}", remedy)])
 
 
-def _unmapped(address: Address) -> Address:
-    return getattr(address, "ipv4_mapped", None) or address
+def _meant(address: Address) -> tuple[Address, ...]:
+    """Return the address, and what a gateway would make of it; of a mapped one only what it stands for."""
+    if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
+        return (address,)
+    if address.ipv4_mapped:
+        return (address.ipv4_mapped,)
+    if address.sixtofour:
+        return address, address.sixtofour
+    if any(address in network for network in _WITH_IPV4):
+        return address, IPv4Address(int(address) & 0xFFFFFFFF)
+    return (address,)
+
+
+def _is_public(address: Address) -> bool:
+    return address.is_global and not any(address in network for network in _NOT_PUBLIC)
 
 
 def _is_own(address: Address) -> bool:

@@ -10,8 +10,8 @@ from muster.core.model.session import Session
 def least_first(sessions: Sequence[Session], view: QueueView, measure: Callable[[str], float]) -> Iterator[Session]:
     """Yield each time the oldest session of the owner who has the least by `measure`, as it is then.
 
-    `measure` may grow with `view.allocated`, and change with nothing else. Of owners that have the same, the one whose
-    oldest session was first in the queue is first. O(log owners) for each session.
+    `measure` may grow with `view.allocated`, and change with nothing else. Among owners that have the same, the one
+    with the oldest session in the queue is first. O(log owners) for each session.
     """
     waiting: dict[str, list[Session]] = {}
     for session in by_arrival(sessions, view):

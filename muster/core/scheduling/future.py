@@ -1,8 +1,8 @@
 """When capacity of a group becomes free, as far as time limits say.
 
-The earliest start of the session at the head of the queue is found as EASY does it (Lifka, The ANL/IBM SP Scheduling
-System, JSSPP 1995): the running sessions are let go in the order in which they end until it fits. Sessions without a
-time limit end last, those that have run longest first, at an unknown time.
+The earliest start of the queue's head is found as in EASY (Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995). The
+running sessions are released in the order of their ends until the head fits. Sessions without a time limit end last, at
+an unknown time, those that have run longest first.
 """
 
 import heapq
@@ -16,7 +16,7 @@ from muster.core.model.session import Allocation, LaunchStep, Session, SessionSt
 from muster.core.scheduling.placement import Gang, PlacementState
 from muster.core.scheduling.repack import Placed, Repacker
 
-# So many decisions are imagined to say when sessions start.
+# The most decisions that are simulated to estimate when sessions start.
 _MOST_DECISIONS = 60
 
 

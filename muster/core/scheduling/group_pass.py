@@ -278,8 +278,7 @@ class GroupPass:
     def _preempted(self, session: Session, alike: _Alike) -> list[Session]:
         now = self._snapshot.now
         leaving = victims(session, alike.gang, alike.closed, self._state, self._placed, self._capacity, now)
-        reason = f"preempted by {session.name}, which has priority {session.spec.priority}"
-        self.preemptions += [Preemption(other.id, session.id, reason) for other in leaving]
+        self.preemptions += [Preemption(other.id, session.id, _preempted_by(session, other.owner)) for other in leaving]
         return leaving
 
     @property
@@ -358,3 +357,9 @@ def _placement(session: Session, placed: Placed) -> Placement:
 def passes_of(session: Session) -> int:
     """Return in how many passes the session was the first that did not fit."""
     return session.wait.passes if session.wait else 0
+
+
+def _preempted_by(session: Session, owner: str) -> str:
+    """Return the reason in the preempted session's story, which names no other user's session to its owner."""
+    who = session.name if session.owner == owner else "another user's session"
+    return f"preempted by {who}, which has priority {session.spec.priority}"

@@ -52,7 +52,7 @@ def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], *,
     if no_overlay:
         message = f"busy: {lacks}, and no overlay network joins agents now, since no swarm manager answers"
     if causes:
-        message += f" (not asked: {causes})"
+        message += f" (left out: {causes})"
     return _counted(WaitCode.BUSY, message, misses)
 
 

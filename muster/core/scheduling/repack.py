@@ -1,7 +1,7 @@
-"""Place what a pass has placed so far anew, together with a gang that does not fit beside it.
+"""Place a pass's gangs anew, together with one that does not fit beside them.
 
-Each gang goes where it costs least when its turn comes, so the first ones may leave no place for one that would fit
-beside them. Nothing has been started yet: they may lie elsewhere just as well. A few other orders are tried, and the
+Each gang goes where it costs least when its turn comes. The first ones may so leave no place for one that would fit
+beside them. Nothing has been started yet, so they can be moved. A few other orders are tried, and the
 first in which all of them fit is taken.
 """
 

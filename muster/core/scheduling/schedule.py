@@ -21,6 +21,7 @@ def schedule(snapshot: Snapshot, memory: PassMemory | None = None) -> Plan:
     With the `memory` of the pass before, what has not changed since is not worked out again.
     """
     memory = memory or PassMemory()
+    snapshot = snapshot.with_free_places()
     known = memory.plan(snapshot)
     if known is not None:
         return known

@@ -89,7 +89,7 @@ def _shown(value: object) -> str:
 
 
 def _short(problem: str) -> str:
-    """Return a problem that repeats what was written; of one that is long the beginning and the end, which says why."""
+    """Return a problem that quotes the input. A long one is cut in the middle: its end gives the reason."""
     whole = printable(" ".join(problem.split()))
     return whole if len(whole) <= _MOST_OF_A_PROBLEM else f"{whole[: _MOST_OF_A_PROBLEM // 2]}…{whole[-100:]}"
 

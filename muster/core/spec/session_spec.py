@@ -52,7 +52,7 @@ class MountSpec(SpecModel):
         if not isinstance(value, str):
             return value
         folder, *rest = value.split(":")
-        # Where no mode is written, what a folder's owner allows decides.
+        # Without a mode, the folder's share decides.
         mode = {"read_only": rest.pop() == "ro"} if rest and rest[-1] in {"ro", "rw"} else {}
         if len(rest) > 1:
             raise invalid(f"{value!r} has too many colons", "write FOLDER, FOLDER:TARGET or FOLDER:TARGET:ro")
@@ -274,7 +274,7 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
     @model_validator(mode="after")
     def _fields_agree(self, info: ValidationInfo) -> Self:
         if info.context is None:
-            # A stored spec, as with bounds (base.py): what agreed when it came in is not worked out again.
+            # A stored spec was checked when it was submitted, and is not checked again (bounds: base.py).
             return self
         errors = [
             *self._command_errors(),

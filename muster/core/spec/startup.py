@@ -19,7 +19,7 @@ _RUN_FROM_A_FOLDER = "put what it needs into a data folder (--mount), and run th
 _READ_FROM_A_FOLDER = "put it into a data folder (--mount), and read it from there"
 SECRET_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What Muster sets itself, or what would keep the runtime's own programs from running.
+# Variables that Muster sets itself, and those that would stop the runtime's own programs.
 _RESERVED_VARIABLES = re.compile(r"(BACKENDAI|MUSTER|LD)_.*|PATH|HOME|USER|LOGNAME|SHELL|HOSTNAME")
 
 

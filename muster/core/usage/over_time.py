@@ -59,7 +59,7 @@ def span_named(name: str) -> Span:
 
 
 def added(parts: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
-    """Return the sum of what several have; of usage, the sum of what is known."""
+    """Return the sum of several amounts. Of usage, only known amounts count."""
     summed = {}
     for measure in MEASURES:
         amounts = [part[measure] for part in parts]

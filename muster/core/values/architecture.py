@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 LABEL = "muster/architecture"
 """Every agent has it. By it sessions are kept to agents of their images' architecture."""
-# What Docker calls them, as the kernel does, which is what agents report.
+# Docker's names, and the Linux kernel's, which agents report.
 _KERNEL_NAMES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
 
 

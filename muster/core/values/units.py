@@ -7,7 +7,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-# Far above any machine, and far below what a division or a database column cannot hold.
+# Far more than any machine has, and far less than the limit of a division or a database column.
 _MOST_MILLI = 10**12
 _MOST_BYTES = 1 << 60
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -1,4 +1,4 @@
-"""Find the least changes that would let a session start, by replaying `schedule` with each of them.
+"""Find the smallest changes that would let a session start, by replaying `schedule` with each of them.
 
 Each suggestion was tried: with it, `schedule` places the session.
 """

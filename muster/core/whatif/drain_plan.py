@@ -1,4 +1,4 @@
-"""Forecast what taking agents out of service would do: to what runs there, and to what waits."""
+"""Forecast the effect of taking agents out of service, on the sessions there and on those that wait."""
 
 import math
 from collections.abc import Collection

@@ -174,7 +174,7 @@ def _agents(wait: ExplainedWait) -> list[str]:
         lines.append(f"nearest: it needs {missing} more on agent {wait.nearest.agent_id}")
     if wait.filtered:
         counts = ", ".join(f"{count} {cause}" for cause, count in sorted(wait.filtered.items()))
-        lines.append(f"agents not asked: {counts}")
+        lines.append(f"agents left out: {counts}")
     return lines
 
 
@@ -217,14 +217,14 @@ def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
 
 
 _ADVICE: Mapping[WaitCode, str] = {
-    WaitCode.NEVER_FITS: "waiting does not help; what would: muster why {name} --what-if",
+    WaitCode.NEVER_FITS: "waiting does not help; for what would, see: muster why {name} --what-if",
     WaitCode.NO_AGENTS: "waiting does not help; submit it to another group (muster agents lists them)",
     WaitCode.NEVER_RUNS: "waiting does not help; end it: muster cancel {name}",
     WaitCode.HELD: "let it go: muster release {name}",
-    WaitCode.BUSY: "what would let it start: muster why {name} --what-if",
-    WaitCode.BEHIND: "what would let it start: muster why {name} --what-if",
-    WaitCode.LIMIT: "what would let it start: muster why {name} --what-if",
-    WaitCode.WINDOW: "what would let it start: muster why {name} --what-if",
+    WaitCode.BUSY: "to see what would let it start: muster why {name} --what-if",
+    WaitCode.BEHIND: "to see what would let it start: muster why {name} --what-if",
+    WaitCode.LIMIT: "to see what would let it start: muster why {name} --what-if",
+    WaitCode.WINDOW: "to see what would let it start: muster why {name} --what-if",
 }
 
 

@@ -72,10 +72,10 @@ class Replays:
 
 
 def ahead_of(session: Session, snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """Return the snapshot without the pending sessions that no decision about this one looks at.
+    """Return the snapshot without pending sessions that cannot change the decision about this one.
 
-    Kept are those ahead of it in its group, those that are placed in this decision (they count for limits), and those
-    that one of the kept depends on.
+    It keeps those ahead of it in its group, and those placed in this decision, since they count for limits. It also
+    keeps those that one of these depends on.
     """
     if len(snapshot.pending) <= WHOLE_QUEUE:
         return snapshot

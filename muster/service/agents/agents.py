@@ -65,7 +65,7 @@ def agents_in_use(snapshot: Snapshot) -> list[AgentOccupancy]:
 
 
 def shown_agents(store: Store, settings: Settings) -> Snapshot:
-    """Return what is so now, for a reader: agents that nobody has observed lately are STALE."""
+    """Return the present snapshot for a reader: agents without a recent observation are STALE."""
     snapshot = store.snapshot(time.time())
     return replace(snapshot, agents=tuple(a.aged(snapshot.now, settings.unworked_limit_s) for a in snapshot.agents))
 

@@ -1,4 +1,4 @@
-"""Who has which part of which GPU, and how much of its memory is used, as last observed."""
+"""The kernels' parts of GPUs, and how much of their memory is used, as last observed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,39 +1,22 @@
 """Agents as a user may see them: their own kernels, and only the sizes of others'."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from muster.core.agents.agent import Agent
-from muster.core.model.session import Kernel, Session
+from muster.core.agents.agent import AgentState
+from muster.core.model.session import Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.usage.over_time import UsageOverTime
-from muster.core.values.slots import Slots
+from muster.core.values.slots import total
 from muster.service.agents.agents import AgentOccupancy, agents_in_use, named_agents, shown_agents
 from muster.service.agents.gpu_map import GpuOccupancy, KernelShare, gpu_occupancies
+from muster.service.agents.views import AgentResourcesView, GroupResourcesView
+from muster.service.sessions.views import SlotsView
 from muster.service.sessions.visibility import Sees
 from muster.service.usage.over_time import use_of_agent, use_of_cluster, use_of_group, use_of_groups
 from muster.settings import Settings
 from muster.store.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class AgentResources:
-    """An agent with the kernels that the user may see; `others` counts the rest.
-
-    `drain` and `kept` are as in `AgentOccupancy`.
-    """
-
-    agent: Agent
-    free: Slots
-    drain: str
-    kernels: tuple[tuple[Session, Kernel], ...]
-    others: int
-    gpus: tuple[GpuOccupancy, ...]
-    kept: str = ""
-
-    @property
-    def used(self) -> Slots:
-        return self.agent.capacity - self.free
 
 
 class ClusterResources:
@@ -44,13 +27,18 @@ class ClusterResources:
         self._settings = settings
         self._sees = sees
 
-    def agents(self) -> list[AgentResources]:
-        return visible_resources(agents_in_use(shown_agents(self._store, self._settings)), self._sees)
+    def groups(self, names: Sequence[str], begin: int, size: int) -> list[GroupResourcesView]:
+        """Return these groups, each with a page of its agents. Those that take no sessions come first."""
+        by_group: dict[str, list[AgentOccupancy]] = {name: [] for name in names}
+        for use in agents_in_use(shown_agents(self._store, self._settings)):
+            if use.agent.resource_group in by_group:
+                by_group[use.agent.resource_group].append(use)
+        return [self._group(name, uses, begin, size) for name, uses in by_group.items()]
 
-    def agent(self, agent_id: str) -> AgentResources:
+    def agent(self, agent_id: str) -> AgentResourcesView:
         """Raises NotFoundError."""
-        (found,) = visible_resources(named_agents(shown_agents(self._store, self._settings), [agent_id]), self._sees)
-        return found
+        (found,) = named_agents(shown_agents(self._store, self._settings), [agent_id])
+        return self._view(found)
 
     def use(self, span: str, *, group: str | None = None, agent: str | None = None) -> UsageOverTime:
         """Return the usage of the agent, else of the group, else of all. Raises NotFoundError and BadInputError."""
@@ -62,20 +50,22 @@ class ClusterResources:
         """Raises BadInputError."""
         return use_of_groups(self._store, span)
 
-
-def visible_resources(uses: Iterable[AgentOccupancy], sees: Sees) -> list[AgentResources]:
-    return [
-        AgentResources(
-            agent=use.agent,
-            free=use.free,
-            drain=use.drain,
-            kernels=tuple((session, kernel) for session, kernel in use.kernels if sees(session)),
-            others=sum(not sees(session) for session, _ in use.kernels),
-            gpus=tuple(visible_gpus([use], sees)),
-            kept=use.kept,
+    def _group(self, name: str, uses: Sequence[AgentOccupancy], begin: int, size: int) -> GroupResourcesView:
+        ordered = sorted(uses, key=lambda use: (use.agent.takes_sessions, use.agent.id))
+        states = Counter(use.agent.state for use in uses)
+        return GroupResourcesView(
+            name=name,
+            agent_count=len(uses),
+            states={state: states[state] for state in AgentState if states[state]},
+            drained=sum(bool(use.drain) for use in uses),
+            suspect=sum(use.agent.is_suspect for use in uses),
+            capacity=SlotsView.of(total(use.agent.capacity for use in uses)),
+            used=SlotsView.of(total(use.agent.capacity - use.free for use in uses)),
+            agents=[self._view(use) for use in ordered[begin : begin + size]],
         )
-        for use in uses
-    ]
+
+    def _view(self, use: AgentOccupancy) -> AgentResourcesView:
+        return AgentResourcesView.with_gpus(use, self._sees, visible_gpus([use], self._sees))
 
 
 def visible_gpus(uses: Iterable[AgentOccupancy], sees: Sees) -> list[GpuOccupancy]:

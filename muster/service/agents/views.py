@@ -1,6 +1,6 @@
 """Views of agents, their GPUs and reservations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -9,10 +9,11 @@ from pydantic import Field
 from muster.core.agents.agent import AgentState, Gpu
 from muster.core.agents.numa import NumaNode
 from muster.core.model.reservation import Reservation
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.service.agents.agents import AgentOccupancy
 from muster.service.agents.gpu_map import GpuOccupancy, KernelShare
 from muster.service.sessions.views import GpuShareView, SlotsView
+from muster.service.sessions.visibility import Sees
 from muster.service.view import Moment, View
 
 
@@ -52,36 +53,66 @@ class AgentView(View):
     sessions: list[AgentSessionView]
 
     @classmethod
-    def of(cls, use: AgentOccupancy, sees: Callable[[Session], bool] = lambda _session: True) -> Self:
-        """Return the view; of the sessions only those that its reader sees."""
-        agent = use.agent
-        return cls(
-            id=agent.id,
-            resource_group=agent.resource_group,
-            state=agent.state,
-            problem="; ".join(filter(None, (agent.problem, use.kept))) or None,
-            capacity=SlotsView.of(agent.capacity),
-            free=SlotsView.of(use.free),
-            kernels=len(use.kernels),
-            gpus=list(agent.gpus),
-            fgpu_problem=agent.fgpu_obstacle or None,
-            observed_at=agent.observed_at,
-            docker=agent.report.docker.model_dump() if agent.report.docker.version else None,
-            labels=dict(agent.labels),
-            rack=agent.rack or None,
-            zone=agent.zone or None,
-            numa=list(agent.numa),
-            drain=use.drain or None,
-            drain_reason=agent.drain_reason,
-            unreachable_since=agent.unreachable_since,
-            suspect=agent.launch_record.reason or None,
-            suspect_until=agent.launch_record.suspect_until,
-            sessions=[AgentSessionView.of(session) for session in use.sessions if sees(session)],
-        )
+    def of(cls, use: AgentOccupancy, sees: Sees = lambda _session: True) -> Self:
+        return cls(**agent_fields(use, sees))
+
+
+def agent_fields(use: AgentOccupancy, sees: Sees) -> dict[str, Any]:
+    """Return the fields of an `AgentView`; of the sessions only those that its reader sees."""
+    agent = use.agent
+    return {
+        "id": agent.id,
+        "resource_group": agent.resource_group,
+        "state": agent.state,
+        "problem": "; ".join(filter(None, (agent.problem, use.kept))) or None,
+        "capacity": SlotsView.of(agent.capacity),
+        "free": SlotsView.of(use.free),
+        "kernels": len(use.kernels),
+        "gpus": list(agent.gpus),
+        "fgpu_problem": agent.fgpu_obstacle or None,
+        "observed_at": agent.observed_at,
+        "docker": agent.report.docker.model_dump() if agent.report.docker.version else None,
+        "labels": dict(agent.labels),
+        "rack": agent.rack or None,
+        "zone": agent.zone or None,
+        "numa": list(agent.numa),
+        "drain": use.drain or None,
+        "drain_reason": agent.drain_reason,
+        "unreachable_since": agent.unreachable_since,
+        "suspect": agent.launch_record.reason or None,
+        "suspect_until": agent.launch_record.suspect_until,
+        "sessions": [AgentSessionView.of(session) for session in use.sessions if sees(session)],
+    }
 
 
 class AgentsView(View):
     items: list[AgentView]
+
+
+class AgentKernelView(View):
+    """A kernel on an agent, with its session."""
+
+    id: str
+    name: str
+    slots: SlotsView
+    session_id: str
+    session: str
+    owner: str
+    state: SessionState = Field(description="of the session")
+    result: Result | None = Field(description="of the session")
+
+    @classmethod
+    def of(cls, session: Session, kernel: Kernel) -> Self:
+        return cls(
+            id=kernel.id,
+            name=kernel.name,
+            slots=SlotsView.of(kernel.slots),
+            session_id=session.id,
+            session=session.name,
+            owner=session.owner,
+            state=session.state,
+            result=session.result,
+        )
 
 
 def share_views(shares: Mapping[str, Sequence[KernelShare]]) -> dict[str, list[GpuShareView]]:
@@ -164,6 +195,53 @@ class GpuView(View):
 
 class GpusView(View):
     items: list[GpuView]
+
+
+class AgentResourcesView(AgentView):
+    """An agent with the kernels and GPU shares on it, as its page shows it."""
+
+    used: SlotsView
+    choosable_labels: dict[str, str] = Field(description="the labels, and that of the architecture")
+    os: str
+    linux: str = Field(description="the version of the Linux kernel")
+    architecture: str
+    disk_bytes: int = Field(description="of the disk for images; 0 if it is not known")
+    disk_free_bytes: int
+    visible_kernels: list[AgentKernelView]
+    other_kernels: int = Field(description="the number of other users' kernels")
+    devices: list[GpuView]
+
+    @classmethod
+    def with_gpus(cls, use: AgentOccupancy, sees: Sees, devices: Sequence[GpuOccupancy]) -> Self:
+        """Return the view; of the kernels only those that its reader sees."""
+        report = use.agent.report
+        visible = [AgentKernelView.of(session, kernel) for session, kernel in use.kernels if sees(session)]
+        return cls(
+            **agent_fields(use, sees),
+            used=SlotsView.of(use.agent.capacity - use.free),
+            choosable_labels=dict(use.agent.choosable_labels),
+            os=report.os,
+            linux=report.kernel,
+            architecture=report.architecture,
+            disk_bytes=report.disk.total_bytes,
+            disk_free_bytes=report.disk.free_bytes,
+            visible_kernels=visible,
+            other_kernels=len(use.kernels) - len(visible),
+            devices=[GpuView.of(device) for device in devices],
+        )
+
+
+class GroupResourcesView(View):
+    """A resource group with some of its agents; the other fields are about all of them."""
+
+    name: str
+    agent_count: int
+    states: dict[AgentState, int] = Field(description="agents by state")
+    drained: int
+    suspect: int
+    capacity: SlotsView
+    used: SlotsView
+    agents: list[AgentResourcesView]
 
 
 class ReservationView(View):

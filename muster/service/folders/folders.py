@@ -65,7 +65,7 @@ class FolderService:
         return folder, self._visited("present", [folder])
 
     def share(self, name: str, owner: str, grantee: str, *, read_only: bool) -> Folder:
-        """Raises NotFoundError, and BadInputError for whom it cannot be shared with."""
+        """Raises NotFoundError, and BadInputError for an impossible grantee."""
         folder = self._store.folders.find(owner, name)
         check_grantee(grantee, owner)
         self._store.folders.share(folder, FolderShare(grantee, read_only))
@@ -84,8 +84,8 @@ class FolderService:
     def remove(self, name: str, owner: str, on_removed: Callable[[str], None]) -> tuple[Folder | None, Visited]:
         """Remove a folder and its data; `on_removed` is called with each agent that removed them.
 
-        What it still is where an agent did not answer: to be removed again then, and mounted by nobody. Raises
-        NotFoundError, and NotPossibleInStateError while a session mounts it.
+        Returns the folder as it is left on agents that did not answer, or None. It can be removed again, and not be
+        mounted. Raises NotFoundError, and NotPossibleInStateError while a session mounts it.
         """
         known = {agent.id for agent in self._store.agents()}
         found = self._store.folders.find(owner, name)
@@ -131,5 +131,5 @@ class FolderService:
         except AnsibleFailedError as error:
             visited.problems |= {agent_id: str(error) for agent_id in reachable if agent_id not in visited.answers}
         silent = [agent_id for agent_id in reachable if agent_id not in {*visited.answers, *visited.problems}]
-        visited.problems |= dict.fromkeys(silent, "Ansible brought no answer of it")
+        visited.problems |= dict.fromkeys(silent, "Ansible returned no answer from it")
         return visited

@@ -44,8 +44,8 @@ class OwnedFolders:
 
     Any other user changes their own, and sees what is shared with them.
 
-    `owner` is whose folder it is, the user's own by default. An invisible folder is answered with NotFoundError, as if
-    it did not exist; a visible one of another owner with ScopeError where it would be changed.
+    `owner` is the folder's owner, by default the user. Methods raise NotFoundError for an invisible folder, as if it
+    did not exist, and ScopeError for a change of another owner's visible folder.
     """
 
     def __init__(self, store: Store, settings: Settings, token: Token, measurements: Measurements) -> None:
@@ -59,7 +59,7 @@ class OwnedFolders:
         user = query.owner or self._token.user
         if user != self._token.user and not self._token.sees_all:
             raise ScopeError(
-                f"token {self._token.name} is {self._token.user}'s; only one of scope admin asks as others"
+                f"token {self._token.name} is {self._token.user}'s; only one of scope admin acts for others"
             )
         self._check_project(user, query.project)
         everything = query.everything and self._token.sees_all
@@ -91,7 +91,7 @@ class OwnedFolders:
         return self._view(*self._agents().set_quota(name, self._changeable(name, owner).owner, quota_bytes))
 
     def share(self, name: str, owner: str | None, grantee: str, *, read_only: bool) -> MeasuredFolderView:
-        """Raises ScopeError, NotFoundError, and BadInputError for whom it cannot be shared with."""
+        """Raises ScopeError, NotFoundError, and BadInputError for an impossible grantee."""
         whose = self._changeable(name, owner).owner
         return self._view(self._agents().share(name, whose, grantee, read_only=read_only))
 

@@ -46,7 +46,7 @@ class Tokens:
                 f"NAME: {name!r} is no name; write up to 63 letters, digits and _.-, a letter or digit first"
             )
         if not user.strip() or len(user) > _LONGEST_USER or not user.isprintable():
-            raise BadInputError("--user: that is no user's name; write the name that owns his sessions, such as ada")
+            raise BadInputError("--user: that is no user's name; write the name that owns the sessions, such as ada")
         now = time.time()
         expires_at = None if expires is None else now + _lifetime_s(expires)
         if wrong := [one for one in projects if not one or len(one) > _LONGEST_USER or not one.isprintable()]:

@@ -17,7 +17,7 @@ from muster.settings import Settings
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-# An image in use is written down as such so often.
+# How often the last use of an image in use is recorded.
 _NOTED_EVERY_S = 60.0
 Remove = Callable[[Agent, str], bool]
 
@@ -48,7 +48,7 @@ class ImageCollection:
             return
         try:
             kept = self._kept(snapshot)
-        except SettingsError:  # nobody can tell what the catalog needs
+        except SettingsError:  # it is not known what the catalog needs
             return
         rules = CollectionRules(self._settings.image_keep_s, self._settings.image_min_free)
         for agent in agents:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.agents.agent import Agent
 from muster.core.images.committed import CommittedImage, parse_name
+from muster.core.images.names import familiar
 from muster.core.model.session import Kernel, Session, SessionState, kernel_named
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError
 from muster.engine.commit import CommittedAs, commit, parent_id
@@ -50,8 +51,8 @@ def planned_commit(
 ) -> Commit:
     """Plan a commit; with `of_anybody` of any user's session, as administrators may.
 
-    Raises BadInputError for a name that is none or is taken, and NotPossibleInStateError for a session that has no
-    containers, or is another's.
+    Raises BadInputError for a name that is none, is taken or is not the user's, and NotPossibleInStateError for a
+    session that has no containers, or is another's.
     """
     repository, tag = request.checked()
     kernel = kernel_named(session, request.kernel)
@@ -60,6 +61,9 @@ def planned_commit(
     if session.state is not SessionState.RUNNING:
         raise NotPossibleInStateError(f"session {session.name} is {session.state}; only a RUNNING one can be committed")
     agent = agent_of(store.agents(), session, kernel)
+    _check_unmistakable(repository, tag)
+    if settings.foreign_images and not (of_anybody or is_administrator(settings, by)):
+        _check_own(repository, by)
     _check_free(store, settings, f"{repository}:{tag}")
     image = CommittedImage(
         name=repository,
@@ -108,6 +112,21 @@ def made_of_claim(
     images.made(image)
     wake(settings, store, AGENTS)
     return image
+
+
+def _check_unmistakable(repository: str, tag: str) -> None:
+    """Check that the engine calls the image by this name: else who writes the engine's would mean it too."""
+    reference = f"{repository}:{tag}"
+    if familiar(reference) != reference:
+        raise BadInputError(f"NAME:TAG: the engine calls {reference} {familiar(reference)}; choose another name")
+
+
+def _check_own(repository: str, user: str) -> None:
+    """Check that others cannot mean a registry's image by a user's name: they would run this one instead."""
+    own, slash, _ = repository.partition("/")
+    if not slash or own != user:
+        better = f"{user}/{repository.rpartition('/')[2]}"
+        raise BadInputError(f"NAME:TAG: others may mean a registry's image by {repository}; write {better}")
 
 
 def _check_free(store: Store, settings: Settings, reference: str) -> None:

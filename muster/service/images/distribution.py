@@ -47,8 +47,8 @@ def image_sync(
 ) -> ImageSync:
     """Plan copies from `source_id` or any agent that has it, to `target_ids`, or all that answer (of one group).
 
-    The source's engine is read. Raises BadInputError where agents hold different images under that reference and none
-    was chosen, NotFoundError for an agent, group or image that does not exist, and AgentUnreachableError.
+    Reads the source's engine. Raises BadInputError if agents hold different images under that reference and none was
+    chosen. Raises NotFoundError for a missing agent, group or image, and AgentUnreachableError.
     """
     by_id = {agent.id: agent for agent in agents}
     unknown = sorted({*target_ids, *([source_id] if source_id else [])} - by_id.keys())
@@ -94,7 +94,7 @@ def synced(
             for done in as_completed(copies):
                 outcomes.append(done.result())
                 finished(outcomes[-1])
-        except BaseException:  # Ctrl-C: what has not begun does not begin, and what has ends
+        except BaseException:  # Ctrl-C: copies that have begun are ended, the others do not begin
             given_up.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise

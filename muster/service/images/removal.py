@@ -38,7 +38,7 @@ def remove_image(store: Store, settings: Settings, reference: str, by: str) -> R
         raise NotPossibleInStateError(f"image {reference} is used by session {', '.join(users[:5])}; end it first")
     removed, failures = [], {}
     for agent in store.agents():
-        # Where it was made it may be although no report has shown it yet.
+        # The agent that made it may have it before any report shows it.
         if image.reference not in agent.images and agent.id != image.agent_id:
             continue
         try:

@@ -153,7 +153,7 @@ def _agents_of(entry: Mapping[str, Any], known: int) -> list[Agent]:
 
 
 def _agent(name: str, kind: AgentKind, *, is_first: bool) -> Agent:
-    # What the file allows is more than an agent could say, so these are not checked as an agent's are.
+    # The file allows larger values than an agent could report, so they are not checked as an agent's are.
     gpus = tuple(
         GpuReport.model_construct(
             uuid=f"{name}/{index}",

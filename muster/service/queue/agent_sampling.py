@@ -28,7 +28,7 @@ class AgentSampling:
         if not due:
             return
         kernels: dict[str, list[Kernel]] = {agent_id: [] for agent_id in due}
-        for session in snapshot.placed:
+        for session in snapshot.holding:
             for kernel in session.kernels:
                 if kernel.allocation and kernel.allocation.agent_id in due:
                     kernels[kernel.allocation.agent_id].append(kernel)

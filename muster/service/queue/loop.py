@@ -207,7 +207,7 @@ class QueueLoop:
         verdicts = verdict_times(snapshot, self._shell.rules)
         times = (*moments(snapshot), *limits, *verdicts, self._worker.ledger.paused_until)
         coming = [max(0.0, at - now) for at in times if at > snapshot.now]
-        # A visit that is not prompt any more makes room for another; one that is slow, for other agents.
+        # A visit that has become late makes room for another visit; a slow one, for other agents.
         slow = [min(PROMPT_S, self._settings.slow_after_s)] if self._worker.ledger.visits.visits else []
         # A moment later: a decision that comes too early would see nothing to do.
         return min((*coming, *slow), default=self._settings.observe_interval_s) + 0.05

@@ -41,7 +41,7 @@ class PassTimer:
             self.write()
 
     def write(self) -> None:
-        """Raises StoreUnavailableError; what was not written is not lost by that."""
+        """Raises StoreUnavailableError; unwritten durations are kept for the next write."""
         if self._unwritten:
             self._store.add_to_counters(self._unwritten)
             self._unwritten.clear()

@@ -40,7 +40,7 @@ class PullRunner:
                 sent_at = time.monotonic()
                 self._send(PullProgress(agent.id, image, done, total))
 
-        # Until it has ended well: what breaks off has brought nothing.
+        # Kept until it has ended well: a pull that breaks off has brought nothing.
         error: ImageError | None = ImageError(f"the pull of image {image} broke off", permanent=False)
         try:
             self._pull_image(agent, image, progressed)

@@ -38,7 +38,7 @@ class VisitRunner:
 
     def _begin(self, number: int, run: Callable[..., None]) -> None:
         def work() -> None:
-            # Until the run has ended well: agents that are silent because it broke off say nothing of themselves.
+            # Kept until the run has ended well: if it broke off, an agent's silence says nothing about the agent.
             error: MusterError | None = AnsibleFailedError("a visit to agents broke off")
             try:
                 run(on_answer=lambda answer: self._send(replace(answer, visit=number)))

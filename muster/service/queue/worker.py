@@ -1,7 +1,7 @@
 """The shell around the queue's turn: read, decide, commit, send Ansible to the agents, record each answer as it comes.
 
-Every decision is read from the store, and committed before anything acts on it, so that a crash anywhere leaves a state
-from which the next worker, by this same code, goes on. What this object remembers only spares it from asking twice.
+Every decision is read from the store, and committed before anything acts on it. A crash anywhere so leaves a state from
+which the next worker goes on by this same code. This object's memory only spares it repeated requests.
 """
 
 import logging
@@ -35,7 +35,7 @@ from muster.service.secrets.secrets import Secrets, with_secrets
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-# From one agent in one visit; what it keeps of more sessions is fetched by later ones.
+# The most sessions whose last words are fetched from one agent in one visit. Later visits fetch the rest.
 _MOST_FETCHED = 100
 _USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
@@ -169,7 +169,7 @@ class QueueWorker:
         try:
             return schedule(self._shell.with_policy(snapshot), self._memory)
         except SettingsError as error:
-            # A site's plugin is broken: what is placed goes on, and nothing new starts until it is mended.
+            # A site's plugin is broken: placed sessions go on, and nothing new starts until it is mended.
             self.failure = error
             return None
 

@@ -1,6 +1,7 @@
 """An app of a session as a browser is led to it: a socket of this machine, and what to ask for there."""
 
 import base64
+import os
 import subprocess
 import tempfile
 import time
@@ -61,6 +62,12 @@ class AppTunnel:
     def is_open(self) -> bool:
         """Return whether it is open. It ends with main1, and when the agent has not answered for long."""
         return self._tunnel.poll() is None
+
+    def give_to(self, uid: int, gid: int) -> None:
+        """Let this user connect to the socket, and no other but ours; `gid` is a group of that user alone."""
+        os.chown(self.socket.parent, -1, gid)
+        self.socket.parent.chmod(0o710)
+        os.chown(self.socket, uid, -1)
 
     def close(self) -> None:
         self._ending.close()

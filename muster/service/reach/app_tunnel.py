@@ -20,7 +20,7 @@ from muster.settings import Settings
 _READY = b"muster:ready"
 _READY_TIMEOUT_S = 30
 _LOOPBACK = "127.0.0.1"
-# It says that we are in, then lasts as long as our end of its input.
+# It prints that the tunnel is up, then runs until its input is closed.
 _REMOTE = f"echo {_READY.decode()}; exec cat >/dev/null"
 
 
@@ -54,7 +54,7 @@ def free_local_port(requested: int | None, app: App) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As ssh does: what a closed connection left behind keeps nobody out.
+        # As ssh does: a port of a closed connection can be bound again at once.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((_LOOPBACK, port))

@@ -76,7 +76,7 @@ def plain_ssh_command(settings: Settings, session: Session, kernel: Kernel, agen
     Raises NotPossibleInStateError when main1 does not run.
     """
     published = _published(session, agent)
-    # Ports are used again, so a host key that is remembered for the port would be another session's next time.
+    # Ports are used again, so a host key that is remembered for a port would later be another session's.
     alias = ("-o", f"HostKeyAlias={session.network}-{session.generation}")
     jump = ("-J", _jump(agent)) if published.through_agent else ()
     main = [*jump, "-p", str(published.port), *alias, f"work@{published.host}"]
@@ -110,7 +110,7 @@ def _published(session: Session, agent: Agent) -> _Published:
 
 def _proxy_command(agent: Agent) -> str:
     program, *rest = ssh_command(agent)
-    # A percent sign in the inventory's options is theirs; ssh would take it for one of this line.
+    # A percent sign belongs to the inventory's options; ssh would take it for one of this line.
     return f"{program} -W '[%h]:%p' {shlex.join(rest).replace('%', '%%')}"
 
 

@@ -1,4 +1,4 @@
-"""A shell in a kernel, for somebody who sits elsewhere: ssh as `muster ssh` has it, on a terminal of this machine."""
+"""A shell in a kernel for a remote user: ssh as in `muster ssh`, on a terminal of this machine."""
 
 import fcntl
 import os
@@ -36,31 +36,12 @@ _OPTIONS = (
 )
 
 
-class Terminal:
-    """A terminal. Reads and writes never wait: `fileno` says when they can go on."""
+class TerminalEnd:
+    """A terminal's end on this machine. Reads and writes never wait: `fileno` says when they can go on."""
 
-    def __init__(self, session: Session, command: list[str]) -> None:
-        """Raises MusterError."""
+    def __init__(self, session: Session, master: int) -> None:
         self.session = session
-        self._master, inner = os.openpty()
-        # Before the program starts, which then finds it, and no signal of a change meets a program that begins.
-        self._set_size(80, 24)
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=inner,
-                stdout=inner,
-                stderr=inner,
-                env={**os.environ, "TERM": "xterm-256color"},
-                # With its jump hosts it is a group of its own, which ends as one.
-                start_new_session=True,
-            )
-        except FileNotFoundError:
-            os.close(self._master)
-            raise MusterError("there is no ssh on the control node; install openssh-client there") from None
-        finally:
-            os.close(inner)
-        os.set_blocking(self._master, False)
+        self._master = master
 
     def fileno(self) -> int:
         return self._master
@@ -89,6 +70,41 @@ class Terminal:
         except OSError:
             return len(data)
 
+    def close(self) -> bool:
+        """Return whether it was open."""
+        was_open = self._master >= 0
+        if was_open:
+            os.close(self._master)
+            self._master = -1
+        return was_open
+
+
+class Terminal(TerminalEnd):
+    """A program of this machine on a terminal."""
+
+    def __init__(self, session: Session, command: list[str]) -> None:
+        """Raises MusterError."""
+        master, inner = os.openpty()
+        super().__init__(session, master)
+        # Before the program starts, which then finds it, and no signal of a change meets a program that begins.
+        self._set_size(80, 24)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=inner,
+                stdout=inner,
+                stderr=inner,
+                env={**os.environ, "TERM": "xterm-256color"},
+                # With its jump hosts it is a group of its own, which ends as one.
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            self.close()
+            raise MusterError("there is no ssh on the control node; install openssh-client there") from None
+        finally:
+            os.close(inner)
+        os.set_blocking(self._master, False)
+
     def resize(self, columns: int, rows: int) -> None:
         """Raises BadInputError."""
         for field, number, most in (("columns", columns, MOST_COLUMNS), ("rows", rows, MOST_ROWS)):
@@ -103,10 +119,8 @@ class Terminal:
 
     def end(self) -> None:
         """End the terminal at once. A thread sees to it that no process is left."""
-        if self._master < 0:
+        if not self.close():
             return
-        os.close(self._master)
-        self._master = -1
         self._signal(signal.SIGHUP)
         threading.Thread(target=self._reap, name="terminal-end").start()
 

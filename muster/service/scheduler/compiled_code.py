@@ -1,4 +1,4 @@
-"""The scheduler's compiled code, made before somebody waits for it: docs/adr/0009."""
+"""The scheduler's compiled code, made before a command needs it: docs/adr/0009."""
 
 import logging
 import subprocess

@@ -73,7 +73,7 @@ def _group_policy(chosen: Scheduling, where: str, site: Path) -> GroupPolicy:
 
 
 class _Guarded:
-    """A site's own order: what it leaves out comes last, what it gives twice counts once, and its faults are named."""
+    """A site's own order. Missing sessions come last, repeated ones count once, and its faults are named."""
 
     def __init__(self, path: Path, order: Order) -> None:
         self._path = path

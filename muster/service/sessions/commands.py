@@ -121,7 +121,7 @@ class SessionCommands:
     ) -> list[Session]:
         """Apply to each session the event that `change` makes of it, and return them as they are then."""
         ids = list(dict.fromkeys(session.id for same in found for session in same))
-        # A pass may change a session between reading and changing it: then what it is now is changed.
+        # A pass may change a session between our read and our change. Then we read it again.
         for _ in range(_TRIES):
             by_id = self._store.get(ids)
             now = self._clock()

@@ -17,9 +17,9 @@ from muster.service.sessions.views import SessionView
 from muster.settings import Settings, load_settings
 from muster.store.store import Store
 
-# What the control node adds, and what therefore is no difference between two specs.
+# Fields that the control node adds, and that therefore are no difference between two specs.
 _ADDED = {"ssh_keys"}
-# What the site's settings fill in: they may have changed since, which is no change of what is declared.
+# Fields that the site's settings fill in: settings may have changed since, which changes nothing declared.
 _COMPLETED_BY_SITE = ("disk", "time_limit")
 
 
@@ -65,7 +65,7 @@ class DeclaredSession:
     def present(self, name: str, spec: Mapping[str, Any], owner: str, *, check: bool) -> DeclaredOutcome:
         """Raises SpecError, and BadInputError when a session of that name has another spec."""
         existing = self._active(name)
-        # Seen from when it was submitted, a begin such as now+1h is what it was.
+        # A begin such as now+1h counts from the time of the submit.
         since = existing[0].submitted_at if existing else time.time()
         resolved = self._preparation.resolved({**spec, "name": name}, owner, since)
         after = resolved.model_dump(mode="json", exclude=_ADDED)
@@ -76,7 +76,7 @@ class DeclaredSession:
             if differing:
                 changes = "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
                 raise BadInputError(
-                    f"session {name} has not ended and differs: {changes}; end it first, or ask for what it is"
+                    f"session {name} has not ended and differs: {changes}; end it first, or declare it as it is"
                 )
             return DeclaredOutcome(False, existing, _diff(before, after))
         if check:

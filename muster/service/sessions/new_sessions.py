@@ -11,7 +11,7 @@ from muster.core.values.errors import BadInputError
 MAX_COUNT = 10_000
 MAX_KERNELS_AT_ONCE = 100_000
 MAX_DEPENDENCIES_AT_ONCE = 1_000_000
-# What users wrote goes into the database with each session, and into manifests with each kernel.
+# A spec's text is stored with each session, and sent with each kernel's manifest.
 MAX_BYTES_AT_ONCE = 128 << 20
 
 

@@ -83,7 +83,7 @@ def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Sessio
     agents = store.agents()
     if not agents:
         return {}
-    # Without the rest of the queue: what never starts does not wait for the others.
+    # Without the rest of the queue: whether a session can never start does not depend on the others.
     before = store.get(sorted({key for session in sessions for key in session.spec.dependencies}))
     ended = {key: session for key, session in before.items() if session.state in FINAL}
     queue = (*sessions, *(session for session in before.values() if session.state not in FINAL))

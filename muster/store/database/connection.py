@@ -34,7 +34,7 @@ _PASSING = (
     ("readonly database", "see the permissions {where}, and whether its disk is mounted read-only"),
     ("database is locked", "another program holds it open for writing: end that"),
 )
-# How long a connection to SQLite waits for another one's lock; how often it looks where SQLite itself does not wait.
+# How long a connection to SQLite waits for another one's lock, and how often it polls if SQLite does not wait.
 _BUSY_S = 30
 _BUSY_LOOK_S = 0.05
 # Of a database in memory, nothing is logged.
@@ -133,8 +133,8 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
 def _transaction(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[sa.Connection]:
     try:
         with (
-            engine.connect().execution_options(**options[engine.dialect.name]) as connection,
-            connection.begin(),
+            engine.connect() as connection,
+            _with_options(connection, options[engine.dialect.name]).begin(),
         ):
             yield connection
     except sa.exc.DataError as error:
@@ -144,6 +144,10 @@ def _transaction(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) ->
         if isinstance(error, _FAULTS_OF_OURS):
             raise
         raise unavailable(engine, error) from error
+
+
+def _with_options(connection: sa.Connection, options: Mapping[str, Any]) -> sa.Connection:
+    return connection.execution_options(**options) if options else connection
 
 
 def upsert(
@@ -157,7 +161,7 @@ def upsert(
         connection.execute(_upsert(connection.dialect.name, table, tuple(rows[0]), frozenset(summed)), rows)
 
 
-# Statements are made once: that costs more than carrying them out.
+# Statements are made once: making one costs more than running it.
 @cache
 def _upsert(dialect: str, table: sa.Table, columns: tuple[str, ...], summed: frozenset[str]) -> sa.Executable:
     # By name, since a dialect that is not used costs a short command a tenth of its time.
@@ -190,7 +194,13 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
         writing: Any = connection.get_execution_options().get("writing")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+        statement = "BEGIN IMMEDIATE" if writing else "BEGIN"
+        driver: Any = connection.connection.driver_connection
+        try:
+            # By the driver itself: SQLAlchemy takes longer to begin than to read a row.
+            driver.execute(statement)
+        except sqlite3.Error as error:
+            raise sa.exc.DBAPIError.instance(statement, None, error, sqlite3.Error) from error
 
 
 def _keep_write_ahead_log(connection: sqlite3.Connection) -> None:

@@ -15,7 +15,7 @@ from muster.core.values.errors import MusterError, SettingsError
 from muster.store.database import postgresql
 from muster.store.database.connection import HEAD, cannot_be_opened, new_engine, one_line
 
-# A database with rows in one of these is somebody's. Agents register themselves, and counters count.
+# A database with rows in one of these is in use. Agents and counters do not count: they come by themselves.
 _OWNED = ("sessions", "tokens", "secrets", "folders", "images", "reservations")
 _VERSION = "alembic_version"
 
@@ -127,7 +127,7 @@ class _SqliteCopies(_Copies):
                 closing(sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=rw", uri=True)) as source,
                 closing(sqlite3.connect(path)) as target,
             ):
-                # In one step: in small ones, each write of others would begin the copy anew.
+                # In one step: with small steps, each write by others would restart the copy.
                 source.backup(target)
                 # One file, without a log beside it.
                 target.execute("PRAGMA journal_mode = DELETE")
@@ -185,7 +185,7 @@ class _PostgresqlCopies(_Copies):
             self.save(aside / "database.sql")
         drops = path.with_name("drops.sql")
         drops.write_text("".join(f'DROP TABLE "{name}" CASCADE;\n' for name in self._tables()), encoding="utf-8")
-        # Both files in one transaction: what was there stays if anything fails.
+        # Both files in one transaction: the former state stays if anything fails.
         options = ("--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
         self._run("psql", *options, f"--file={drops}", f"--file={path}")
 

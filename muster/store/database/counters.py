@@ -1,6 +1,7 @@
 """Numbers that only rise."""
 
 import importlib
+from collections.abc import Mapping
 from functools import cache
 
 import sqlalchemy as sa
@@ -18,8 +19,29 @@ def increment_counter(connection: sa.Connection, name: str, at_least: int = 1, *
     return value_of(connection, name)
 
 
+def increment_counters(connection: sa.Connection, amounts: Mapping[str, int]) -> None:
+    """Increment each counter by its amount."""
+    rows = [{"name": name, "value": n, "step": n, "at_least": n} for name, n in sorted(amounts.items())]
+    if rows:
+        connection.execute(_increment(connection.dialect.name), rows)
+
+
 def value_of(connection: sa.Connection, name: str) -> int:
     return connection.execute(_VALUE, {"counter": name}).scalar() or 0
+
+
+def values_of(connection: sa.Connection, names: tuple[str, ...]) -> dict[str, int]:
+    """Return counters by name; one that was never incremented is 0."""
+    found = connection.execute(_values(names)).all()
+    return dict.fromkeys(names, 0) | {row.name: row.value for row in found}
+
+
+@cache
+def _values(names: tuple[str, ...]) -> sa.Executable:
+    """Return the statement that reads these counters."""
+    # No list, since SQLAlchemy writes a statement with a list anew each time.
+    statement: sa.Executable = sa.select(counters).where(sa.or_(*(counters.c.name == name for name in names)))
+    return statement
 
 
 @cache

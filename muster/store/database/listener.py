@@ -1,4 +1,4 @@
-"""News from other processes by PostgreSQL's LISTEN: they only wake, and what is true is read again."""
+"""News from other processes by PostgreSQL's LISTEN. They only wake the reader, which reads the facts again."""
 
 import logging
 import threading

@@ -13,8 +13,8 @@ DRIVER = "postgresql+psycopg"
 PREFIX = "muster on "
 # The server cuts names at 63 bytes.
 _LONGEST_HOST = 40
-# Either side notices within half a minute that the other is gone without a word, so that a control node which lost its
-# power does not keep the queue's lock. No transaction of ours lasts nearly as long as the timeouts on locks.
+# Either side notices a lost connection within half a minute, so that a control node without power does not keep the
+# queue's lock. No transaction of ours lasts nearly as long as the timeouts on locks.
 _DEFAULTS = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -57,7 +57,7 @@ def connect(engine: sa.Engine) -> "psycopg.Connection[tuple[Any, ...]]":
 
 
 def is_wrong(cause: str) -> bool:
-    """Tell whether a connection was refused for what somebody has to change, not for what may be over by itself."""
+    """Return whether a connection was refused for a reason that will not pass by itself."""
     return any(part in cause for part, _ in _REMEDIES if part != _CROWDED)
 
 

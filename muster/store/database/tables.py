@@ -146,7 +146,7 @@ agents = Table(
     Index("agents_by_revision", "revision"),
 )
 
-# Sums over the samples of an agent in `span_s` seconds; what is used was not known of all of them.
+# Sums over the samples of an agent in `span_s` seconds. Not all samples have a usage.
 agent_samples = Table(
     "agent_samples",
     metadata,

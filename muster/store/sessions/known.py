@@ -7,7 +7,6 @@ from threading import Lock
 import sqlalchemy as sa
 
 from muster.core.model.session import FINAL, Session, SessionState
-from muster.store.database.counters import value_of
 from muster.store.database.tables import NOT_ENDED, sessions
 from muster.store.sessions.reader import SELECT, SessionReader, wait_ids
 from muster.store.sessions.waits import KnownWaits, read_waits
@@ -37,11 +36,13 @@ class KnownSessions:
         self._known = _Known()
         self._ended: Mapping[str, Session] = {}
 
-    def read(self, connection: sa.Connection) -> tuple[tuple[Session, ...], KnownWaits]:
-        """Return the sessions that have not ended, with their waits; the same values where nothing has changed."""
+    def read(self, connection: sa.Connection, revision: int) -> tuple[tuple[Session, ...], KnownWaits]:
+        """Return the sessions that have not ended, with their waits; the same values where nothing has changed.
+
+        `revision` is the value of SESSION_REVISION that this transaction sees.
+        """
         with self._lock:
-            revision = value_of(connection, SESSION_REVISION)
-            # What somebody whose transaction began later has read is not of this one's moment.
+            # A later transaction's values are not as of this one's moment.
             usable = self._known if self._known.revision <= revision else _Known()
             now = self._as_of(revision, usable, connection)
             if usable is self._known:

@@ -11,7 +11,7 @@ from muster.store.database.connection import reading
 from muster.store.database.tables import NOT_ENDED, sessions
 
 _INDEX = sa.func.coalesce(sessions.c.array_index, 0)
-# Each with what tells equals apart: an array's sessions were submitted at one moment.
+# Each with a column that orders equal ones: an array's sessions were submitted at one moment.
 SORTS = {
     "submitted": (sessions.c.submitted_at, _INDEX, sessions.c.id),
     "name": (sessions.c.name, sessions.c.submitted_at, sessions.c.id),

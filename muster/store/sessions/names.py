@@ -14,15 +14,15 @@ _LEAST_OF_AN_ID = 4
 def meant(connection: sa.Connection, reference: str, owner: str | None = None) -> sa.ColumnElement[bool]:
     """Return the condition that a session, or all sessions of an array, fulfil.
 
-    By id, by name, by the name of an array, or by the start of an id (4 characters or more) where that is nobody's
-    name. A name that several had means the one that has not ended, or the newest. Raises NotFoundError, and
-    AmbiguousNameError where several that have not ended fit. With an `owner`, as if there were his sessions only.
+    A reference is an id, a name, the name of an array, or the start of an id (4 characters or more) that is no name. A
+    name that several had means the one that has not ended, or the newest. With an `owner`, only their sessions count.
+    Raises NotFoundError, and AmbiguousNameError if several that have not ended fit.
     """
-    his = sa.true() if owner is None else sessions.c.owner == owner
-    named = sa.and_(his, sa.or_(*(sessions.c[name] == reference for name in ("id", "name", "array_name"))))
+    owned = sa.true() if owner is None else sessions.c.owner == owner
+    named = sa.and_(owned, sa.or_(*(sessions.c[name] == reference for name in ("id", "name", "array_name"))))
     found = _newest(connection, named, reference)
     if not found and len(reference) >= _LEAST_OF_AN_ID and set(reference) <= set("0123456789abcdef-"):
-        found = _newest(connection, sa.and_(his, sessions.c.id.startswith(reference, autoescape=True)), reference)
+        found = _newest(connection, sa.and_(owned, sessions.c.id.startswith(reference, autoescape=True)), reference)
     if not found:
         raise NotFoundError(f"there is no session {reference!r}; see `muster ls --all`")
     if len(found) > 1:
@@ -30,7 +30,7 @@ def meant(connection: sa.Connection, reference: str, owner: str | None = None) -
         raise AmbiguousNameError(f"{reference!r} fits {len(found)} sessions; name one by its id: {ids}")
     (row,) = found
     key = "array_id" if _names_array(row, reference) else "id"
-    return sa.and_(his, sessions.c[key] == row[key])
+    return sa.and_(owned, sessions.c[key] == row[key])
 
 
 def _newest(connection: sa.Connection, fits: sa.ColumnElement[bool], reference: str) -> Sequence[sa.RowMapping]:

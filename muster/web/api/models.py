@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from muster.core.images.committed import MAX_NAME, NAME_PATTERN, TAG_PATTERN
-from muster.core.model.folders import MIN_QUOTA_BYTES
+from muster.core.model.folders import GRANTEE_PATTERN, MIN_QUOTA_BYTES
 from muster.core.model.folders import NAME_PATTERN as FOLDER_PATTERN
 from muster.core.spec.session_spec import NAME_PATTERN as SESSION_PATTERN
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
@@ -67,7 +67,9 @@ class QuotaRequest(BaseModel):
 class UnshareRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    grantee: str = Field(max_length=255, pattern=_TEXT, description="a user, or @ and a project")
+    grantee: str = Field(
+        max_length=255, description="a user, or @ and a project", json_schema_extra=matches(GRANTEE_PATTERN)
+    )
 
 
 class ShareRequest(UnshareRequest):

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from muster.core.agents.agent import UNIT
 from muster.core.values.units import format_bytes, format_milli
-from muster.service.agents.gpu_map import GpuOccupancy, KernelShare
+from muster.service.agents.views import GpuHolderView, GpuView
 
 _WIDTH, _HEIGHT, _STRIP = 480, 36, 6
 _LEAST_LABEL, _LETTER = 24.0, 7.2
@@ -18,20 +18,20 @@ _KINDS = 6
 class Part:
     """A share of a device. `number` is its colour, 0 for another user's; `text` is its size."""
 
-    held: KernelShare
+    held: GpuHolderView
     number: int
     text: str
 
     @property
     def is_other_users(self) -> bool:
-        return not self.held.session.id
+        return not self.held.session_id
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """A GPU that is not in MIG mode, or a MIG instance; `free` is empty if nothing is free."""
 
-    use: GpuOccupancy
+    gpu: GpuView
     name: str
     parts: tuple[Part, ...]
     free: str
@@ -48,29 +48,27 @@ class GpuCard:
     picture: Markup
 
 
-def gpu_cards(uses: Sequence[GpuOccupancy]) -> list[GpuCard]:
+def gpu_cards(gpus: Sequence[GpuView]) -> list[GpuCard]:
     """Return the GPUs of one agent, in the order of their indexes."""
-    physical: dict[str, list[GpuOccupancy]] = {}
-    for use in sorted(uses, key=lambda use: use.gpu.index):
-        physical.setdefault(use.gpu.parent_uuid or use.gpu.uuid, []).append(use)
+    physical: dict[str, list[GpuView]] = {}
+    for gpu in sorted(gpus, key=lambda gpu: gpu.index):
+        physical.setdefault(gpu.parent_uuid or gpu.uuid, []).append(gpu)
     return [_card(of_one) for of_one in physical.values()]
 
 
-def _card(uses: Sequence[GpuOccupancy]) -> GpuCard:
+def _card(gpus: Sequence[GpuView]) -> GpuCard:
     devices, number = [], 0
-    for use in uses:
+    for gpu in gpus:
         parts = []
-        for held in use.held:
-            number += bool(held.session.id)
-            parts.append(Part(held, (number - 1) % _KINDS + 1 if held.session.id else 0, _size_text(held)))
-        devices.append(
-            Device(use, f"MIG {use.gpu.mig_profile}" if use.gpu.mig_profile else "", tuple(parts), _free(use))
-        )
-    gpu = uses[0].gpu
-    return GpuCard(gpu.index, gpu.model, tuple(devices), _memory(uses), _picture(gpu.index, devices))
+        for held in gpu.shares:
+            number += bool(held.session_id)
+            parts.append(Part(held, (number - 1) % _KINDS + 1 if held.session_id else 0, _size_text(held)))
+        devices.append(Device(gpu, f"MIG {gpu.mig_profile}" if gpu.mig_profile else "", tuple(parts), _free(gpu)))
+    first = gpus[0]
+    return GpuCard(first.index, first.model, tuple(devices), _memory(gpus), _picture(first.index, devices))
 
 
-def _size_text(held: KernelShare) -> str:
+def _size_text(held: GpuHolderView) -> str:
     parts = ["all of it" if held.is_device else f"{format_milli(held.amount)} fGPU"]
     if held.mem_bytes is not None:
         parts.append(f"{format_bytes(held.mem_bytes)} of memory")
@@ -79,26 +77,26 @@ def _size_text(held: KernelShare) -> str:
     return ", ".join(parts)
 
 
-def _free(use: GpuOccupancy) -> str:
-    if not use.free:
+def _free(gpu: GpuView) -> str:
+    if not gpu.free:
         return ""
-    if use.free == use.gpu.capacity:
+    if gpu.free == gpu.capacity:
         return "free"
-    return f"{format_milli(use.free)} fGPU free"
+    return f"{format_milli(gpu.free)} fGPU free"
 
 
-def _memory(uses: Iterable[GpuOccupancy]) -> str:
-    measured = [use for use in uses if use.mem_used_bytes is not None]
+def _memory(gpus: Iterable[GpuView]) -> str:
+    measured = [gpu for gpu in gpus if gpu.mem_used is not None]
     if not measured:
         return "unknown"
-    used = sum(use.mem_used_bytes or 0 for use in measured)
-    return f"{format_bytes(used)} used of {format_bytes(sum(use.gpu.mem for use in measured))}"
+    used = sum(gpu.mem_used or 0 for gpu in measured)
+    return f"{format_bytes(used)} used of {format_bytes(sum(gpu.mem for gpu in measured))}"
 
 
 def _picture(index: int, devices: Sequence[Device]) -> Markup:
     begin, drawn = 0.0, Markup()
     for device in devices:
-        width = _WIDTH * (device.use.gpu.fraction / UNIT if device.use.gpu.exclusive else 1.0)
+        width = _WIDTH * (device.gpu.fraction / UNIT if device.gpu.exclusive else 1.0)
         drawn += _device(device, begin, min(width, _WIDTH - begin))
         begin += width
     label = f"GPU {index}: " + "; ".join(_in_words(device) for device in devices)
@@ -114,7 +112,7 @@ def _in_words(device: Device) -> str:
 
 
 def _owner(part: Part) -> str:
-    return "another user" if part.is_other_users else f"{part.held.session.name} {part.held.kernel.name}"
+    return "another user" if part.is_other_users else f"{part.held.session} {part.held.kernel}"
 
 
 def _device(device: Device, begin: float, width: float) -> Markup:
@@ -123,24 +121,24 @@ def _device(device: Device, begin: float, width: float) -> Markup:
     )
     at = begin
     for part in device.parts:
-        size = min(part.held.amount / device.use.gpu.capacity * width, begin + width - at)
-        drawn += _share(part, at, size)
+        size = min(part.held.amount / device.gpu.capacity * width, begin + width - at)
+        drawn += _share(part, device.gpu, at, size)
         at += size
     return drawn + _label("free" if device.free else "", at, begin + width - at)
 
 
-def _share(part: Part, at: float, size: float) -> Markup:
+def _share(part: Part, gpu: GpuView, at: float, size: float) -> Markup:
     kind = f"gpu-share-{part.number}" if part.number else "gpu-share-other"
     drawn = Markup('<rect class="gpu-share {}" x="{:.1f}" y="1" width="{:.1f}" height="{}"/>').format(
         kind, at + 1, max(0.0, size - 2), _HEIGHT - 2
     )
-    limit = part.held.mem_bytes or (part.held.gpu.mem if part.held.gpu else 0)
+    limit = part.held.mem_bytes or gpu.mem
     if part.held.used_bytes is not None and limit:
         used = min(1.0, part.held.used_bytes / limit)
         drawn += Markup('<rect class="gpu-used {}" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(
             kind, at + 1, _HEIGHT - 1 - _STRIP, max(0.0, (size - 2) * used), _STRIP
         )
-    return drawn + _label("" if part.is_other_users else part.held.session.name, at, size)
+    return drawn + _label("" if part.is_other_users else part.held.session, at, size)
 
 
 def _label(text: str, at: float, size: float) -> Markup:

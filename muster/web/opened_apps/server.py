@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from ssl import SSLContext
 
 import uvicorn
 from websockets.exceptions import InvalidState
@@ -28,8 +28,7 @@ class AppAddresses:
 
     host: str
     ports: range
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    tls: SSLContext | None = None
 
     def bind(self, port: int) -> socket.socket | None:
         """Return a socket that listens at the port; None where the port is in use."""
@@ -61,10 +60,10 @@ class AppServer:
         address = app_address(way.app, self.port, way.token)
         origin = AppOrigin(self._url, f"127.0.0.1:{self.port}", way.app.port, address.authorization)
         self._proxy = AppProxy(way.socket, address.target, way.app.name, self._door, origin)
+        tls = addresses.tls
         config = uvicorn.Config(
             self._proxy,
-            ssl_certfile=addresses.tls_cert,
-            ssl_keyfile=addresses.tls_key,
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
             lifespan="off",
             proxy_headers=False,
             server_header=False,

@@ -30,7 +30,7 @@ class Subscriber:
         self._live = live
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Sequence[LiveChange] | None] = asyncio.Queue(_MAX_QUEUED)
-        self._on_changes = self._receive  # one bound method, so that remove() finds what add() added
+        self._on_changes = self._receive  # one bound method, so that remove() finds the one that add() got
 
     def begin(self) -> int:
         """Receive changes from now on, and return the number of the last one before."""

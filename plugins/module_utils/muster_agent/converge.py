@@ -18,6 +18,7 @@ from .launch import key_directory, last_words, notices
 from .launch.gang_launch import GangLaunch, Images, check_launch
 from .launch.gang_release import GangRelease
 from .launch.gang_repair import reconnect
+from .launch.host_ids import host_ids
 from .launch.key_directory import HalfReleasedError
 from .launch.launch_error import LaunchError, as_launch_error, first_failure, host_message
 from .manifest import KEEP, LAUNCH, RELEASE, STOP
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .differences import Differences
+    from .launch.host_ids import HostIds
     from .manifest import Manifest, Session
     from .names import SeenContainer, SeenNetwork
 
@@ -132,14 +134,28 @@ def observe(engine: EngineApi, manifest: Manifest) -> Observed:
         swarm = overlay_networks.swarm_of(engine.info())
     if names.OVERLAY in launched:
         overlay_obstacle = overlay_networks.obstacle(engine, swarm)
+    containers = [names.SeenContainer.from_list(entry) for entry in engine.containers(label)]
+    networks = [names.SeenNetwork.from_list(entry) for entry in engine.networks(label)]
     return Observed(
-        containers=[names.SeenContainer.from_list(entry) for entry in engine.containers(label)],
-        networks=[names.SeenNetwork.from_list(entry) for entry in engine.networks(label)],
+        containers=containers,
+        networks=networks,
         keys=key_directory.kernels_with_keys(names.ClusterPaths(cluster)),
         spools=last_words.spooled_sessions(cluster),
         is_manager=swarm["manager"],
         overlay_obstacle=overlay_obstacle,
+        spare_networks=_spare_networks(engine, manifest, containers, networks),
     )
+
+
+def _spare_networks(
+    engine: EngineApi, manifest: Manifest, containers: list[SeenContainer], networks: list[SeenNetwork]
+) -> list[str]:
+    """Return the lent networks that nothing is on, not even a container of somebody else's: where one may be needed."""
+    if not any(session.is_lent_to and session.desired == LAUNCH for session in manifest.sessions):
+        return []
+    taken = {name for seen in containers for name in seen.networks}
+    lent = sorted(seen.name for seen in networks if names.is_lent(seen.name))
+    return [name for name in lent if name not in taken and engine.is_unused(name)]
 
 
 def _warn_of_a_keeper_that_cannot(manifest: Manifest, observed: Observed, warn: Callable[[str], None]) -> None:
@@ -176,10 +192,14 @@ class _Run:
         launches = len(plan.missing_overlays) + len(plan.repairs)
         launches += sum(1 + len(session.kernels) for session in begun)
         # In both pools a task only waits for tasks that were given to its pool before it, so no pool can choke.
-        with _pool(removals + len(plan.discarded_overlays)) as removing, _pool(launches) as launching:
+        with (
+            host_ids(self._engine) as ids,
+            _pool(removals + len(plan.discarded_overlays)) as removing,
+            _pool(launches) as launching,
+        ):
             self._discard(removing)
             stops = [(stop, self._begin_stop(stop, removing)) for stop in plan.stops]
-            failures = self._bring_up(launching)
+            failures = self._bring_up(launching, ids)
             for stop, ended in stops:
                 failures[stop.session.id] = ended.result()
             # Last, since kernels that this very run removed may have been on them.
@@ -214,7 +234,7 @@ class _Run:
                 failures[stop.session.id] = OSError(f"last words of {stop.session.name} cannot be read: {error}")
         return words
 
-    def _bring_up(self, pool: ThreadPoolExecutor) -> dict[str, BaseException | None]:
+    def _bring_up(self, pool: ThreadPoolExecutor, ids: HostIds) -> dict[str, BaseException | None]:
         """Make overlays, launch, release and repair; return by session why it failed, or None."""
         plan, manifest = self._plan, self._manifest
         overlays = {
@@ -222,9 +242,18 @@ class _Run:
             for overlay in plan.missing_overlays
         }
         images, layers = Images(self._engine, manifest.cluster), LayerLimits(self._engine)
+        spare = list(plan.spare_networks)
         gangs = [
             GangLaunch(
-                self._engine, images, layers, manifest, launch, pool, overlays.get(launch.session.network["name"])
+                self._engine,
+                images,
+                layers,
+                ids,
+                manifest,
+                launch,
+                pool,
+                overlays.get(launch.session.network["name"]),
+                spare,
             )
             for launch in self._prepared(plan.launches)
         ]
@@ -234,7 +263,9 @@ class _Run:
         repairs = [
             (
                 repair,
-                pool.submit(reconnect, self._engine, manifest, repair, overlays.get(repair.session.network["name"])),
+                pool.submit(
+                    reconnect, self._engine, manifest, repair, overlays.get(repair.session.network["name"]), spare
+                ),
             )
             for repair in plan.repairs
         ]

@@ -22,11 +22,11 @@ def bind(descriptor: int, target: Path) -> None:
 
 
 def unmount_below(directory: Path) -> None:
-    """Unmount what is mounted at a directory and below it, without touching what those mounts show. Raises OSError."""
+    """Unmount everything at a directory and below it, without touching the mounted files. Raises OSError."""
     mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
     points = [unescaped(line.split()[4]) for line in mounts.splitlines()]
     found = [point for point in points if point == str(directory) or point.startswith(f"{directory}/")]
-    # All before the first goes: a mount that still belonged to its source would take the source's own mounts with it.
+    # All of them before the first is removed: a mount that is not yet private would remove its source's mounts too.
     for point in found:
         _separate(Path(point))
     for point in reversed(found):
@@ -37,7 +37,7 @@ def unmount_below(directory: Path) -> None:
 def remove_mount_points(directory: Path) -> None:
     """Unmount what is at a directory and below it, and remove the empty directories that are left. Raises OSError."""
     unmount_below(directory)
-    # Never by shutil: where a mount is left, what is in it is somebody's data.
+    # Never by shutil: if a mount is left, its content is a user's data.
     for place, _, _ in os.walk(directory, topdown=False):
         with suppress(FileNotFoundError):
             Path(place).rmdir()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from .folders.owned import Entry, parse_entry
 from .manifest_schema import MANIFEST
+from .names import OVERLAY
 from .schema_check import SchemaError, check
 
 VERSION = MANIFEST["properties"]["version"]["const"]
@@ -34,6 +35,11 @@ class Session(NamedTuple):
     kernels: list[Kernel]
     notice: str = ""  # of one that is kept: what its users are to read; empty for nothing
     folders: tuple[Entry, ...] = ()  # with an owner; made before a launch
+
+    @property
+    def is_lent_to(self) -> bool:
+        """Return whether a network is lent to it: a single kernel needs none that bears its name."""
+        return self.network["driver"] != OVERLAY and len(self.kernels) == 1
 
 
 class Overlay(NamedTuple):

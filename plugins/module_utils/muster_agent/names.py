@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +25,11 @@ FGPU_ROOT = Path("/run/muster-fgpu")
 MOUNT_ROOT = Path("/run/muster-mounts")
 FGPU_STATE_IN_CONTAINER = "/run/fgpu"
 FGPU_PATH = "/opt/muster/fgpu"
-# With the layout of the leases in it: libraries of two layouts cannot use one file. No cluster has such a name.
+# The name has the leases' layout: libraries of two layouts cannot use one file. No cluster has such a name.
 _LEASES = ".leases-2"
 OVERLAY = "overlay"
+# Sessions' own networks have a hexadecimal digit where this one's name goes on with a letter.
+_LENT = "muster-lent-"
 # The engine puts every container of an overlay on this bridge too: its way out, and in for published ports.
 GATEWAY_BRIDGE = "docker_gwbridge"
 RUNTIME_PATH = "/opt/muster/runtime"
@@ -40,9 +43,20 @@ def network_name(session_id: str) -> str:
     return f"muster-{session_id.replace('-', '')[:12]}"
 
 
-def bridge_name(session_id: str) -> str:
-    """Return the interface's name of a session's network on one host; the kernel allows 15 characters."""
-    return f"mus-{session_id.replace('-', '')[:11]}"
+def lent_network_name(session_id: str, generation: str, attempt: int) -> str:
+    """Return a name for a new network that is lent to this launch first; another one for each attempt."""
+    words = f"{session_id} {generation} {attempt}"
+    return _LENT + hashlib.sha256(words.encode()).hexdigest()[:12]
+
+
+def is_lent(network: str) -> bool:
+    """Return whether the network of this name is lent to one session after the other."""
+    return network.startswith(_LENT)
+
+
+def bridge_name(network: str) -> str:
+    """Return the interface's name of a network on one host; the kernel allows 15 characters."""
+    return f"mus-{network[-12:-1]}"
 
 
 def gpu_lease(gpu_uuid: str) -> Path:
@@ -72,7 +86,7 @@ class ClusterPaths:
         self.generation = self.state / "generation"
         self.lock = self.state / "lock"
         self.spool = self.state / "spool"
-        # For last words while the disk takes none.
+        # The place of last words while the disk is full.
         self.spool_in_memory = KEY_ROOT / ".last-words" / cluster
         self.disk_counts = KEY_ROOT / ".disk" / cluster
         self.image_facts = self.state / "images"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
 from .manifest import KEEP, LAUNCH, RELEASE, STOP, Kernel, Manifest, Overlay, Session
-from .names import OVERLAY, SeenContainer, SeenNetwork
+from .names import OVERLAY, SeenContainer, SeenNetwork, is_lent, lent_network_name
 
-# In any other state a container never ran, or is on its way out: it is made anew.
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# In any other state a container never ran, or is being removed: it is made anew.
 _LIVED = {"running", "paused", "exited"}
+# Each keeps an address range from others, and spares the next launch the making of a network.
+_MOST_SPARE = 16
 
 
 class Observed(NamedTuple):
@@ -20,10 +26,11 @@ class Observed(NamedTuple):
     spools: set[str]  # session ids
     is_manager: bool  # of its swarm: only managers may make and remove overlays
     overlay_obstacle: str  # why no kernel on an overlay may start here; empty if it may
+    spare_networks: Sequence[str] = ()  # lent ones that nothing is on
 
 
 class Launch(NamedTuple):
-    session: Session
+    session: Session  # with the network that is lent to it
     missing: list[Kernel]
     present: list[tuple[Kernel, SeenContainer]]
     network_missing: bool
@@ -38,7 +45,7 @@ class Release(NamedTuple):
 
 
 class Repair(NamedTuple):
-    session: Session
+    session: Session  # with the network that is lent to it
     cut_off: list[SeenContainer]  # they run, and are not on their session's network
     network_missing: bool  # one of this host alone, which makes it
 
@@ -60,10 +67,44 @@ class Plan(NamedTuple):
     stops: list[Stop]
     missing_overlays: list[Overlay]
     discarded_overlays: list[SeenNetwork]
+    spare_networks: list[str]  # that stay for later launches
+
+
+class _Lending:
+    """The networks of one host that are lent: which sessions are on which, and what is left."""
+
+    def __init__(self, observed: Observed) -> None:
+        self._there = {seen.name for seen in observed.networks}
+        self._taken = {name for seen in observed.containers for name in seen.networks}
+        self.spare = sorted(observed.spare_networks)
+
+    def to(self, session: Session, container: SeenContainer | None) -> Session:
+        """Return the session with the network that its container is on, or one that nobody else is on."""
+        if not session.is_lent_to:
+            return session
+        own = _network_of(session, container)
+        return session._replace(network={**session.network, "name": own or self._free(session)})
+
+    def _free(self, session: Session) -> str:
+        if self.spare:
+            return self.spare.pop(0)
+        names = (lent_network_name(session.id, session.generation, attempt) for attempt in count())
+        return next(name for name in names if name not in self._there and name not in self._taken)
+
+
+def _network_of(session: Session, container: SeenContainer | None) -> str | None:
+    """Return the network of a container as a kernel of this session: its session's, or one that is lent to it."""
+    networks = sorted(container.networks) if container else []
+    return next((name for name in networks if name == session.network["name"] or _may_be_on(session, name)), None)
+
+
+def _may_be_on(session: Session, network: str) -> bool:
+    return session.is_lent_to and is_lent(network)
 
 
 def plan_for(manifest: Manifest, observed: Observed) -> Plan:
     """Return the steps that make the host match its manifest."""
+    lending = _Lending(observed)
     sessions = {session.id: session for session in manifest.sessions}
     discarded_containers = [seen for seen in observed.containers if _is_discarded(seen, sessions)]
     kept = [seen for seen in observed.containers if seen not in discarded_containers]
@@ -71,24 +112,29 @@ def plan_for(manifest: Manifest, observed: Observed) -> Plan:
     discarded_networks = [seen for seen in bridges if _is_bridge_discarded(seen, sessions)]
     networks = [seen for seen in bridges if seen not in discarded_networks]
     missing_overlays, discarded_overlays = _overlays(manifest, observed)
+    launches = [
+        _launch(session, kept, networks, observed, lending)
+        for session in manifest.sessions
+        if session.desired == LAUNCH
+    ]
+    repairs = _repairs(manifest, kept, {seen.name for seen in networks}, lending)
+    spare, surplus = lending.spare[:_MOST_SPARE], lending.spare[_MOST_SPARE:]
     return Plan(
         discarded_containers=discarded_containers,
-        discarded_networks=discarded_networks,
+        discarded_networks=[*discarded_networks, *(seen for seen in networks if seen.name in surplus)],
         discarded_keys=_discarded_keys(sessions, observed),
         discarded_spools=sorted(
             session_id
             for session_id in observed.spools
             if session_id not in sessions or sessions[session_id].desired != STOP
         ),
-        launches=[
-            _launch(session, kept, networks, observed) for session in manifest.sessions if session.desired == LAUNCH
-        ],
+        launches=launches,
         releases=[
             _release(session, kept, observed.keys.get(session.id, {}))
             for session in manifest.sessions
             if session.desired == RELEASE
         ],
-        repairs=_repairs(manifest, kept, {seen.name for seen in networks}),
+        repairs=repairs,
         stops=[
             Stop(
                 session,
@@ -100,6 +146,7 @@ def plan_for(manifest: Manifest, observed: Observed) -> Plan:
         ],
         missing_overlays=missing_overlays,
         discarded_overlays=discarded_overlays,
+        spare_networks=spare,
     )
 
 
@@ -117,6 +164,8 @@ def _is_discarded(seen: SeenContainer, sessions: dict[str, Session]) -> bool:
 
 
 def _is_bridge_discarded(seen: SeenNetwork, sessions: dict[str, Session]) -> bool:
+    if is_lent(seen.name):
+        return False
     session = sessions.get(seen.session_id)
     return session is None or (session.desired == LAUNCH and seen.generation != session.generation)
 
@@ -128,7 +177,7 @@ def _overlays(manifest: Manifest, observed: Observed) -> tuple[list[Overlay], li
     present = [seen for seen in observed.networks if seen.driver == OVERLAY]
     names = {seen.name for seen in present}
     wanted = {overlay.name for overlay in manifest.overlays}
-    # What is newer than this manifest was made by another keeper, which knows more.
+    # An overlay newer than this manifest was made by another keeper, whose manifest is newer too.
     discarded = [
         seen for seen in present if seen.name not in wanted and int(seen.generation or 0) <= manifest.generation
     ]
@@ -148,9 +197,14 @@ def _discarded_keys(sessions: dict[str, Session], observed: Observed) -> list[tu
 
 
 def _launch(
-    session: Session, containers: list[SeenContainer], networks: list[SeenNetwork], observed: Observed
+    session: Session,
+    containers: list[SeenContainer],
+    networks: list[SeenNetwork],
+    observed: Observed,
+    lending: _Lending,
 ) -> Launch:
     present = {seen.kernel_id: seen for seen in containers if seen.session_id == session.id}
+    session = lending.to(session, next(iter(present.values()), None))
     missing = [kernel for kernel in session.kernels if kernel.id not in present]
     on_overlay = session.network["driver"] == OVERLAY
     return Launch(
@@ -176,13 +230,16 @@ def _release(session: Session, containers: list[SeenContainer], released: dict[s
     )
 
 
-def _repairs(manifest: Manifest, containers: list[SeenContainer], networks: set[str]) -> list[Repair]:
+def _repairs(
+    manifest: Manifest, containers: list[SeenContainer], networks: set[str], lending: _Lending
+) -> list[Repair]:
     running = {(seen.kernel_id, seen.generation): seen for seen in containers if seen.state == "running"}
     repairs = []
     for session in manifest.sessions:
-        name = session.network["name"]
         own = [running.get((kernel.id, session.generation)) for kernel in session.kernels]
-        cut_off = [seen for seen in own if seen is not None and name not in seen.networks]
+        cut_off = [seen for seen in own if seen is not None and _network_of(session, seen) is None]
         if session.desired == KEEP and cut_off:
-            repairs.append(Repair(session, cut_off, session.network["driver"] != OVERLAY and name not in networks))
+            repaired = lending.to(session, cut_off[0])
+            is_missing = session.network["driver"] != OVERLAY and repaired.network["name"] not in networks
+            repairs.append(Repair(repaired, cut_off, is_missing))
     return repairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .differences import ABSENT, Differences
-from .names import OVERLAY, SeenContainer, container_name
+from .names import OVERLAY, SeenContainer, container_name, is_lent
 
 if TYPE_CHECKING:
     from .manifest import Kernel, Session
@@ -110,7 +110,10 @@ def retract_launch(differences: Differences, launch: Launch) -> None:
     for kernel in session.kernels:
         differences.add(GO, container_name(session.id, kernel.name), _go(launch.released, kernel), ABSENT)
     differences.add(KEYS, session.id, PRESENT if launch.released else ABSENT, ABSENT)
-    if session.network["driver"] != OVERLAY:
+    if is_lent(session.network["name"]):  # it stays for the next one
+        before = ABSENT if launch.network_missing else PRESENT
+        differences.add(NETWORKS, session.network["name"], before, before)
+    elif session.network["driver"] != OVERLAY:
         differences.add(NETWORKS, session.network["name"], ABSENT if launch.network_missing else PRESENT, ABSENT)
 
 

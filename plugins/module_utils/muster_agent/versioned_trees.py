@@ -33,7 +33,7 @@ def new_tree(path: Path, fill: Callable[[Path], Path]) -> Path:
     work = Path(tempfile.mkdtemp(prefix=BUILDING, dir=str(trees)))
     try:
         return fill(work)
-    except BaseException:  # whatever stopped it leaves nothing half made, and is raised again
+    except BaseException:  # nothing is left half made, and the error is raised again
         shutil.rmtree(str(work), ignore_errors=True)
         raise
 
@@ -54,7 +54,7 @@ def switch_over(path: Path, tree: Path) -> str:
         if final.exists() and version_in(final) != text:
             # Damaged. Aside rather than away: the containers that run from it keep it by whatever name.
             final.rename(tempfile.mkdtemp(prefix=".damaged-", dir=str(trees)))
-        # A whole tree that is there is never made again.
+        # A tree that is whole is never made again.
         if final.exists():
             shutil.rmtree(str(tree))
         else:
@@ -91,7 +91,7 @@ def _point(link: Path, tree: Path) -> None:
 
 
 def _remove_unused(trees: Path, current: str) -> None:
-    """Remove older trees, except those of which a container has a part mounted, and what killed builds left."""
+    """Remove older trees, except those that a container has mounted a part of, and files of killed builds."""
     mounted = _mounted()
     for tree in trees.iterdir():
         is_made = tree.name.startswith(BUILDING) and time.time() - tree.stat().st_mtime < _LONGEST_BUILD_S

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Record this host's state before Muster's roles change it, for playbooks/teardown.yml.
 
-found.json: the packages that are installed, the accounts (users and groups), whether there is a Docker engine, and the
-texts of files that a role may change or replace; null for a file that does not exist. Written for Python 3.9.
+found.json has the installed packages, the accounts (users and groups), and whether there is a Docker engine. It also
+has the texts of files that a role may change or replace; null if there is no such file. Written for Python 3.9.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ do. `learn` adds addresses of an agent to the file, applies it, and prints a lin
 statuses are errors. Written for Python 3.9.
 
 A packet is a session's if it comes from a session's bridge (`mus-*`) or from the bridge by which overlays reach the
-outside. The rules are chains of iptables and ip6tables, called from INPUT and DOCKER-USER, or a table of nftables,
-which hooks into the Linux kernel itself.
+outside.
 """
 
 from __future__ import annotations
@@ -17,393 +16,18 @@ import difflib
 import fcntl
 import ipaddress
 import json
-import os
-import shutil
-import subprocess
 import sys
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
-Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
+from muster_agent.firewall.backend import Backend, FirewallError, is_installed
+from muster_agent.firewall.iptables import Iptables
+from muster_agent.firewall.nftables import Nftables
+from muster_agent.firewall.site import nameservers, site_of
 
 CONFIGURATION = Path("/etc/muster-firewall.json")
 LOCK = Path("/run/muster-firewall.lock")
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-SESSION_BRIDGE = "mus-"
-GATEWAY_BRIDGE = "docker_gwbridge"
-IPTABLES = "iptables"
-NFTABLES = "nftables"
-GOSSIP_PORT = 7946
-DNS_PORT = 53
-# Link-local networks, which hold most clouds' metadata; then the metadata of AWS and Google by IPv6, and of Alibaba,
-# Azure and Oracle.
-METADATA = (
-    *("169.254.0.0/16", "fe80::/10", "fd00:ec2::254", "fd20:ce::254"),
-    *("100.100.100.200", "168.63.129.16", "192.0.0.192"),
-)
-INPUT = "MUSTER-INPUT"
-FORWARD = "MUSTER-FORWARD"
-SESSION = "MUSTER-SESSION"
-HOST = "MUSTER-HOST"
-PEERS = "MUSTER-PEERS"
-CHAINS = (INPUT, FORWARD, SESSION, HOST, PEERS)
-NFT_TABLE = "muster"
-
-
-class FirewallError(Exception):
-    """The rules cannot be read or set; the message is one line."""
-
-
-@dataclass(frozen=True)
-class Opening:
-    """A network that sessions may reach although it is closed; a port of None means all ports."""
-
-    network: Network
-    protocol: str
-    port: int | None
-
-
-@dataclass(frozen=True)
-class Site:
-    """The addresses and ports of which the rules are built. `members` are the agents; None if they are in no swarm."""
-
-    closed: tuple[Network, ...]
-    openings: tuple[Opening, ...]
-    members: tuple[Network, ...] | None
-    manager_port: int
-    data_port: int
-
-    def of(self, version: int) -> Site:
-        """Return the part of the site for one version of the Internet protocol."""
-        return Site(
-            closed=tuple(network for network in self.closed if network.version == version),
-            openings=tuple(opening for opening in self.openings if opening.network.version == version),
-            members=None
-            if self.members is None
-            else tuple(network for network in self.members if network.version == version),
-            manager_port=self.manager_port,
-            data_port=self.data_port,
-        )
-
-
-def site_of(configuration: dict[str, Any], nameservers: list[str]) -> Site:
-    """Return the site that the file describes. Raises ValueError or KeyError if it is not valid.
-
-    Name servers are open at port 53 even in closed networks, since the engine's resolver queries them from inside a
-    kernel's network.
-    """
-    hosts = [address for entry in ("agents", "control") for own in configuration[entry].values() for address in own]
-    members = [address for own in configuration["agents"].values() for address in own] + configuration["peers"]
-    dns = [Opening(network, protocol, DNS_PORT) for network in _networks(nameservers) for protocol in ("tcp", "udp")]
-    return Site(
-        closed=_networks([*METADATA, *hosts, *configuration["closed"]]),
-        openings=(
-            *(
-                Opening(network, entry.get("protocol") or "tcp", entry.get("port"))
-                for entry in configuration["open"]
-                for network in _networks([entry["to"]])
-            ),
-            *dns,
-        ),
-        members=_networks(members) if configuration["swarm"] else None,
-        manager_port=configuration["manager_port"],
-        data_port=configuration["data_port"],
-    )
-
-
-def _networks(texts: list[str]) -> tuple[Network, ...]:
-    """Return the networks sorted, without those that another one contains."""
-    networks = [ipaddress.ip_network(text) for text in texts]
-    four = [network for network in networks if isinstance(network, ipaddress.IPv4Network)]
-    six = [network for network in networks if isinstance(network, ipaddress.IPv6Network)]
-    return (*ipaddress.collapse_addresses(four), *ipaddress.collapse_addresses(six))
-
-
-def nameservers(resolv_conf: str, stub_conf: str, engine_options: dict[str, Any]) -> list[str]:
-    """Return the name servers that the engine's resolver queries from inside kernels: none on a loopback address.
-
-    If the host's name server is systemd-resolved, the engine uses its upstream servers instead (`stub_conf`).
-    """
-    if engine_options.get("dns"):
-        found = list(engine_options["dns"])
-    else:
-        found = _servers(resolv_conf)
-        if found == ["127.0.0.53"]:
-            found = _servers(stub_conf)
-    return [address for address in found if not ipaddress.ip_address(address).is_loopback]
-
-
-def _servers(resolv_conf: str) -> list[str]:
-    lines = (line.split() for line in resolv_conf.splitlines())
-    # A link-local address may name its interface: fe80::1%eth0.
-    return [words[1].partition("%")[0] for words in lines if len(words) > 1 and words[0] == "nameserver"]
-
-
-def iptables_rules(site: Site, version: int) -> str:
-    """Return the chains as iptables-restore reads them."""
-    own = site.of(version)
-    refuse = "-j REJECT --reject-with " + ("icmp-admin-prohibited" if version == 4 else "icmp6-adm-prohibited")
-    known = "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN"
-    bridges = (f"{SESSION_BRIDGE}+", GATEWAY_BRIDGE)
-    tcp, udp = f"{own.manager_port},{GOSSIP_PORT}", f"{own.data_port},{GOSSIP_PORT}"
-    opened = [f"-d {opening.network} {_iptables_port(opening)}-j RETURN" for opening in own.openings]
-    rules = [
-        *(f"{INPUT} -i {bridge} -j {HOST}" for bridge in bridges),
-        f"{FORWARD} {known}",
-        # The engine keeps the bridges of different sessions apart. This rule allows traffic within one bridge.
-        f"{FORWARD} -i {SESSION_BRIDGE}+ -o {SESSION_BRIDGE}+ -m conntrack ! --ctstate DNAT -j RETURN",
-        *(f"{FORWARD} -i {bridge} -j {SESSION}" for bridge in bridges),
-        # Published ports work by DNAT. Other hosts reach kernels in no other way.
-        *(f"{FORWARD} -o {bridge} -m conntrack ! --ctstate DNAT -j DROP" for bridge in bridges),
-        # Another session's published port on this host.
-        *(f"{SESSION} -o {bridge} {refuse}" for bridge in bridges),
-        *(f"{SESSION} {rule}" for rule in opened),
-        # To any address, since a host may have more addresses than the inventory knows.
-        f"{SESSION} -p tcp -m multiport --dports {tcp} {refuse}",
-        f"{SESSION} -p udp -m multiport --dports {udp} {refuse}",
-        *(f"{SESSION} -d {network} {refuse}" for network in own.closed),
-        f"{HOST} {known}",
-        *(f"{HOST} {rule}" for rule in opened),
-        *(f"{HOST} -p ipv6-icmp -m icmp6 --icmpv6-type {kind} -j RETURN" for kind in (135, 136) if version == 6),
-        f"{HOST} {refuse}",
-    ]
-    if own.members is not None:
-        rules += [
-            f"{INPUT} -p tcp -m multiport --dports {tcp} -j {PEERS}",
-            f"{INPUT} -p udp -m multiport --dports {udp} -j {PEERS}",
-            f"{PEERS} -i lo -j RETURN",
-            *(f"{PEERS} -s {network} -j RETURN" for network in own.members),
-            f"{PEERS} -j DROP",
-        ]
-    return "".join(
-        f"{line}\n"
-        for line in ("*filter", *(f":{chain} - [0:0]" for chain in CHAINS), *(f"-A {rule}" for rule in rules), "COMMIT")
-    )
-
-
-def _iptables_port(opening: Opening) -> str:
-    return "" if opening.port is None else f"-p {opening.protocol} --dport {opening.port} "
-
-
-def nft_rules(site: Site) -> str:
-    """Return the table as `nft --file` reads it. It replaces an existing table in the same transaction."""
-    refuse = "reject with icmpx type admin-prohibited"
-    bridges = (f'"{SESSION_BRIDGE}*"', f'"{GATEWAY_BRIDGE}"')
-    tcp, udp = f"{{ {site.manager_port}, {GOSSIP_PORT} }}", f"{{ {site.data_port}, {GOSSIP_PORT} }}"
-    sets = [
-        _nft_set(
-            f"{name}{version}", f"ipv{version}_addr", [network for network in networks if network.version == version]
-        )
-        for name, networks in (("closed", site.closed), ("members", site.members or ()))
-        for version in (4, 6)
-    ]
-    opened = [_nft_opening(opening) for opening in site.openings]
-    chains = {
-        "input": [
-            "type filter hook input priority filter - 1; policy accept;",
-            *(f"iifname {bridge} jump host" for bridge in bridges),
-            *([] if site.members is None else [f"tcp dport {tcp} jump peers", f"udp dport {udp} jump peers"]),
-        ],
-        "forward": [
-            "type filter hook forward priority filter - 1; policy accept;",
-            "ct state established,related accept",
-            f"iifname {bridges[0]} oifname {bridges[0]} ct status dnat jump session",
-            f"iifname {bridges[0]} oifname {bridges[0]} accept",
-            *(f"iifname {bridge} jump session" for bridge in bridges),
-            "ct status dnat accept",
-            *(f"oifname {bridge} drop" for bridge in bridges),
-        ],
-        "session": [
-            *(f"oifname {bridge} {refuse}" for bridge in bridges),
-            *opened,
-            f"tcp dport {tcp} {refuse}",
-            f"udp dport {udp} {refuse}",
-            f"ip daddr @closed4 {refuse}",
-            f"ip6 daddr @closed6 {refuse}",
-        ],
-        "host": [
-            "ct state established,related return",
-            *opened,
-            "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } return",
-            refuse,
-        ],
-        "peers": ['iifname "lo" return', "ip saddr @members4 return", "ip6 saddr @members6 return", "drop"],
-    }
-    # Chains come before those that jump to them.
-    order = ("peers", "host", "session", "input", "forward")
-    body = "".join(f"  chain {name} {{\n{_indented(chains[name])}  }}\n" for name in order)
-    return (
-        f"table inet {NFT_TABLE}\ndelete table inet {NFT_TABLE}\ntable inet {NFT_TABLE} {{\n{''.join(sets)}{body}}}\n"
-    )
-
-
-def _indented(lines: list[str]) -> str:
-    return "".join(f"    {line}\n" for line in lines)
-
-
-def _nft_set(name: str, kind: str, networks: list[Network]) -> str:
-    elements = f"    elements = {{ {', '.join(map(str, networks))} }}\n" if networks else ""
-    return f"  set {name} {{\n    type {kind}\n    flags interval\n{elements}  }}\n"
-
-
-def _nft_opening(opening: Opening) -> str:
-    family = "ip" if opening.network.version == 4 else "ip6"
-    port = "" if opening.port is None else f"{opening.protocol} dport {opening.port} "
-    return f"{family} daddr {opening.network} {port}return"
-
-
-class Backend(ABC):
-    """A program that sets rules. `actual` returns the host's rules as text; `expected`, those that a site needs."""
-
-    program: str
-
-    @abstractmethod
-    def actual(self) -> str: ...
-
-    @abstractmethod
-    def expected(self, site: Site) -> str: ...
-
-    @abstractmethod
-    def apply(self, site: Site) -> None: ...
-
-    @abstractmethod
-    def remove(self) -> None: ...
-
-
-class Iptables(Backend):
-    """The rules as chains of iptables and, where the Linux kernel has IPv6, of ip6tables."""
-
-    program = "iptables"
-    # The chains that call ours. An engine without IPv6 has no DOCKER-USER there.
-    HOOKS = (
-        *((version, chain, ours) for version in (4, 6) for chain, ours in (("INPUT", INPUT), ("DOCKER-USER", FORWARD))),
-        (6, "FORWARD", FORWARD),
-    )
-
-    def __init__(self) -> None:
-        self._versions = [4, 6] if Path("/proc/net/if_inet6").exists() and _found("ip6tables") else [4]
-
-    def actual(self) -> str:
-        return "".join(self._listing(version) + self._calls(version) for version in self._versions)
-
-    def expected(self, site: Site) -> str:
-        return "".join(
-            self._listing(version, iptables_rules(site, version))
-            + "".join(_call(version, chain, ours) for of, chain, ours in self.HOOKS if of == version)
-            for version in self._versions
-        )
-
-    def apply(self, site: Site) -> None:
-        for version in self._versions:
-            _run(self._command(version, "-restore", "--noflush"), stdin=iptables_rules(site, version))
-        for version, chain, ours in self._hooks():
-            # An engine that starts later uses this chain as its own.
-            if chain == "DOCKER-USER":
-                _succeeds(self._command(version, "", "--new-chain", chain))
-            if not self._comes_first(version, chain, ours):
-                _run(self._command(version, "", "--insert", chain, "--jump", ours))
-                for number in reversed(self._places(version, chain, ours)[1:]):
-                    _run(self._command(version, "", "--delete", chain, str(number)))
-
-    def remove(self) -> None:
-        for version, chain, ours in self._hooks():
-            for number in reversed(self._places(version, chain, ours)):
-                _run(self._command(version, "", "--delete", chain, str(number)))
-        for version in self._versions:
-            # Succeeds only for a chain that is empty and not called: then this program has created it.
-            _succeeds(self._command(version, "", "--delete-chain", "DOCKER-USER"))
-            for action in ("--flush", "--delete-chain"):
-                for chain in CHAINS:
-                    _succeeds(self._command(version, "", action, chain))
-
-    def _hooks(self) -> list[tuple[int, str, str]]:
-        return [hook for hook in self.HOOKS if hook[0] in self._versions]
-
-    def _calls(self, version: int) -> str:
-        ours = [hook for hook in self._hooks() if hook[0] == version and self._comes_first(*hook)]
-        return "".join(_call(*hook) for hook in ours)
-
-    def _comes_first(self, version: int, chain: str, ours: str) -> bool:
-        """Return whether a chain calls ours before it accepts any packet.
-
-        An engine that starts puts its rules first in FORWARD. The rules that accept packets come after DOCKER-USER.
-        """
-        places = self._places(version, chain, ours)
-        if chain == "FORWARD":
-            return bool(places)
-        passing = [number for number, rule in self._rules(version, chain) if rule.endswith(("-j ACCEPT", "-j RETURN"))]
-        return bool(places) and places[0] < min(passing, default=places[0] + 1)
-
-    def _places(self, version: int, chain: str, ours: str) -> list[int]:
-        return [number for number, rule in self._rules(version, chain) if rule == f"-A {chain} -j {ours}"]
-
-    def _rules(self, version: int, chain: str) -> list[tuple[int, str]]:
-        """Return a chain's rules with their numbers; none if the chain does not exist."""
-        listing = self._command(version, "", "--list-rules", chain)
-        lines = _run(listing).splitlines() if _succeeds(listing) else []
-        return list(enumerate((line for line in lines if line.startswith("-A ")), 1))
-
-    def _listing(self, version: int, elsewhere: str = "") -> str:
-        """Return our chains as the host lists them, or as it would list the rules of `elsewhere`."""
-        save = " ".join(self._command(version, "-save", "-t", "filter"))
-        restore = " ".join(self._command(version, "-restore", "--noflush"))
-        command = [*_ELSEWHERE, "sh", "-c", f"{restore} && {save}"] if elsewhere else save.split()
-        lines = _run(command, stdin=elsewhere).splitlines()
-        ours = [line for line in lines if line.startswith(tuple(f"-A {chain} " for chain in CHAINS))]
-        return "".join(f"ipv{version} {line}\n" for line in sorted(ours, key=lambda line: line.split()[1]))
-
-    @staticmethod
-    def _command(version: int, suffix: str, *arguments: str) -> list[str]:
-        program = ("iptables" if version == 4 else "ip6tables") + suffix
-        return [program, *(("--wait",) if not suffix else ()), *arguments]
-
-
-class Nftables(Backend):
-    """The rules as a table of their own."""
-
-    program = "nft"
-
-    def actual(self) -> str:
-        listing = ("nft", "--stateless", "list", "table", "inet", NFT_TABLE)
-        return _run([*listing]) if _succeeds([*listing]) else ""
-
-    def expected(self, site: Site) -> str:
-        script = f"nft --file - && nft --stateless list table inet {NFT_TABLE}"
-        return _run([*_ELSEWHERE, "sh", "-c", script], stdin=nft_rules(site))
-
-    def apply(self, site: Site) -> None:
-        _run(["nft", "--file", "-"], stdin=nft_rules(site))
-
-    def remove(self) -> None:
-        _succeeds(["nft", "delete", "table", "inet", NFT_TABLE])
-
-
-# Runs a command in a network namespace of its own, to list rules as they would be once they are set.
-_ELSEWHERE = ("unshare", "--net")
-_ENVIRONMENT = {**os.environ, "PATH": SYSTEM_PATH, "LC_ALL": "C"}
-BACKENDS: dict[str, type[Backend]] = {IPTABLES: Iptables, NFTABLES: Nftables}
-
-
-def _call(version: int, chain: str, ours: str) -> str:
-    return f"ipv{version} -A {chain} -j {ours}\n"
-
-
-def _found(program: str) -> bool:
-    return shutil.which(program, path=SYSTEM_PATH) is not None
-
-
-def _run(command: list[str], stdin: str = "") -> str:
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, env=_ENVIRONMENT, check=False)
-    if done.returncode != 0:
-        raise FirewallError(f"{' '.join(command[:3])}: {' '.join(done.stderr.split()) or done.returncode}")
-    return done.stdout
-
-
-def _succeeds(command: list[str]) -> bool:
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_ENVIRONMENT, check=False)
-    return done.returncode == 0
+BACKENDS: dict[str, type[Backend]] = {"iptables": Iptables, "nftables": Nftables}
 
 
 class Firewall:
@@ -416,7 +40,7 @@ class Firewall:
             chosen = self.configuration["backend"]
         except (ValueError, KeyError) as error:
             raise FirewallError(f"{CONFIGURATION}: {error}; run playbooks/site.yml") from None
-        there = [name for name, backend in BACKENDS.items() if _found(backend.program)]
+        there = [name for name, backend in BACKENDS.items() if is_installed(backend.program)]
         if not there or (chosen != "auto" and chosen not in there):
             raise FirewallError("install iptables or nftables" if chosen == "auto" else f"{chosen} is not installed")
         self._chosen = there[0] if chosen == "auto" else chosen
@@ -493,7 +117,7 @@ def main(arguments: list[str]) -> int:
             return 1 if difference else 0
         elif arguments == ["remove"]:
             for backend in BACKENDS.values():
-                if _found(backend.program):
+                if is_installed(backend.program):
                     backend().remove()
         elif arguments[:1] == ["learn"] and len(arguments) > 2:
             if learn(arguments[1], arguments[2:]):

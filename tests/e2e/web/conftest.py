@@ -73,7 +73,7 @@ def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
 
 
 def _is_complaint(message) -> bool:
-    # That an answer was an error, the tests see by what the page says of it.
+    # The tests recognise an error by the page's text.
     return message.type == "error" and "Failed to load resource" not in message.text
 
 

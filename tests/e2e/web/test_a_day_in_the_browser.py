@@ -33,7 +33,7 @@ def test_a_session_is_launched_watched_read_and_worked_in(visit):
     assert serious_findings(page) == []
     page.get_by_role("button", name="Launch").click()
     page.get_by_role("heading", name="gang").wait_for()
-    # Nobody loads the page again: it follows.
+    # The page follows without being loaded again.
     state = page.locator(".badge[data-state]").first
     expect(state).to_have_text("RUNNING")
     story = page.get_by_role("list").filter(has_text="PENDING")

@@ -41,7 +41,7 @@ def test_the_queue_follows_what_happens_and_is_changed_by_hand(visit, ada, eve):
     expect(row).to_contain_text("never, as it is")
     row.get_by_text("More about too-large").click()
     row.get_by_label("Select too-large").check()
-    # What comes, and what the reader has opened and selected meanwhile.
+    # New rows appear, and the reader's opened and selected ones stay.
     assert ada.post("/sessions", json={**SMALL, "name": "kept", "hold": True}).status_code == 201
     expect(page.get_by_role("row", name="kept")).to_contain_text("not before it is released")
     expect(page.get_by_text("3 sessions wait, 2 of them yours: 1 held, 1 that can never start.")).to_be_visible()

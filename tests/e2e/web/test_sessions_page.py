@@ -20,7 +20,7 @@ def test_the_list_follows_what_happens_and_ends_several_sessions(visit, server):
     row = page.get_by_role("row", name="listed-1")
     expect(row).to_contain_text("RUNNING")
     page.get_by_label("Select listed-1").check()
-    # What is ticked stays so while the list changes beneath.
+    # Ticked rows stay ticked while the list changes.
     expect(page.get_by_role("row", name="listed-2")).to_contain_text("RUNNING")
     expect(page.get_by_label("Select listed-1")).to_be_checked()
     page.get_by_label("Select all").check()

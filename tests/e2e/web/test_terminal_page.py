@@ -36,7 +36,7 @@ def test_a_log_is_cut_followed_searched_and_read_without_the_mouse(visit, talks)
     expect(page.locator("#log-lines")).to_have_text(re.compile("older ones are in the download"))
     assert "line 30000\n" in text.inner_text()
     assert "line 9\n" not in text.inner_text()
-    # It sticks to the end until its reader scrolls up.
+    # The terminal shows its end until the reader scrolls up.
     assert text.evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight") < 40
     page.keyboard.press("/")
     expect(page.locator("#log-search")).to_be_focused()
@@ -54,7 +54,7 @@ def test_a_log_is_cut_followed_searched_and_read_without_the_mouse(visit, talks)
     assert serious_findings(page) == []
     page.keyboard.press("Escape")
     expect(text).to_have_count(0)
-    # Once more: a script that is there already serves the next dialog too.
+    # Again, since a script that is loaded already must serve the next dialog too.
     page.get_by_role("button", name="Log of main1").click()
     expect(text).to_contain_text("tick")
 

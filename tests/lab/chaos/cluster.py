@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.contract.postgresql_server import postgresql_server
 from tests.lab.chaos.clock import Clock
 from tests.lab.chaos.control_node import ChaosControlNode
+from tests.lab.chaos.engine_disk import give_engine_a_small_disk, take_engine_disk
 from tests.lab.chaos.faults import give_hosts_small_disks, mount_small_state, take_small_disks, unmount_state
 from tests.lab.chaos.schedule import Database, Schedule
 from tests.lab.lab import Lab
@@ -27,6 +28,8 @@ def control_node_for_chaos(schedule: Schedule, lab: Lab, directory: Path) -> Ite
         node.notice_cuts_soon()
         mount_small_state(node)
         give_hosts_small_disks(lab, node)
+        for host in schedule.hosts_with_small_disks:
+            give_engine_a_small_disk(lab, host)
         try:
             node.start_daemon()
             yield node
@@ -35,5 +38,7 @@ def control_node_for_chaos(schedule: Schedule, lab: Lab, directory: Path) -> Ite
         finally:
             if node.daemon is not None:
                 node.daemon.kill()
+            for host in schedule.hosts_with_small_disks:
+                take_engine_disk(lab, host)
             take_small_disks(lab, node)
             unmount_state(node)

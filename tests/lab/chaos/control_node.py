@@ -10,7 +10,7 @@ from tests.lab.control_node import LabControlNode
 
 @dataclass
 class ChaosControlNode(LabControlNode):
-    """`clock` is that of the daemon, its children and users' commands, where it can go wrong at all."""
+    """A control node with a `clock` for the daemon, its children and users' commands, which can go wrong."""
 
     server: PostgresqlServer | None = None
     clock: Clock | None = None

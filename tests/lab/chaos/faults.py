@@ -4,9 +4,11 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.lab.chaos.control_node import ChaosControlNode
+from tests.lab.chaos.engine_disk import fill_engine_disk, free_engine_disk
 from tests.lab.chaos.schedule import Fault, Trouble
 from tests.lab.lab import Lab
 
@@ -25,7 +27,7 @@ docker network rm $network
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Begins and heals faults. Healing what has not begun, or healed itself, does nothing."""
+    """A way to begin and heal faults. Healing one that has not begun, or has healed itself, does nothing."""
 
     lab: Lab
     node: ChaosControlNode
@@ -50,12 +52,13 @@ class Faults:
             Trouble.DAEMON_KILLED: (self._kill_daemon, self._start_daemon),
             Trouble.STATE_FULL: (self._fill_state, self._free_state),
             Trouble.POSTGRESQL_KILLED: (self._kill_postgresql, self._start_postgresql),
+            Trouble.ENGINE_DISK_FULL: (partial(fill_engine_disk, lab), partial(free_engine_disk, lab)),
             Trouble.CLOCK_WRONG: (lambda _: self._set_clock(fault.by_s), lambda _: self._set_clock(0)),
         }
         return actions[fault.trouble]
 
     def _fill_run(self, host: str) -> None:
-        # Where it is gone, or full already, there is nothing to fill.
+        # If it is gone or full already, there is nothing to fill.
         self.lab.run(host, "sh", "-c", _FILL.format(_run_of(self.node)), check=False)
 
     def _free_run(self, host: str) -> None:

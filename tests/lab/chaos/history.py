@@ -19,7 +19,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What Muster says of a session in the end. `by_user`: a user ended it, which is no failure."""
+    """A session's end as Muster reports it. `by_user`: a user ended it, which is no failure."""
 
     name: str
     state: str
@@ -31,7 +31,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`accepted` are the sessions that the users were promised, `known` all that Muster knows in the end."""
+    """A history: `accepted` are the sessions promised to users, `known` all that Muster knows in the end."""
 
     journal: Sequence[Line]
     accepted: Sequence[str]

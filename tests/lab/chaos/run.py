@@ -26,7 +26,7 @@ say begin
 sleep SECONDS
 say end
 """
-# Of so much memory that one host cannot hold it whole.
+# With so much memory that one host cannot hold all of it.
 _GANG = ("--cluster-size", "2", "--cluster-mode", "multi-node", "--mem", "14G", "--on", "all")
 _FLAGS = {
     Kind.BATCH: (),
@@ -39,7 +39,7 @@ _FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """`refused` counts the commands of users that failed; they say so, and nothing is promised."""
+    """The result of a run. `refused` counts the commands of users that failed; for those nothing is promised."""
 
     broken: list[str]
     accepted: int
@@ -163,6 +163,9 @@ class _Player:
         seen = {host.name: self._lab.left_on(host.name, self._node.cluster) for host in self._lab.hosts}
         left = {host: what for host, what in seen.items() if what != NOTHING}
         on_hosts = {host: [thing for things in what.values() for thing in things] for host, what in left.items()}
+        for host in self._lab.hosts:
+            if more := self._lab.groups_and_mounts_on(host.name, self._node.cluster):
+                on_hosts.setdefault(host.name, []).extend(more)
         return {**on_hosts, "the control node": list(_private_files_of_nobody())}
 
     @staticmethod

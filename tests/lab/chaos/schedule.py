@@ -23,14 +23,14 @@ class Kind(StrEnum):
 
 
 class Database(StrEnum):
-    """What the control node keeps its state in."""
+    """The database of the control node."""
 
     SQLITE = "SQLite"
     POSTGRESQL = "PostgreSQL"
 
 
 class Trouble(StrEnum):
-    """A fault. Those of a host come first, and in the end those that not every control node can have."""
+    """A fault. Those of any host come first, and in the end those that only some hosts and control nodes can have."""
 
     CUT = "host cut off"
     REBOOT = "host without power"
@@ -43,13 +43,14 @@ class Trouble(StrEnum):
     STATE_FULL = "the state's disk full"
     POSTGRESQL_KILLED = "PostgreSQL killed"
     CLOCK_WRONG = "the control node's clock wrong"
+    ENGINE_DISK_FULL = "the engine's disk full"
 
 
 OF_HOSTS = tuple(Trouble)[: tuple(Trouble).index(Trouble.ALL_CUT)]
-OF_SOME = (Trouble.POSTGRESQL_KILLED, Trouble.CLOCK_WRONG)
+OF_SOME = (Trouble.POSTGRESQL_KILLED, Trouble.CLOCK_WRONG, Trouble.ENGINE_DISK_FULL)
 OF_CONTROL = tuple(trouble for trouble in Trouble if trouble not in {*OF_HOSTS, *OF_SOME})
 _OF_ALL = (*OF_HOSTS, *OF_CONTROL)
-# By so many seconds, fast or slow.
+# The seconds by which a clock is set forward or back.
 _WRONG_BY_S = (-3600, -90, -5, 5, 90, 3600)
 
 
@@ -71,7 +72,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """It begins at `tick` and is healed at `until`. `host` is empty where it is the control node's.
+    """A fault from `tick` until `until`. `host` is empty if it is the control node's.
 
     `by_s` says how wrong a clock is.
     """
@@ -90,6 +91,11 @@ class Schedule:
     ends: tuple[End, ...]
     faults: tuple[Fault, ...]
     database: Database = Database.SQLITE
+
+    @property
+    def hosts_with_small_disks(self) -> frozenset[str]:
+        """Return the hosts whose engine gets a disk that can be filled."""
+        return frozenset(fault.host for fault in self.faults if fault.trouble is Trouble.ENGINE_DISK_FULL)
 
     @property
     def sets_clock(self) -> bool:
@@ -115,7 +121,8 @@ def schedule(seed: int, hosts: Sequence[str]) -> Schedule:
     """Return the schedule of this seed.
 
     Users and faults draw from streams of their own, so that a change of the one leaves the other as it was. Every
-    second control node has PostgreSQL, which is killed once; every third one's clock goes wrong once.
+    second control node has PostgreSQL, which is killed once; every third one's clock goes wrong once. In every fourth
+    schedule the disk of a host's engine is full for a while.
     """
     users, faults = random.Random(f"{seed} users"), random.Random(f"{seed} faults")
     submits = [
@@ -131,6 +138,8 @@ def schedule(seed: int, hosts: Sequence[str]) -> Schedule:
     if seed % 3 == 2:
         clock = random.Random(f"{seed} clock")
         found.append(replace(_fault(clock, Trouble.CLOCK_WRONG), by_s=clock.choice(_WRONG_BY_S)))
+    if seed % 4 == 1:
+        found += _full_disk(random.Random(f"{seed} engine's disk"), hosts, found)
     return Schedule(seed, tuple(submits), tuple(ends), tuple(found), database)
 
 
@@ -144,6 +153,12 @@ def _faults(chance: random.Random, hosts: Sequence[str]) -> list[Fault]:
         if not any(_meet(fault, other) for other in found):
             found.append(fault)
     return found
+
+
+def _full_disk(chance: random.Random, hosts: Sequence[str], others: Sequence[Fault]) -> list[Fault]:
+    """Return a time at which the engine's disk is full on a host that has no other fault then, if one is found."""
+    tries = (_fault(chance, Trouble.ENGINE_DISK_FULL, chance.choice(hosts)) for _ in range(100))
+    return next(([fault] for fault in tries if not any(_meet(fault, other) for other in others)), [])
 
 
 def _fault(chance: random.Random, trouble: Trouble, host: str = "") -> Fault:

@@ -12,7 +12,7 @@ import yaml
 from tests.control_node import ROOT
 from tests.image_archives import SmallImage, archive
 
-# What the attacker's `docker save` says; all else is this machine's engine.
+# The output of the attacker's `docker save`; all else is this machine's engine.
 FAKE = """#!/bin/sh
 test "$1" = save && exec cat {archive}
 exec {docker} "$@"

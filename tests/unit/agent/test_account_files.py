@@ -16,8 +16,8 @@ def _facts(**paths):
     return account_files.ImageFacts("root:x:0:0::/root:/bin/sh\n", "root:x:0:\n", "Host *\n", {**PATHS, **paths})
 
 
-def _entries(facts, mounts=(), links=()):
-    packed = account_files.account_tar(facts, USER, ENVIRONMENT, list(mounts), list(links))
+def _entries(facts, mounts=(), links=(), tmpfs=()):
+    packed = account_files.account_tar(facts, USER, ENVIRONMENT, list(mounts), list(links), list(tmpfs))
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         return {member.name: (member, archive.extractfile(member)) for member in archive}
 
@@ -100,3 +100,8 @@ def test_the_login_shell_is_the_best_that_there_is():
     assert _facts(**{"/bin/bash": {"name": "bash"}, "/bin/sh": {"name": "sh"}}).login_shell("/rt") == "/bin/bash"
     assert _facts(**{"/bin/sh": {"name": "sh"}}).login_shell("/rt") == "/bin/sh"
     assert _facts(**{"/bin/sh": None}).login_shell("/rt") == "/rt/bin/sh"
+
+
+def test_a_directory_for_a_tmpfs_is_the_users():
+    directory, _ = _entries(_facts(), tmpfs=["/run/muster-apps"])["run/muster-apps"]
+    assert (directory.isdir(), directory.mode, directory.uid, directory.gid) == (True, 0o700, 1000, 1000)

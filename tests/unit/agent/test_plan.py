@@ -45,8 +45,16 @@ def _overlay(session_id=ONE, generation="1"):
     return agent_manifest.Overlay(session_id, agent_names.network_name(session_id), generation, None, False)
 
 
-def _observed(*, containers=(), networks=(), keys=None, spools=(), is_manager=False, overlay_obstacle=""):
-    return agent_plan.Observed(list(containers), list(networks), keys or {}, set(spools), is_manager, overlay_obstacle)
+def _lent(number):
+    name = f"muster-lent-{number:012x}"
+    return agent_names.SeenNetwork(f"id-{name}", name, "", "", "bridge")
+
+
+def _observed(*, containers=(), networks=(), keys=None, spools=(), is_manager=False, overlay_obstacle="", spare=()):
+    names = [network.name for network in spare]
+    return agent_plan.Observed(
+        list(containers), [*networks, *spare], keys or {}, set(spools), is_manager, overlay_obstacle, names
+    )
 
 
 def _plan(*sessions, overlays=None, generation=1, **observed):
@@ -224,3 +232,60 @@ def test_a_network_that_is_there_is_not_made_again():
 )
 def test_nothing_else_is_put_back_on_a_network(desired, container):
     assert _plan(_session(desired=desired), containers=[container], networks=[_network()]).repairs == []
+
+
+def _single(session_id=ONE, desired="launch"):
+    return _session(session_id, desired, kernels=("main1",))
+
+
+def _on(network, session_id=ONE):
+    return _container(session_id=session_id)._replace(networks=frozenset({network.name}))
+
+
+def test_single_kernels_are_lent_a_spare_network_each_and_then_new_ones():
+    launches = _plan(_single(ONE), _single(TWO), spare=[_lent(1)]).launches
+    first, second = (launch.session.network["name"] for launch in launches)
+    assert (first, agent_names.is_lent(second)) == (_lent(1).name, True)
+    assert first != second
+    assert [launch.network_missing for launch in launches] == [False, True]
+
+
+def test_a_new_lent_network_never_has_the_name_of_one_that_is_there():
+    (launch,) = _plan(_single()).launches
+    made = agent_names.SeenNetwork("id", launch.session.network["name"], "", "", "bridge")
+    (again,) = _plan(_single(), networks=[made], containers=[_on(made, TWO)]).launches
+    assert again.network_missing
+    assert again.session.network["name"] != made.name
+
+
+def test_a_single_kernel_stays_on_the_network_that_it_was_lent():
+    (launch,) = _plan(_single(), containers=[_on(_lent(3))], networks=[_lent(3)], spare=[_lent(1)]).launches
+    assert (launch.session.network["name"], launch.missing) == (_lent(3).name, [])
+    assert _plan(_single(desired="keep"), containers=[_on(_lent(3))], networks=[_lent(3)]).repairs == []
+
+
+def test_a_single_kernel_that_was_cut_off_is_lent_another_network():
+    cut_off = _container(cut_off=True)
+    (repair,) = _plan(_single(desired="keep"), containers=[cut_off], spare=[_lent(1)]).repairs
+    assert (repair.session.network["name"], repair.network_missing) == (_lent(1).name, False)
+    (repair,) = _plan(_single(desired="keep"), containers=[cut_off]).repairs
+    assert agent_names.is_lent(repair.session.network["name"])
+    assert repair.network_missing
+
+
+def test_a_network_is_lent_on_when_its_session_has_ended_and_only_a_few_stay_spare():
+    spare = [_lent(number) for number in range(20)]
+    plan = _plan(_single(), spare=spare, containers=[_on(_lent(99), TWO)], networks=[_lent(99)])
+    assert plan.discarded_networks == spare[17:]
+    assert plan.spare_networks == [network.name for network in spare[1:17]]
+    (stop,) = _plan(_single(desired="stop"), containers=[_on(_lent(99))], networks=[_lent(99)]).stops
+    assert stop.networks == []
+
+
+def test_gangs_and_kernels_on_overlays_are_lent_nothing():
+    sessions = (_session(ONE), _session(TWO, kernels=("main1",), driver="overlay", release=False))
+    plan = _plan(*sessions, spare=[_lent(1)])
+    assert [launch.session.network["name"] for launch in plan.launches] == [
+        agent_names.network_name(ONE),
+        agent_names.network_name(TWO),
+    ]

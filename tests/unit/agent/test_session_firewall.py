@@ -1,30 +1,13 @@
 """The rules that roles/session_firewall makes of what the inventory says."""
 
-import importlib.util
 import ipaddress
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).parents[3] / "roles/session_firewall/files/muster_firewall.py"
+from tests.modules.agent_code import firewall_site, iptables, nftables
+
 REFUSED = "-j REJECT --reject-with icmp-admin-prohibited"
-
-
-def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("muster_firewall", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look themselves up there.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-firewall = loaded()
 
 
 def site(*nameservers: str, **changes: Any) -> Any:
@@ -38,11 +21,11 @@ def site(*nameservers: str, **changes: Any) -> Any:
         "manager_port": 2377,
         "data_port": 4789,
     }
-    return firewall.site_of({**configuration, **changes}, list(nameservers))
+    return firewall_site.site_of({**configuration, **changes}, list(nameservers))
 
 
 def rules_of(chain: str, version: int, given: Any) -> list[str]:
-    lines = firewall.iptables_rules(given, version).splitlines()
+    lines = iptables.iptables_rules(given, version).splitlines()
     return [line.removeprefix(f"-A {chain} ") for line in lines if line.startswith(f"-A {chain} ")]
 
 
@@ -95,17 +78,17 @@ def test_a_name_server_in_a_closed_network_answers_at_its_port_alone():
     ],
 )
 def test_name_servers_are_those_that_the_engine_asks(resolv_conf, stub_conf, options, expected):
-    assert firewall.nameservers(resolv_conf, stub_conf, options) == expected
+    assert firewall_site.nameservers(resolv_conf, stub_conf, options) == expected
 
 
 def test_a_table_of_nftables_names_what_the_chains_name():
     given = site("192.0.2.53", closed=["10.0.0.0/8"], open=[{"to": "10.0.0.5", "port": 443, "protocol": "tcp"}])
-    table = firewall.nft_rules(given)
+    table = nftables.nft_rules(given)
     for network in (*given.closed, *given.members):
         assert str(network) in table
     assert table.count("ip daddr 10.0.0.5/32 tcp dport 443 return") == 2
     assert "udp dport { 4789, 7946 } jump peers" in table
-    assert "jump peers" not in firewall.nft_rules(site(swarm=False))
+    assert "jump peers" not in nftables.nft_rules(site(swarm=False))
 
 
 def test_networks_are_merged_so_that_rules_stay_few():

@@ -28,8 +28,14 @@ def test_the_runtimes_builder_says_what_is_there_where_nothing_of_musters_is(tmp
     program = as_shipped("roles/session_runtime/files/build_runtime.py")
     done = start(program, "versions", str(tmp_path), "", "builder")
     assert json.loads(done.stdout)["present"] == "made elsewhere"
-    # Where apt offers nothing, it fails after that, in one line.
+    # If apt offers nothing, the program then fails in one line.
     assert "Traceback" not in done.stderr
+
+
+def test_the_firewalls_program_brings_modules_that_its_modules_need():
+    done = start(as_shipped("roles/session_firewall/files/muster_firewall.py"), "no such command")
+    assert done.returncode == 2
+    assert done.stderr.startswith("muster-firewall apply | check")
 
 
 def test_a_script_that_would_read_its_own_file_is_refused(tmp_path):

@@ -11,7 +11,7 @@ from muster.contract.report import Report, report_from_agent, stored_report
 from muster.contract.values import ContractError
 from tests.malformed import ODD, changed, paths, problem_of
 from tests.reports import kernel_entry, use_of
-from tests.simulated_agents import report_of
+from tests.simulated_hosts import report_of
 from tests.strategies import make_session, placed_on
 
 

@@ -69,5 +69,5 @@ def test_outcomes_count_although_the_module_failed_after_them(converged, entries
 )
 def test_outcomes_that_the_contract_does_not_allow_are_no_outcomes(converged, entries):
     answer = converged(failure(sessions=entries, last_words=[], nothing_begun=True))
-    assert answer.problem.startswith("what it says is refused: answer")
+    assert answer.problem.startswith("its answer is refused: answer")
     assert (answer.nothing_begun, answer.outcomes) == (False, {})

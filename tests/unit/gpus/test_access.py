@@ -20,7 +20,7 @@ from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
 from tests.properties import cheap
-from tests.simulated_agents import host_of
+from tests.simulated_hosts import host_of
 from tests.strategies import fake_key_pair, make_agent, make_session, observed, placed_on
 
 GIB = 1 << 30

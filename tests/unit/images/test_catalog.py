@@ -68,12 +68,20 @@ def test_an_image_that_an_agent_holds_is_no_near_miss():
     assert reference("pytoch", PYTORCH, held=["pytoch:latest"]) == "pytoch"
 
 
-@pytest.mark.parametrize("word", ["secret", "lab/secret:1", "docker.io/lab/secret:1"])
+@pytest.mark.parametrize("word", ["lab/secret:1", "docker.io/lab/secret:1", "lab/none:1"])
 def test_a_forbidden_image_looks_like_a_missing_one(word):
     with pytest.raises(SpecError, match=r"image: there is no image .* for bob in project default; choose"):
         reference(word, SECRET, PLAIN)
+
+
+@pytest.mark.parametrize("word", ["secret", "lab/secret:1", "docker.io/lab/secret:1"])
+def test_those_whom_an_image_is_for_get_it_by_all_of_its_names(word):
     assert reference(word, SECRET, user="ann") == "lab/secret:1"
     assert reference(word, SECRET, project="vision") == "lab/secret:1"
+
+
+def test_a_forbidden_images_name_means_what_it_would_without_that_image():
+    assert reference("secret", SECRET, PLAIN) == "secret"
 
 
 def test_a_near_miss_does_not_give_away_what_one_may_not_use():

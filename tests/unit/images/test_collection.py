@@ -72,7 +72,7 @@ def test_an_image_that_muster_did_not_pull_stays():
 
 
 class Removals:
-    """In place of agents' engines: what was to be removed."""
+    """A stand-in for agents' engines, which notes the images to be removed."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.names: list[str] = []

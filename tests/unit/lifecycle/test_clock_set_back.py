@@ -76,7 +76,7 @@ def test_an_agent_that_stays_silent_is_lost_in_time():
     assert silent.unreachable_since == now
     assert silent.state is AgentState.UNREACHABLE
     later = now + RULES.lost_after_s
-    # What was known by the clock as it was before says nothing of the time since.
+    # Times by the clock as it was before mean nothing for the time since.
     old = Ledger(silences={"a1": Silence(NOW + 1, NOW + 2)})
     assert agents_by_the_clock(Snapshot((silent, answering), (), later), old, RULES) == ()
     new = Ledger(silences={"a1": Silence(later - 2, later - 1)})

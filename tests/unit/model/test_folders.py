@@ -138,7 +138,7 @@ def test_wrong_names_are_refused(name):
 def test_a_folder_is_shared_with_another_user_or_a_project_only():
     check_grantee("bob", "ada")
     check_grantee("@vision", "ada")
-    for nobody in ("ada", "@", " ", "", "x" * 256):
+    for nobody in ("ada", "@", " ", "", " bob", "@@vision", "@ vision", "b\x00b", "x" * 256):
         with pytest.raises(BadInputError, match=r"^WHOM: "):
             check_grantee(nobody, "ada")
 

@@ -28,6 +28,7 @@ class Site:
         site = self
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.let_go = threading.Event()
+        self.location = "file:///etc/passwd"
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
@@ -36,7 +37,7 @@ class Site:
                 if self.path == "/slow":
                     site.let_go.wait(30)
                 self.send_response({"/away": 302, "/bad": 500}.get(self.path, 200))
-                self.send_header("Location", "file:///etc/passwd")
+                self.send_header("Location", site.location)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:

@@ -22,7 +22,7 @@ S = SessionState
 
 
 class Lock:
-    """Held until it is `lost`; counts the decisions that were made under it."""
+    """A lock that is held until it is `lost`; it counts the decisions that were made under it."""
 
     def __init__(self) -> None:
         self.decisions = 0

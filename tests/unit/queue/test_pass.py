@@ -45,6 +45,17 @@ def test_a_session_that_waits_starts_when_another_ends(node):
     assert node.session(second).wait is None
 
 
+def test_one_visit_ends_a_session_whose_command_has_ended_and_starts_the_next(node, agent):
+    first, second = node.submit(cpu=3, command="true"), node.submit(cpu=3)
+    node.run()
+    agent.containers[first.id].end(0)
+    visits = len(node.gateway.manifests)
+    node.run()
+    assert (node.state(first), node.state(second)) == (S.TERMINATED, S.RUNNING)
+    desired = {entry["id"]: entry["desired"] for entry in node.gateway.manifests[visits]["a1"]["sessions"]}
+    assert desired == {first.id: "stop", second.id: "launch"}
+
+
 def test_a_batch_session_ends_with_its_command_and_leaves_its_log(node, agent):
     session = node.submit(command="python train.py", cluster_size=2)
     node.run()

@@ -81,6 +81,21 @@ def test_the_only_agent_is_not_lost_until_it_leaves_the_inventory(control_node):
     assert node.state(session) is S.TERMINATED
 
 
+def test_a_session_that_its_user_ends_while_the_only_agent_is_silent_ends_with_its_log_when_it_is_back(control_node):
+    agent = an_agent("a1", connection="ssh")
+    node = control_node(agent)
+    session = node.submit()
+    node.run()
+    cut([agent])
+    node.run()
+    node.end(session)
+    hours_pass(node)
+    assert node.state(session) is S.TERMINATING
+    cut([agent], reachable=True)
+    node.run()
+    assert (node.state(session), node.store.log(session.id, "main1")) == (S.TERMINATED, b"main1\n")
+
+
 def test_an_agent_whose_engine_is_dead_is_lost_though_it_is_the_only_one(control_node):
     """Its host is reached: the network works."""
     node = control_node(an_agent("a1", connection="ssh"))

@@ -30,7 +30,7 @@ def test_a_drained_agent_gets_nothing_new_until_it_is_resumed(node):
     assert (node.session(large).agents, node.state(small)) == (("a2",), S.PENDING)
     wait = node.session(small).wait
     assert wait.filtered == {"drained": 1}
-    assert "not asked: 1 drained" in wait.message
+    assert "left out: 1 drained" in wait.message
     node.store.resume_agent("a1")
     node.run(observe=False)
     assert node.session(small).agents == ("a1",)

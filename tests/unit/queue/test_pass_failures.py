@@ -67,7 +67,7 @@ def test_an_agent_that_ansible_brings_no_answer_of_is_unreachable(node):
     session = node.submit()
     del node.gateway.agents["a1"]
     node.run(observe=False)
-    assert node.worker.work.problems == {"a1": "Ansible brought no answer of it"}
+    assert node.worker.work.problems == {"a1": "Ansible returned no answer from it"}
     assert states_of_agents(node) == [AgentState.UNREACHABLE, AgentState.ALIVE]
     assert node.state(session) is S.PREPARING
 

@@ -33,7 +33,7 @@ SHARED = SimpleNamespace()
 
 
 class Cluster(RuleBasedStateMachine):
-    """Users, agents and bad luck in any order; the control node may die at any commit."""
+    """A cluster with users, agents and faults in any order. The control node may die at any commit."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ def test_a_daemon_without_compiled_code_says_why_nothing_starts(monkeypatch):
     monkeypatch.setattr(compiled_code.log, "info", note)
     monkeypatch.setattr(compiled_code, "_LONG_S", 0.0)
     monkeypatch.setattr(compiled_code, "_is_kept", lambda: False)
-    # It goes on until the line is there.
+    # The process goes on until it has written the line.
     monkeypatch.setattr(compiled_code, "compile_placement", said.wait)
     with compiling_beside(done.set):
         assert done.wait(300)

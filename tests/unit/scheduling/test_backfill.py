@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from muster.core.model.plan import Plan
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.committed import committed
@@ -24,6 +24,18 @@ HOUR = 3600.0
 
 def running(number: int, agent: str = "a1", **values: Any) -> Session:
     return replace(placed_on(make_session(number, **values), agent), started_at=NOW)
+
+
+def test_a_session_whose_processes_have_ended_gives_its_place_to_the_next():
+    ended = running(1, cpu="4")
+    kernels = tuple(replace(kernel, container_state="exited") for kernel in ended.kernels)
+    ended = replace(ended, kernels=kernels, state=SessionState.TERMINATING)
+    waiting = make_session(2, cpu="4")
+    assert decided(ended, waiting)[1] == [waiting.name]
+    still_runs = replace(ended, kernels=(replace(kernels[0], container_state="running"),))
+    restarts = replace(ended, step=LaunchStep.RESTARTING)
+    for holds in (still_runs, restarts):
+        assert decided(holds, waiting)[1] == []
 
 
 def decided(*sessions: Session, passes: int = 20, cpus: int = 4) -> tuple[Plan, list[str]]:

@@ -109,6 +109,12 @@ def test_the_youngest_gives_way_because_it_loses_least():
     assert plan.waits[comes.id].waits_for == (young.id,)
 
 
+def test_the_preempted_ones_owner_reads_no_other_users_name():
+    plan = decided(running(1, cpu=4), replace(make_session(3, cpu=4, name="private-work", priority=60), owner="eve"))
+    (preemption,) = plan.preemptions
+    assert preemption.message == "preempted by another user's session, which has priority 60"
+
+
 def test_the_lowest_priority_gives_way_first_even_if_it_loses_more():
     low, high = running(1, cpu=2, since=9000, priority=5), running(2, cpu=2, since=60, priority=20)
     assert [p.session_id for p in decided(low, high, make_session(3, cpu=2)).preemptions] == [low.id]

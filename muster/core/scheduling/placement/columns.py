@@ -25,7 +25,7 @@ EXCLUSIVE: Final = 2
 # The `UNIT` of an agent whose GPUs are exclusive: however much a kernel asks for, it gets one of them.
 NO_UNIT: Final = 1 << 40
 
-# On which GPU of an agent a share lies: as the policy says, the fullest, the emptiest, the least fragmenting.
+# The GPU of an agent for a share: by the policy, the fullest, the emptiest, or the least fragmenting one.
 POLICY: Final = 0
 FILL: Final = 1
 SPREAD: Final = 2

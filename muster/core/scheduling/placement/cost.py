@@ -1,7 +1,7 @@
 """The cost of a place by a policy. Compiled.
 
-The cost is a function of the agent before and after, so that it can be kept for each gang and agent until the agent
-changes. Fragmentation is that of Weng et al., USENIX ATC 2023; docs/placement.md says what the terms are for.
+The cost is a function of the agent before and after. It is kept for each gang and agent until the agent changes.
+Fragmentation is that of Weng et al., USENIX ATC 2023; docs/placement.md says what the terms are for.
 """
 
 from typing import Final, NamedTuple
@@ -151,5 +151,5 @@ def cost(
         if weights[STEPS] != 0.0:
             growth = 0.5 - np.floor(weights[STEPS] / (1.0 + np.exp(growth)) + 1e-9) / weights[STEPS]
         total += weights[FRAGMENTATION] * growth
-    # Equal costs must be equal numbers: by rounding errors they would be in an order that means nothing.
+    # Equal costs must be equal numbers: rounding errors would order them by chance.
     return float(np.floor(total * MILLIONTHS + 0.5))

@@ -37,7 +37,7 @@ RESERVED = "reserved"
 NO_OVERLAY = "without overlay"
 OTHER_MODEL = "GPU model"
 
-# So many agents are looked at GPU by GPU: those that come closest in total.
+# The number of agents that are checked GPU by GPU: those that come closest in total.
 _MOST_LOOKED_AT = 16
 
 

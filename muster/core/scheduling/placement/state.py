@@ -25,7 +25,7 @@ from muster.core.scheduling.placement.weights import typical_array, weight_array
 from muster.core.values.slots import Slots, total
 
 _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)
-# Of the search beside the compiled code: in larger groups and for longer a pass would wait for it.
+# Limits of the search beside the compiled code: with larger groups or more time, a pass would wait for it.
 _MOST_SEARCHED: Final = 256
 _STEPS_OF_A_STATE: Final = 2_000
 _SHARE_STEPS_OF_A_STATE: Final = 10_000
@@ -217,8 +217,9 @@ class PlacementState:
         free, request = np.maximum(0, self._free[candidates]), total(gang.slots)
         capacity = self._hardware.block(CAPACITY)[candidates]
         serves = self._hardware.gpus_that_serve(gang.constraint)[candidates]
-        gpus = np.where(serves, free[:, columns.FIRST_GPU :], 0).sum()
-        smallest = capacity[serves].min(initial=1 << 60) if request.gpu else 0
+        gpus = int(np.where(serves, free[:, columns.FIRST_GPU :], 0).sum())
+        # As a number of Python: where no GPU serves, many times that are more than 64 bits hold.
+        smallest = int(capacity[serves].min(initial=1 << 60)) if request.gpu else 0
         return bool(
             free[:, columns.CPU].sum() >= request.cpu
             and free[:, columns.MEM].sum() >= request.mem

@@ -8,7 +8,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    # Columns are added one by one: a table made anew would take with it, on SQLite, the rows that refer to it.
+    # Columns are added one by one: on SQLite, replacing a table would remove the rows that refer to it.
     op.add_column("sessions", sa.Column("step", sa.String(16)))
     op.add_column("sessions", sa.Column("progress", sa.JSON, nullable=False, server_default="{}"))
     op.add_column("sessions", sa.Column("requeue_after_end", sa.Boolean, nullable=False, server_default=sa.false()))

@@ -26,5 +26,5 @@ def upgrade() -> None:
     op.create_index("sessions_by_wait", "sessions", ["wait_id"])
     op.add_column("sessions", sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"))
     op.create_index("sessions_by_revision", "sessions", ["revision"])
-    # The next pass says anew why each session waits.
+    # The next pass records again why each session waits.
     op.drop_column("sessions", "wait")

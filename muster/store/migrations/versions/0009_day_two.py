@@ -1,4 +1,4 @@
-"""Owners' secrets, sealed; and who is still to be told of changes."""
+"""Owners' secrets, sealed; and deliveries of changes that are still to be sent."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -25,5 +25,5 @@ def upgrade() -> None:
         sa.Column("next_at", sa.Float, nullable=False),
     )
     op.create_index("deliveries_by_session", "deliveries", ["session_id", "target", "event_id"])
-    # What happened before is news to nobody.
+    # Earlier changes are not sent.
     op.execute("INSERT INTO counters (name, value) SELECT 'couriers', MAX(id) FROM events HAVING MAX(id) IS NOT NULL")

@@ -19,7 +19,7 @@ from muster.service.usage.live import CurrentUsage
 from muster.service.usage.watched import KernelUsageHistory, SessionUsage
 from muster.web.drawing.sparkline import sparkline
 
-# With a sparkline in each row, the page of a larger session would be large, and is sent every two seconds.
+# A larger session's page would be too large with a sparkline in each row: it is sent every two seconds.
 _MAX_SPARKLINES = 32
 _HAS_CONTAINERS = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 

@@ -9,6 +9,7 @@ import re
 import socket
 import struct
 import tarfile
+import threading
 import urllib.parse
 from base64 import b64decode
 from contextlib import contextmanager
@@ -62,9 +63,18 @@ class EngineApi:
 
     def __init__(self, socket_path: str = SOCKET_PATH) -> None:
         self._socket_path = socket_path
+        self._facts: dict[str, Any] | None = None
+        self._lock = threading.Lock()
 
     def info(self) -> dict[str, Any]:
         return self._json("GET", "/info")
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the engine says of itself, as it was at the first look: the answer takes it a while."""
+        with self._lock:
+            if self._facts is None:
+                self._facts = self.info()
+            return self._facts
 
     def image(self, reference: str) -> dict[str, Any]:
         """Raise EngineError 404 for what no image can be called: its path would be another of the engine's."""
@@ -81,6 +91,15 @@ class EngineApi:
 
     def network(self, name: str) -> dict[str, Any]:
         return self._json("GET", f"/networks/{name}")
+
+    def is_unused(self, network: str) -> bool:
+        """Return whether a network is there and no container that runs is on it."""
+        try:
+            return not self.network(network).get("Containers")
+        except EngineError as error:
+            if error.status != 404:
+                raise
+            return False
 
     def create_network(self, body: dict[str, Any]) -> str:
         return self._json("POST", "/networks/create", body=body)["Id"]
@@ -165,7 +184,7 @@ class EngineApi:
             try:
                 return json.load(response)
             except (ValueError, RecursionError) as error:
-                raise EngineError(response.status, f"it answers {path} with what is no JSON") from error
+                raise EngineError(response.status, f"it answers {path} with something that is no JSON") from error
 
     def _act(
         self,
@@ -248,7 +267,7 @@ def _first_file(path: str, tar_bytes: bytes) -> bytes | None:
                 if member.size <= _MOST_OF_A_FILE:
                     return content.read() if content is not None else None
         except tarfile.TarError as error:
-            raise EngineError(200, f"it answers {path} with what is no archive") from error
+            raise EngineError(200, f"it answers {path} with something that is no archive") from error
     raise EngineError(400, f"{path} of the image is larger than {_MOST_OF_A_FILE >> 20} MiB")
 
 

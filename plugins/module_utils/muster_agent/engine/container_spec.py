@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..manifest import Kernel, Manifest, Overlay, Session
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What last words may hold is only a part of what the engine keeps: this many times as much, in two files.
+# The engine keeps this many times as much log as last words may hold, in two files.
 LOG_ROTATION = 4
 LOG_FILE_LEAST_BYTES = 1 << 20
 ANY_PORT = "0"
@@ -63,14 +63,16 @@ def labels(cluster: str, session_id: str, generation: str) -> dict[str, str]:
 
 
 def bridge_body(cluster: str, session: Session) -> dict[str, Any]:
-    """Return the body that creates the network of a session on one host."""
+    """Return the body that creates the network of a session on one host. One that is lent is not marked as its own."""
+    name = session.network["name"]
+    of_cluster = {names.LABEL_CLUSTER: cluster}
     return {
-        "Name": session.network["name"],
+        "Name": name,
         "CheckDuplicate": True,
         "Driver": session.network["driver"],
-        # A name by which roles/session_firewall knows the bridges of sessions.
-        "Options": {"com.docker.network.bridge.name": names.bridge_name(session.id)},
-        "Labels": labels(cluster, session.id, session.generation),
+        # The prefix by which roles/session_firewall recognises the bridges of sessions.
+        "Options": {"com.docker.network.bridge.name": names.bridge_name(name)},
+        "Labels": of_cluster if names.is_lent(name) else labels(cluster, session.id, session.generation),
     }
 
 
@@ -156,7 +158,7 @@ def _host_config(
         "Init": True,
         "RestartPolicy": {"Name": "no"},
         "CapDrop": ["ALL"],
-        # Of folders whose owners have other uids.
+        # The groups of folders whose owners have other uids.
         "GroupAdd": [str(group) for group in kernel.spec.get("groups", ())],
         "SecurityOpt": ["no-new-privileges"],
         "NanoCpus": resources["cpu_milli"] * 1_000_000,

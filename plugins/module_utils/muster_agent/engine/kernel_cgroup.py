@@ -5,7 +5,6 @@ The engine removes a container's own group the moment its process ends; a parent
 
 from __future__ import annotations
 
-import functools
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -52,12 +51,7 @@ class Hierarchies(NamedTuple):
 
 def parent(engine: EngineApi, place: Place) -> str:
     """Return the engine's CgroupParent for a container; empty where the engine makes no control groups."""
-    return {_CGROUPFS: f"/{place.group}", _SYSTEMD: place.slice}.get(_driver(engine), "")
-
-
-@functools.lru_cache(maxsize=None)
-def _driver(engine: EngineApi) -> str:
-    return str(engine.info().get("CgroupDriver", ""))
+    return {_CGROUPFS: f"/{place.group}", _SYSTEMD: place.slice}.get(str(engine.facts().get("CgroupDriver")), "")
 
 
 def hierarchies(mounts: Path = _MOUNTS) -> Hierarchies:

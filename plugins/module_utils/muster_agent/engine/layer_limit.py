@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _REFUSED = re.compile(r"storage[- ]opt|storage size|quota", re.IGNORECASE)
 _BTRFS = "btrfs"
-# Of an image store whose snapshots know no limit, and whose engine says nothing of that.
+# A field of the engine's status if its image store's snapshots cannot be limited, which the engine does not say.
 _DRIVER_TYPE = "driver-type"
 
 
@@ -33,7 +33,7 @@ class LayerLimits:
             driver = self._driver
         if not driver:
             return {}
-        # Btrfs counts what a layer shares with its image too.
+        # Btrfs also counts the blocks that a layer shares with its image.
         return {"size": str(limit_bytes + (image_bytes if driver == _BTRFS else 0))}
 
     def are_refused_by(self, error: EngineError) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ACTIVE = "active"
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-# What an encrypted overlay needs: ESP with the engine's cipher, and what its rules match by.
+# Requirements of an encrypted overlay: ESP with the engine's cipher, and the matches of its rules.
 _ENCRYPTION = """
 ip xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 1 mode transport \\
   aead 'rfc4106(gcm(aes))' 0x0000000000000000000000000000000000000000 64 || exit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# What a mount must not cover: what makes a kernel a kernel.
+# The paths that a mount must not cover, since a kernel needs them.
 RESERVED_TARGETS = (
     "/",
     "/dev",

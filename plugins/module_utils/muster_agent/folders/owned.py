@@ -28,7 +28,7 @@ _TRASH = f"{AREA}/trash"
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PARENT_MODE = 0o711
 _TRIES = 5
-# What is made in the folder belongs to its group, so that those whom it is shared with can use it.
+# New files in the folder belong to its group, so that users of its shares can use them.
 _FOLDER_MODE = 0o2770
 _DEFAULT_ACL = "system.posix_acl_default"
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 def parse_entry(entry: dict[str, Any]) -> Entry:
-    """Return the folder; raises KeyError, TypeError or ValueError for what is none."""
+    """Return the folder. Raises KeyError, TypeError or ValueError if the value is none."""
     if not PATH.fullmatch(entry["path"]):
         raise ValueError(f"{entry['path']!r} is not the path of a folder with an owner")
     quota_bytes = entry["quota_bytes"]
@@ -53,7 +53,7 @@ def parse_entry(entry: dict[str, Any]) -> Entry:
 
 
 def place(folders_root: str, path: str) -> str:
-    """Return where a folder with an owner lies on this host, whether or not it is there."""
+    """Return the path of a folder with an owner on this host, whether or not it exists."""
     if not PATH.fullmatch(path):
         raise FolderError(f"{path} is not the path of a folder with an owner")
     return str(Path(folders_root).resolve() / path)

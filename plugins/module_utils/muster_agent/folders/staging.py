@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..engine.mount_check import Identity
-from ..host_mounts import bind, remove_mount_points
+from ..host_mounts import remove_mount_points
 from ..launch.tmpfs import ensure_own_tmpfs
 from ..names import MOUNT_ROOT
 from .mounted import FolderError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..names import ClusterPaths
+
+    Bind = Callable[[int, Path], None]
 
 _ROOT_ONLY = 0o700
 _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -29,7 +33,7 @@ class StagedFolder(NamedTuple):
     identity: Identity
 
 
-def stage(directory: Path, folders_root: str, places: dict[str, str]) -> dict[str, StagedFolder]:
+def stage(directory: Path, folders_root: str, places: dict[str, str], bind: Bind) -> dict[str, StagedFolder]:
     """Bind a kernel's folders below its own directory; `places` has the real path of each under the folders' root.
 
     Raises FolderError.
@@ -41,7 +45,7 @@ def stage(directory: Path, folders_root: str, places: dict[str, str]) -> dict[st
         ensure_own_tmpfs(MOUNT_ROOT, _ROOT_ONLY)
         directory.mkdir(mode=_ROOT_ONLY, parents=True)
         return {
-            folder: _staged(directory / str(number), folders_root, place, folder)
+            folder: _staged(directory / str(number), folders_root, place, folder, bind)
             for number, (folder, place) in enumerate(places.items())
         }
     except OSError as error:
@@ -53,7 +57,7 @@ def remove(paths: ClusterPaths, session_id: str, kernel_name: str = "") -> None:
     remove_mount_points(paths.mounts / session_id / kernel_name)
 
 
-def _staged(target: Path, folders_root: str, place: str, folder: str) -> StagedFolder:
+def _staged(target: Path, folders_root: str, place: str, folder: str, bind: Bind) -> StagedFolder:
     descriptor = _opened(folders_root, place, folder)
     try:
         target.mkdir(mode=_ROOT_ONLY)

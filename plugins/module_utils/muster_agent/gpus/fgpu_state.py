@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..names import ClusterPaths
 
 _DIRECTORY_MODE = 0o755
-# Whatever a container's user is. Each file is bound by itself, so nobody can replace it or put another beside it.
+# For any user of a container. Each file is bound by itself, so nobody can replace it or put another beside it.
 _FILE_MODE = 0o666
 # Who makes a file longer fills the file system that it alone is on. Each has room for its table and little more
 # (native/lease_table.h, native/usage.c).

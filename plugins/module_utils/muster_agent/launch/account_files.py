@@ -81,7 +81,7 @@ def _read_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str])
     body = {
         "Image": image_id,
         "Entrypoint": ["never-started"],
-        # With the cluster's label and no session's: what is left of it after a crash goes with the next run.
+        # With the cluster's label and no session's, so that the next run removes one that a crash left.
         "Labels": {names.LABEL_CLUSTER: cluster},
         "HostConfig": {"NetworkMode": "none"},
     }
@@ -125,9 +125,18 @@ def merged_ssh_config(ssh_config: str) -> str:
 
 
 def account_tar(
-    facts: ImageFacts, user: dict[str, Any], environment: dict[str, str], mount_targets: list[str], links: list[str]
+    facts: ImageFacts,
+    user: dict[str, Any],
+    environment: dict[str, str],
+    mount_targets: list[str],
+    links: list[str],
+    tmpfs: list[str],
 ) -> bytes:
-    """Return what is unpacked at the container's root before it starts; `links` become files, for binds to lie on."""
+    """Return what is unpacked at the container's root before it starts.
+
+    `links` become files, for binds to lie on, and `tmpfs` directories: under `userns-remap` the runtime could not make
+    these, since what they lie in may belong to the host's root by then.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         _add_file(archive, "/etc/passwd", merged_passwd(facts.passwd, user, environment["SHELL"]))
@@ -148,6 +157,8 @@ def account_tar(
                 home = found["linkTarget"]
             mode = stat.S_IMODE(found["mode"]) if is_directory else 0o755
             _add_directory(archive, home, mode, user["uid"], user["gid"])
+        for path in tmpfs:
+            _add_directory(archive, path, 0o700, user["uid"], user["gid"])
         for link in links:
             _add_file(archive, link, "")
     return buffer.getvalue()

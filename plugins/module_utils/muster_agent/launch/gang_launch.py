@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..engine.layer_limit import LayerLimits
     from ..manifest import Kernel, Manifest, Session
     from ..plan import Launch
+    from .host_ids import HostIds
 
 _OWNER_LABELS = (names.LABEL_CLUSTER, names.LABEL_SESSION)
 _POLL_S = 0.01
@@ -94,7 +95,8 @@ def check_launch(manifest: Manifest, launch: Launch, images: Images) -> list[tup
 class GangLaunch:
     """A session's launch on this host. It begins at once; `failure` waits for it.
 
-    `overlay` is the making of its network, where this host makes it in this run.
+    `overlay` is the making of its network, where this host makes it in this run. `spare` are networks that may be
+    removed to make room for it.
     """
 
     def __init__(
@@ -102,18 +104,22 @@ class GangLaunch:
         engine: EngineApi,
         images: Images,
         layers: LayerLimits,
+        ids: HostIds,
         manifest: Manifest,
         launch: Launch,
         pool: ThreadPoolExecutor,
         overlay: Future[None] | None,
+        spare: list[str],
     ) -> None:
         self._engine = engine
         self._images = images
         self._layers = layers
+        self._ids = ids
         self._manifest = manifest
         self.launch = launch
         self.session = launch.session
         self._paths = names.ClusterPaths(manifest.cluster)
+        self._spare = spare
         self._given_up = threading.Event()
         self._sshds = SshdWait(engine, manifest, self.session, self._given_up)
         self._refusal: BaseException | None = None
@@ -154,7 +160,7 @@ class GangLaunch:
 
     def _make_bridge(self) -> None:
         if self.launch.network_missing:
-            make_bridge(self._engine, self._manifest.cluster, self.session)
+            make_bridge(self._engine, self._manifest.cluster, self.session, self._spare)
 
     def _launch_kernel(self, kernel: Kernel, folders: dict[str, str]) -> None:
         manifest, session, user = self._manifest, self.session, kernel.spec["user"]
@@ -168,7 +174,7 @@ class GangLaunch:
             content = container_spec.sshd_config_with(files["sshd_config"]["content"], environment)
             files["sshd_config"] = {**files["sshd_config"], "content": content}
         keys = self._paths.kernel_keys(session.id, kernel.name)
-        key_directory.write_keys(keys, files, user["uid"], user["gid"])
+        key_directory.write_keys(keys, files, *self._ids.owner(kernel))
         if fgpu_state.is_needed(kernel):  # after the keys: without keys there is no such state either
             fgpu_state.make_state(self._paths, session.id, kernel)
         staged = self._staged_folders(kernel, folders)
@@ -183,7 +189,9 @@ class GangLaunch:
         container_id = self._create(kernel, name, body, time.monotonic() + manifest.start_timeout_s)
         targets = [mount["target"] for mount in kernel.spec["mounts"]]
         links = gpu_access.links_in_the_way(access, facts.paths)
-        self._engine.put_archive(container_id, account_files.account_tar(facts, user, environment, targets, links))
+        tmpfs = list(body["HostConfig"].get("Tmpfs", ()))
+        account = account_files.account_tar(facts, user, environment, targets, links, tmpfs)
+        self._engine.put_archive(container_id, account)
         self._network.result()
         give_up_at = time.monotonic() + manifest.start_timeout_s
         self._start(kernel, container_id, give_up_at)
@@ -193,7 +201,7 @@ class GangLaunch:
     def _staged_folders(self, kernel: Kernel, folders: dict[str, str]) -> dict[str, StagedFolder]:
         try:
             directory = self._paths.kernel_mounts(self.session.id, kernel.name)
-            return stage(directory, self._manifest.folders_root, folders)
+            return stage(directory, self._manifest.folders_root, folders, self._ids.bind)
         except FolderError as error:
             raise LaunchError(f"{kernel.name}: {error}", permanent=False) from error
 

@@ -1,4 +1,4 @@
-"""Putting kernels that run back on their session's network, which somebody removed or took them off."""
+"""Put running kernels back on their session's network, if it was removed or they were disconnected."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ if TYPE_CHECKING:
     from ..names import SeenContainer
     from ..plan import Repair
 
-# Its keeper makes an overlay in the same visit, on another host.
+# In the same visit, the keeper makes the overlay on another host.
 _OVERLAY_PATIENCE_S = 15
 _POLL_S = 0.25
 
 
-def reconnect(engine: EngineApi, manifest: Manifest, repair: Repair, overlay: Future[None] | None) -> None:
+def reconnect(
+    engine: EngineApi, manifest: Manifest, repair: Repair, overlay: Future[None] | None, spare: list[str]
+) -> None:
     """Make the network if it is missing, and connect the kernels under the same names; their processes go on.
 
-    `overlay` is the making of the network, where this host makes an overlay in this run. Raises LaunchError.
+    `overlay` is the making of the network, where this host makes an overlay in this run. `spare` networks may be
+    removed to make room for it. Raises LaunchError.
     """
     try:
         if overlay is not None:
             overlay.result()
         if repair.network_missing:
-            make_bridge(engine, manifest.cluster, repair.session)
+            make_bridge(engine, manifest.cluster, repair.session, spare)
     except (LaunchError, EngineError) as error:
         first = repair.cut_off[0].kernel_name
         message = f"{first}: its network was removed from this agent and cannot be made again: {error}"

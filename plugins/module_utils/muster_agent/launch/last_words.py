@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..names import SeenContainer
 
 _GONE, _BEING_REMOVED = 404, 409
+_ENDED = {"exited", "dead"}
 
 
 def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> None:
@@ -43,15 +44,16 @@ def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> N
         if error.status != _GONE:
             raise
         return  # before anything of it could be read
-    # What its network carried is known as long as it runs, what else it used when it has ended.
+    # Its network's counters can be read only while it runs. All others can be read after its end.
     last = kernel_use(place, state["Pid"])
     log, truncated = b"", True
-    with _while_it_is_there():
-        engine.stop_container(seen.id, manifest.stop_grace_s)
+    if state["Status"] not in _ENDED:
+        with _while_it_is_there():
+            engine.stop_container(seen.id, manifest.stop_grace_s)
+        with _while_it_is_there():
+            state = engine.container(seen.id)["State"]
     with _while_it_is_there():
         log, truncated = tail_of(engine.logs(seen.id), manifest.log_max_bytes)
-    with _while_it_is_there():
-        state = engine.container(seen.id)["State"]
     words = {
         "session_id": seen.session_id,
         "kernel_id": seen.kernel_id,
@@ -66,7 +68,7 @@ def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> N
 
 @contextmanager
 def _while_it_is_there() -> Iterator[None]:
-    """Let a request fail whose container is gone, or being removed by another's hand."""
+    """Ignore the failure of a request whose container is gone, or is being removed by another process."""
     try:
         yield
     except EngineError as error:

@@ -1,4 +1,4 @@
-"""What a session's user is to be told before its end: a file in each kernel, and a line on its open terminals."""
+"""The notice for a session's user before its end: a file in each kernel, and a line on its open terminals."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def deliver(engine: EngineApi, cluster: str, notice: Notice) -> None:
 
 
 def _say_on_terminals(pid: int, text: str, proc: Path = _PROC) -> None:
-    """Write to the open terminals of a container; to nothing else that may lie there under such a name."""
+    """Write to the open terminals of a container, and to no other file of such a name."""
     terminals = proc / str(pid) / "root/dev/pts"
     names = list(terminals.glob("[0-9]*")) if pid and terminals.is_dir() else []
     for path in names:

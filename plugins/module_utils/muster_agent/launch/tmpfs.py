@@ -59,7 +59,7 @@ def _make(directory: Path, mode: int) -> None:
 
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Hold a lock of all clusters on this host: of two mounts at one place the second hides what is in the first."""
+    """Hold a lock for all clusters on this host: the second of two mounts at one place would hide the first."""
     descriptor = os.open(STATE_ROOT, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -152,7 +152,7 @@ def _problem(port: int, health: str | None) -> str:
     except OSError:
         return _NO_ANSWER
     if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
-        return "what answers at its port is no HTTP"
+        return "its port does not answer by HTTP"
     status = int(words[1])
     return "" if status < 400 or status in _SERVES else f"GET {health} is answered with status {status}"
 

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import host_state, names
+from .. import host_state, mapped_mounts, names
 from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
+from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
 from ..gpus import toolkit
 from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_container
@@ -77,6 +78,7 @@ def gather_report(
             "api_version": API_VERSION,
             "storage_driver": info["Driver"],
             "cgroup_version": info.get("CgroupVersion", "1"),
+            "remapped_ids": _remapped_ids(info),
         },
         "swarm": {**swarm, "encrypts": swarm["state"] == overlay_networks.ACTIVE and overlay_networks.can_encrypt()},
         "gpus": answers.gpus,
@@ -123,8 +125,15 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
     }
 
 
+def _remapped_ids(info: dict[str, Any]) -> dict[str, Any] | None:
+    mapping = id_mapping(info)
+    if mapping is None:
+        return None
+    return {"uids": mapping.uid_count, "gids": mapping.gid_count, "mounts": mapped_mounts.are_supported()}
+
+
 def _networks(entries: list[dict[str, Any]], *, is_manager: bool) -> list[dict[str, Any]]:
-    """Return the cluster's networks that this host can remove: a worker sees overlays that only a manager may."""
+    """Return the sessions' networks that this host can remove: a worker sees overlays that only a manager may."""
     seen = [SeenNetwork.from_list(entry) for entry in entries]
     return [
         {
@@ -134,7 +143,7 @@ def _networks(entries: list[dict[str, Any]], *, is_manager: bool) -> list[dict[s
             "generation": int(network.generation or 0),
         }
         for network in sorted(seen, key=lambda network: network.name)
-        if is_manager or network.driver != names.OVERLAY
+        if not names.is_lent(network.name) and (is_manager or network.driver != names.OVERLAY)
     ]
 
 

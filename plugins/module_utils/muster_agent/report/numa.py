@@ -1,4 +1,4 @@
-"""The host's NUMA nodes as its kernel tells them."""
+"""The host's NUMA nodes as its Linux kernel lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a container's process fares, by the engine's word."""
+"""The state and times of a container's process, by the engine's answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _NEVER = "0001-01-01T00:00:00Z"
 
 
 def session_times(state: dict[str, Any]) -> dict[str, Any]:
-    """Return how a container's process fares, from the engine's `State`."""
+    """Return exit code and times of a container's process, from the engine's `State`."""
     ended = state["Status"] in {"exited", "dead"}
     return {
         "exit_code": state["ExitCode"] if ended else None,

@@ -15,7 +15,7 @@ from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.live import LiveChanges
 from muster.web.server import ServerOptions
-from tests.simulated_agents import report_of
+from tests.simulated_hosts import report_of
 from tests.strategies import NOW, make_agent, make_session, placed_on
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 

@@ -60,9 +60,29 @@ def test_a_wait_names_no_other_users_session_in_any_view(caller, hers, service):
         assert "another user's session is ahead" in told, path
         assert "private-work" in root.get(f"{SESSIONS}{path}").text, path
     assert "private-work" not in ada.post(f"{SESSIONS}/hold", json={"sessions": ["mine"]}).text
+    assert "private-work" not in ada.post(f"{SESSIONS}/release", json={"sessions": ["mine"]}).text
+    service.store.save_waits({mine["id"]: Wait(WaitCode.BEHIND, message, waits_for=(hers["id"],))})
+    renamed = ada.post(f"{SESSIONS}/mine/rename", json={"name": "mine2"})
+    assert (renamed.status_code, "private-work" in renamed.text, hers["id"] in renamed.text) == (200, False, False)
+    ended = ada.post(f"{SESSIONS}/terminate", json={"sessions": ["mine2"]})
+    assert (ended.status_code, "private-work" in ended.text, hers["id"] in ended.text) == (200, False, False)
     changes = [live for live in LiveChanges(service.store).after(0, 1 << 40) if live.session.id == mine["id"]]
     assert changes
     assert "private-work" not in str([live.visible_to_owner.wait for live in changes])
+
+
+def test_a_submit_that_is_repeated_names_no_other_users_session(caller, hers, service):
+    ada = caller("ada")
+    key = {"Idempotency-Key": "once"}
+    mine = ada.post(SESSIONS, json=SMALL, headers=key).json()["items"][0]
+    wait = Wait(WaitCode.BEHIND, "session private-work of eve is ahead", waits_for=(hers["id"],))
+    service.store.save_waits({mine["id"]: wait})
+    again = ada.post(SESSIONS, json=SMALL, headers=key)
+    assert again.status_code in {200, 201}
+    assert again.json()["items"][0]["id"] == mine["id"]
+    assert "another user's session is ahead" in again.text
+    assert "private-work" not in again.text
+    assert hers["id"] not in again.text
 
 
 def test_lists_hold_only_the_callers_own_for_any_query(caller, hers):

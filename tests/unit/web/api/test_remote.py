@@ -155,16 +155,16 @@ def test_a_commit_is_waited_for_and_its_failure_reported(remote, service, monkey
     monkeypatch.setattr(commits, "commit", commit)
     monkeypatch.setattr(commits, "parent_id", lambda _agent, _kernel: "sha256:" + "0" * 64)
     ada = remote("ada")
-    failed = ada("commit", "ran", "lab/train:1")
+    failed = ada("commit", "ran", "ada/train:1")
     assert (failed.code, failed.errors) == (1, ["muster: it is too large"])
-    made = ada("commit", "ran:main1", "lab/train:1", "-m", "with results", "--json").json
-    assert (made["reference"], made["message"], made["author"]) == ("lab/train:1", "with results", "ada")
-    assert "lab/train" in ada("images").out
-    assert "lab/train" not in remote("eve")("images").out
-    assert ada("commit", "ran", "lab/train:2", "--sync").errors == [
+    made = ada("commit", "ran:main1", "ada/train:1", "-m", "with results", "--json").json
+    assert (made["reference"], made["message"], made["author"]) == ("ada/train:1", "with results", "ada")
+    assert "ada/train" in ada("images").out
+    assert "ada/train" not in remote("eve")("images").out
+    assert ada("commit", "ran", "ada/train:2", "--sync").errors == [
         "muster: --sync: it needs the control node; leave it out, and agents get the image when needed"
     ]
-    assert ada("images", "rm", "lab/train:1").errors == [
+    assert ada("images", "rm", "ada/train:1").errors == [
         "muster: --server: muster images rm needs the control node; run it there, without --server"
     ]
 

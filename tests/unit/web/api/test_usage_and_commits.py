@@ -19,7 +19,7 @@ from muster.service.usage.views import ReportView
 from tests.strategies import make_agent, make_session, placed_on
 
 HOUR = 3600.0
-IMAGE = "lab/train:2"
+IMAGE = "ada/train:2"
 
 
 @pytest.fixture
@@ -133,9 +133,9 @@ def engine(monkeypatch):
     made.goes_on.set()
 
 
-def reached(client, state):
+def reached(client, state, image=IMAGE):
     deadline = time.monotonic() + 30
-    while (told := client.get(f"/api/v1/commits/{IMAGE}").json())["state"] != state:
+    while (told := client.get(f"/api/v1/commits/{image}").json())["state"] != state:
         assert time.monotonic() < deadline, told
         time.sleep(0.01)
     return CommitView.model_validate(told)
@@ -154,11 +154,11 @@ def test_a_commit_is_begun_watched_and_found_in_the_catalog(caller, running, eng
         time.sleep(0.01)
     assert reached(ada, "making").total_bytes == 200
     assert begun(ada).json()["type"] == "urn:muster:name-taken"
-    assert ada.get("/api/v1/images/lab/train").status_code == 404
+    assert ada.get("/api/v1/images/ada/train").status_code == 404
     engine.goes_on.set()
     told = reached(ada, "made")
     assert told.image.session.as_json() == {"id": session.id, "name": "of-ada", "kernel": "main1"}
-    (known,) = ada.get("/api/v1/images/lab/train").json()["items"]
+    (known,) = ada.get("/api/v1/images/ada/train").json()["items"]
     assert known["committed"] == told.image.as_json()
     assert known["committed"]["message"] == "with results"
 
@@ -166,10 +166,10 @@ def test_a_commit_is_begun_watched_and_found_in_the_catalog(caller, running, eng
 def test_a_failed_commit_gives_its_reason_and_frees_its_name(caller, running, engine):
     running(1, "ada")
     ada = caller("ada")
-    engine.error = ImageError("image lab/train:2 would have 9 GiB", permanent=True)
+    engine.error = ImageError("image ada/train:2 would have 9 GiB", permanent=True)
     engine.goes_on.set()
     begun(ada)
-    assert reached(ada, "failed").problem == "image lab/train:2 would have 9 GiB"
+    assert reached(ada, "failed").problem == "image ada/train:2 would have 9 GiB"
     engine.error = None
     assert begun(ada).status_code == 202
     assert reached(ada, "made").problem is None
@@ -197,7 +197,7 @@ def test_a_commit_that_another_process_makes_is_still_making(caller, running, en
     assert reached(ada, "making").total_bytes == 0
     engine.goes_on.set()
     assert reached(ada, "made").image.author == "ada"
-    service.store.images.forget("lab/train", "2")
+    service.store.images.forget("ada/train", "2")
     assert ada.get(f"/api/v1/commits/{IMAGE}").status_code == 404
 
 
@@ -221,8 +221,8 @@ def test_one_users_images_do_not_delay_others(caller, running, engine):
     running(1, "ada")
     running(2, "eve")
     ada = caller("ada")
-    assert [begun(ada, name=f"many:{number}").status_code for number in range(9)] == [202] * 8 + [409]
-    assert begun(caller("eve"), "of-eve").status_code == 202
+    assert [begun(ada, name=f"ada/many:{number}").status_code for number in range(9)] == [202] * 8 + [409]
+    assert begun(caller("eve"), "of-eve", name="eve/train:2").status_code == 202
     engine.goes_on.set()
-    reached(caller("root", Scope.ADMIN), "made")
-    assert begun(ada, name="many:9").status_code == 202
+    reached(caller("root", Scope.ADMIN), "made", "eve/train:2")
+    assert begun(ada, name="ada/many:9").status_code == 202

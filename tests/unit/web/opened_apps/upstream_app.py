@@ -31,7 +31,7 @@ _PIECE = b"x" * 65536
 
 @dataclass
 class Upstream:
-    """`go` lets it finish what it has begun; `gone` tells that its reader has left."""
+    """An app. `go` lets it finish an answer; `gone` says that its reader has left."""
 
     go: threading.Event = field(default_factory=threading.Event)
     begun: threading.Event = field(default_factory=threading.Event)
@@ -164,7 +164,7 @@ class Loop:
 
 
 class Server(uvicorn.Server):
-    """Says when it listens."""
+    """A server that says when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

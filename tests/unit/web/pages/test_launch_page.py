@@ -20,7 +20,7 @@ HTMX = {"HX-Request": "true"}
 
 
 class _Form(HTMLParser):
-    """What a browser sends of the form that launches."""
+    """A parser that collects what a browser sends of the launch form."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -289,7 +289,7 @@ def test_an_earlier_session_fills_in_the_form_without_what_the_queue_added(ada, 
     page = ada.get("/launch", params={"from": earlier["id"]}).text
     fields = dict(form_of(page))
     assert (fields["cpu"], fields["cluster_size"], fields["begin"], fields["app"]) == ("0.5", "2", "", "ttyd")
-    # It has not ended, and two of the same name cannot be.
+    # The session has not ended, and a name cannot be used twice.
     assert fields["name"] == ""
     more = yaml.safe_load(fields["more"])
     assert more["ssh_keys"] == ["ssh-ed25519 AAAA me@laptop"]

@@ -79,7 +79,7 @@ def test_the_dialog_offers_the_kernels_and_the_apps_that_have_logs(browser, trai
     assert [shown for _, given, shown in offered if "selected" in given] == ["sub1"]
     assert 'id="log-follow" checked' in dialog
     assert f'href="{base}/sub1/log?download=1"' in dialog
-    # Without htmx it is a page.
+    # Without htmx the answer is a whole page.
     assert "<html" in ada.get(f"{KERNELS}/sub1/log-dialog").text
 
 
@@ -156,7 +156,7 @@ def test_a_log_stream_ends_when_its_reader_may_no_longer_read(browser, service, 
     }[ends]
     revoking = threading.Thread(target=lambda: (opened.wait(30), end()))
     revoking.start()
-    # It would go on for ever.
+    # The log would never end by itself.
     assert ada.get(f"{KERNELS}/sub1/log?follow=true").text.startswith("first\n")
     revoking.join()
     assert stop.is_set()

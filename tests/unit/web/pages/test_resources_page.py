@@ -12,7 +12,7 @@ from muster.core.agents.launch_record import LaunchRecord
 from muster.core.model.agent_sample import AgentSample, Amount
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.model.token import Scope
-from tests.simulated_agents import host_of
+from tests.simulated_hosts import host_of
 from tests.strategies import make_agent, make_session, observed, placed_on
 
 NASTY = '"><script>alert(1)</script>'

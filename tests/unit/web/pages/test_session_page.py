@@ -286,7 +286,7 @@ def test_the_parts_that_are_live_ask_for_themselves(browser, add):
         assert part.status_code == 200
         assert "<html" not in part.text
     ended = add(in_state(2, SessionState.TERMINATED))
-    # Only the banner of all pages.
+    # The page has only the banner that all pages have.
     assert re.findall(r'data-every="(\d+)"', ada.get(f"/sessions/{ended.id}").text) == ["60"]
 
 
@@ -299,7 +299,7 @@ def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(app, browse
     service.store.save_agents([reporting(make_agent("a1"), kernels=[entry])])
     add(session)
     ada = browser("ada")
-    # Without ports for apps there is the command line for it.
+    # Without ports for apps, the page shows the command line instead.
     text = ada.get(f"/sessions/{session.id}").text
     assert "/apps/jupyterlab/open" not in text
     assert "muster open s1 jupyterlab" in text

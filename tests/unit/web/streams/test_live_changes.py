@@ -78,7 +78,7 @@ def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkey
     def while_it_reads(number, limit):
         found = read(number, limit)
         if found and not since:
-            # Neither waits for the reader.
+            # Neither handler waits for the reader.
             live.remove(first.hear)
             service.service.commands.submit({**SMALL, "name": "meanwhile"}, "ada")
             since.append(live.add(second.hear))

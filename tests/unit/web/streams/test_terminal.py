@@ -21,7 +21,7 @@ from tests.strategies import make_agent, make_session, placed_on
 from tests.unit.web.api.test_api import submitted
 
 HERE = {"Origin": "http://testserver"}
-# As the real one does once it has logged in, then a shell; the process of its own is as a jump host's.
+# A stand-in for ssh after its login, which then runs a script. Its child stands for a jump host's ssh.
 SSH = """#!/bin/sh
 echo "$$" > "$SSH_STATE/pid"
 echo "$@" > "$SSH_STATE/arguments"
@@ -112,7 +112,7 @@ def test_input_reaches_the_kernel_and_its_output_the_browser(browser, train, ssh
         pid = int((ssh / "pid").read_text())
         arguments = (ssh / "arguments").read_text().split()
         assert arguments[-1] == "sub1"
-        # Else a tilde typed after a newline would command ssh on the control node.
+        # Otherwise a tilde typed after a newline would command ssh on the control node.
         assert "EscapeChar=none" in arguments
     assert gone(pid)
     assert noted(service) == [("ada", 101, [train])]
@@ -299,7 +299,7 @@ def test_a_program_finds_its_size_and_no_signal_meets_it_as_it_starts(tmp_path, 
         return process
 
     monkeypatch.setattr(subprocess, "Popen", start_and_be_late)
-    # As in a shell, a signal that is trapped ends what `read` waits for.
+    # As in a shell, a trapped signal interrupts `read`.
     script = f"stty size; trap 'echo resized' WINCH; touch {tmp_path}/traps; read -r line; echo got $line"
     made = Terminal(make_session(1), ["sh", "-c", script])
     made.write(b"this\n")

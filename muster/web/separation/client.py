@@ -1,0 +1,405 @@
+"""The service layer as the web server has it: each call is a request to the broker, which holds what it is about."""
+
+import logging
+import os
+import pickle
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from muster.core.model.apps import App
+from muster.core.model.session import Session
+from muster.core.model.token import Token
+from muster.core.values.errors import MusterError
+from muster.service.folders.views import FolderRemovedView
+from muster.service.local_backend import LocalBackend
+from muster.service.metrics import Measures
+from muster.service.reach.logs import LogRequest
+from muster.service.reach.terminal import TerminalEnd
+from muster.service.service import Service
+from muster.service.sessions.live import ChangeHandler, LiveChange
+from muster.service.sessions.views import SessionView
+from muster.service.usage.views import CurrentUsagesView
+from muster.service.usage.watched import SessionUsage
+from muster.web.separation.operations import OPERATIONS, Credential, KnownToken, known_token, request_bytes
+from muster.web.separation.wire import receive, receive_with_file, send
+
+log = logging.getLogger("muster.web")
+
+
+class NoBrokerError(MusterError):
+    """The server's broker does not answer."""
+
+
+def brokered_service(line: "Line") -> Service:
+    """Return a service layer that is all requests to the broker, as far as the web server uses one."""
+    return cast("Service", _BrokeredService(line))
+
+
+class Line:
+    """The way to the broker: connections that are made as they are needed, by any thread, and used again."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._connecting = threading.Lock()
+        self._idle: queue.LifoQueue[socket.socket] = queue.LifoQueue()
+
+    def request(
+        self, operation: str, credential: Credential | None, arguments: Sequence[object] = (), **named: object
+    ) -> Any:  # noqa: ANN401 - each operation's own
+        """Return what the operation gives. Raises as it does, and NoBrokerError."""
+        message = _request(operation, credential, arguments, named)
+        try:
+            connection = self._idle.get_nowait()
+        except queue.Empty:
+            connection = self._connected()
+        try:
+            send(connection, message)
+            answer = receive(connection)
+        except OSError as error:
+            connection.close()
+            raise NoBrokerError from error
+        if answer is None:
+            connection.close()
+            raise NoBrokerError
+        self._idle.put(connection)
+        return _value(answer)
+
+    def open(
+        self, operation: str, credential: Credential | None, arguments: Sequence[object] = ()
+    ) -> tuple[socket.socket, Any, int | None]:
+        """Return a connection for what the operation opens, what it gives, and the file that comes with that.
+
+        Raises as it does, and NoBrokerError.
+        """
+        connection = self._connected()
+        with ExitStack() as stack:
+            stack.enter_context(connection)
+            try:
+                send(connection, _request(operation, credential, arguments, {}))
+                answer, descriptor = receive_with_file(connection)
+            except OSError as error:
+                raise NoBrokerError from error
+            if answer is None:
+                raise NoBrokerError
+            opened = _value(answer)
+            stack.pop_all()
+        return connection, opened, descriptor
+
+    def _connected(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs, self._connecting:
+            try:
+                socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                raise NoBrokerError from error
+        return ours
+
+
+def _request(
+    operation: str, credential: Credential | None, arguments: Sequence[object], named: Mapping[str, object]
+) -> bytes:
+    return request_bytes(operation, OPERATIONS[operation].encoded(arguments, named), credential)
+
+
+def _value(answer: bytes) -> Any:  # noqa: ANN401 - each operation's own
+    """Return what an answer says. Raises the error that it says."""
+    done, value = pickle.loads(answer)  # noqa: S301 - the broker is the one of us who is trusted
+    if done:
+        return value
+    kind, arguments, held = value
+    error: MusterError = kind.__new__(kind)
+    error.args = arguments
+    vars(error).update(held)
+    raise error
+
+
+class _Methods:
+    """The methods of one face of OPERATIONS."""
+
+    def __init__(self, line: Line, face: str, credential: Credential | None) -> None:
+        self._line = line
+        self._face = face
+        self._credential = credential
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - each operation's own
+        operation = f"{self._face}.{name}"
+        if operation not in OPERATIONS:
+            raise AttributeError(f"the web server cannot request {operation}; see muster/web/separation/operations.py")
+
+        def request(*arguments: object, **named: object) -> Any:  # noqa: ANN401 - each operation's own
+            return self._line.request(operation, self._credential, arguments, **named)
+
+        return request
+
+
+class _BrokeredService:
+    """The brokered `Service`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._requests = _Methods(line, "server", None)
+        self.settings = self._requests.server_settings()
+        self.tokens = _BrokeredTokens(line)
+        self.check_database = self._requests.check_database
+        self.heartbeat = self._requests.heartbeat
+
+    def backend(self, token: Token) -> LocalBackend:
+        if not isinstance(token, KnownToken):
+            raise TypeError("the token was not found by the broker")
+        return cast("LocalBackend", _BrokeredBackend(self._line, token))
+
+    def live_changes(self) -> "_BrokeredChanges":
+        return _BrokeredChanges(self._line)
+
+    def usage_cache(self) -> "_BrokeredUsage":
+        return _BrokeredUsage(self._line)
+
+    def meter(self) -> "_BrokeredMeter":
+        return _BrokeredMeter(self._line)
+
+    def audit_log(self) -> "_BrokeredAudit":
+        return _BrokeredAudit(self._line)
+
+
+class _BrokeredTokens:
+    """The brokered `Tokens`. A found token remembers the secret that was shown for it."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def of_secret(self, secret: str) -> KnownToken:
+        return self._found("token", secret)
+
+    def signed_in(self, secret: str) -> KnownToken:
+        return self._found("sign-in", secret)
+
+    def sign_in(self, token: KnownToken) -> tuple[str, float]:
+        signed: tuple[str, float] = self._line.request("caller.sign_in", token.credential)
+        return signed
+
+    def sign_out(self, secret: str) -> None:
+        self._line.request("server.sign_out", None, [secret])
+
+    def _found(self, kind: Literal["token", "sign-in"], secret: str) -> KnownToken:
+        credential = Credential(kind=kind, secret=secret)
+        return known_token(self._line.request("caller.token", credential), credential)
+
+
+class _BrokeredBackend(_Methods):
+    """The brokered `LocalBackend`."""
+
+    def __init__(self, line: Line, token: KnownToken) -> None:
+        super().__init__(line, "backend", token.credential)
+        self.token = token
+        self.user = token.user
+        self.folders = _BrokeredFolders(line, "folders", token.credential)
+        self.secrets = _Methods(line, "secrets", token.credential)
+        self.resources = _Methods(line, "resources", token.credential)
+        self._requests = _Methods(line, "caller", token.credential)
+
+    def sees(self, session: Session) -> bool:
+        return self.token.owner_filter in {None, session.owner}
+
+    def session_with_shares(self, session: Session) -> SessionView:
+        view: SessionView = self._requests.session_with_shares(session.id)
+        return view
+
+    def still_runs(self, session: Session) -> bool:
+        runs: bool = self._requests.still_runs(session.id, session.generation)
+        return runs
+
+    def usage_samples(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[CurrentUsagesView]:
+        """Yield one sample: the server requests no more."""
+        if not once:
+            raise ValueError("the broker gives one sample")
+        yield self._requests.usage_now(references, interval_s)
+
+    @contextmanager
+    def log(self, reference: str, kernel: str | None, request: LogRequest) -> "Iterator[_BrokeredLog]":
+        connection, _, _ = self._line.open("open.log", self._credential, [reference, kernel, request])
+        with connection:
+            yield _BrokeredLog(connection)
+
+    def open_terminal(self, reference: str, kernel: str | None) -> "_BrokeredTerminal":
+        connection, session, master = self._line.open("open.terminal", self._credential, [reference, kernel])
+        if master is None:
+            connection.close()
+            raise NoBrokerError
+        return _BrokeredTerminal(session, master, connection)
+
+    def open_app_tunnel(self, session: Session, app: App) -> "_BrokeredTunnel":
+        return _BrokeredTunnel(*self._line.open("open.app", self._credential, [session.id, app.name])[:2])
+
+
+class _BrokeredFolders(_Methods):
+    """The brokered `OwnedFolders`."""
+
+    def remove(self, name: str, owner: str | None, _on_removed: object) -> FolderRemovedView:
+        removed: FolderRemovedView = self._line.request("caller.remove_folder", self._credential, [name, owner])
+        return removed
+
+
+class _BrokeredLog:
+    """The pieces of a log, until it ends or any thread closes it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (answer := self._next()) is not None and (piece := _value(answer)) is not None:
+            yield piece
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _next(self) -> bytes | None:
+        try:
+            return receive(self._connection)
+        except OSError:
+            return None
+
+
+class _BrokeredTerminal(TerminalEnd):
+    """A terminal whose program is the broker's: what is typed and shown goes by its file, the rest by the broker."""
+
+    def __init__(self, session: Session, master: int, connection: socket.socket) -> None:
+        super().__init__(session, master)
+        self._connection = connection
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Raises BadInputError and NoBrokerError."""
+        _asked(self._connection, f"{columns} {rows}".encode())
+
+    def end(self) -> None:
+        self.close()
+        self._connection.close()
+
+
+class _BrokeredTunnel:
+    """The brokered `AppTunnel`, whose socket the broker has given to this process."""
+
+    def __init__(self, connection: socket.socket, opened: tuple[Session, App, str, Path]) -> None:
+        self.session, self.app, self.token, self.socket = opened
+        self._connection = connection
+
+    def is_open(self) -> bool:
+        try:
+            return bool(_asked(self._connection, b"?"))
+        except NoBrokerError:
+            return False
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _BrokeredChanges:
+    """The brokered `LiveChanges`: there is one stream from the broker while anybody reads changes."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._lock = threading.Lock()
+        self._handlers: set[ChangeHandler] = set()
+        self._connection: socket.socket | None = None
+        self._last = 0
+
+    def running(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def add(self, handler: ChangeHandler) -> int:
+        with self._lock:
+            if self._connection is None:
+                connection, self._last, _ = self._line.open("open.changes", None)
+                self._connection = connection
+                threading.Thread(target=self._read, args=(connection,), name="live", daemon=True).start()
+            self._handlers.add(handler)
+            return self._last
+
+    def remove(self, handler: ChangeHandler) -> None:
+        with self._lock:
+            self._handlers.discard(handler)
+            if not self._handlers and self._connection is not None:
+                with suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+                self._connection = None
+
+    def after(self, number: int, until: int) -> list[LiveChange]:
+        missed: list[LiveChange] = self._line.request("server.changes_after", None, [number, until])
+        return missed
+
+    def _read(self, connection: socket.socket) -> None:
+        with connection:
+            with suppress(OSError):
+                while (answer := receive(connection)) is not None:
+                    self._pass_on(connection, _value(answer))
+            with self._lock:
+                if self._connection is not connection:
+                    return
+        # Nobody could tell what they missed.
+        log.error("the broker has ended the stream of changes")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _pass_on(self, connection: socket.socket, changes: Sequence[LiveChange]) -> None:
+        with self._lock:
+            if self._connection is connection:
+                self._last = max(self._last, changes[-1].change.id)
+                for handler in self._handlers:
+                    handler(changes)
+
+
+class _BrokeredUsage:
+    """The brokered `UsageCache`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def of(self, session: Session) -> SessionUsage:
+        usage: SessionUsage = self._line.request("server.session_usage", None, [session.id])
+        return usage
+
+    def close(self) -> None:
+        """Leave it to the broker."""
+
+
+class _BrokeredMeter:
+    """The brokered `Meter`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def measure(self) -> Measures:
+        measures: Measures = self._line.request("server.measure", None)
+        return measures
+
+
+class _BrokeredAudit:
+    """The brokered `AuditLog`: the broker writes it."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        told = {name: value for name, value in record.items() if name != "source"}
+        try:
+            self._line.request("server.note", None, [told])
+        except NoBrokerError as error:
+            log.error("%s; the audit log lacks %s", error, told)  # noqa: TRY400 - one line
+
+
+def _asked(connection: socket.socket, message: bytes) -> Any:  # noqa: ANN401 - each operation's own
+    """Return the answer to a message about what is open. Raises as it says, and NoBrokerError."""
+    try:
+        send(connection, message)
+        answer = receive(connection)
+    except OSError as error:
+        raise NoBrokerError from error
+    if answer is None:
+        raise NoBrokerError
+    return _value(answer)

@@ -1,0 +1,206 @@
+"""What the web server may request of its broker: the operations by name, and their arguments as JSON.
+
+Replies come from root and are pickled. Requests come from the process that strangers speak to: nothing of them is
+unpickled, and each argument is validated by the operation's own annotation.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from muster.core.model.token import Token
+from muster.service.agents.resources import ClusterResources
+from muster.service.folders.owned import OwnedFolders
+from muster.service.local_backend import LocalBackend
+from muster.service.secrets.owned import OwnedSecrets
+from muster.service.sessions.live import LiveChanges
+from muster.web.separation.requests import CallerRequests, ServerRequests
+from muster.web.separation.wire import MalformedError
+
+
+class Credential(BaseModel):
+    """A secret that a caller has shown: a token's, or that of a browser's sign-in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["token", "sign-in"]
+    secret: str
+
+
+class Request(BaseModel):
+    """An operation with its arguments, and for whom."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    operation: str
+    arguments: dict[str, Any]
+    credential: Credential | None = None
+
+
+class Operation:
+    """A function that may be requested. Its first parameter is what it is called on."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        signature = inspect.signature(self.function)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    @cached_property
+    def _adapters(self) -> Mapping[str, TypeAdapter[Any]]:
+        parameters = self._signature.parameters.values()
+        return {parameter.name: TypeAdapter(_received(parameter.annotation)) for parameter in parameters}
+
+    def encoded(self, arguments: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
+        """Return the arguments of a call by name, as JSON has them."""
+        return {name: _json(value) for name, value in self._signature.bind(*arguments, **named).arguments.items()}
+
+    def decoded(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Return the arguments, each of its annotation's type. Raises MalformedError."""
+        try:
+            bound = self._signature.bind(**given).arguments
+            return {name: self._adapters[name].validate_python(value) for name, value in bound.items()}
+        except (TypeError, ValidationError, RecursionError) as error:
+            raise MalformedError(f"arguments of {self.function.__qualname__}: {type(error).__name__}") from None
+
+
+def _received(annotation: Any) -> Any:  # noqa: ANN401 - whatever a parameter says
+    """Return what an argument of this annotation must be when it comes as JSON."""
+    if annotation == Mapping[str, Any]:
+        # Any JSON: its words may be ones that cannot be encoded, and who reads it says so.
+        return dict
+    return list[get_args(annotation)] if get_origin(annotation) is Iterable else annotation  # type: ignore[misc]
+
+
+def _json(value: object) -> Any:  # noqa: ANN401 - whatever JSON holds
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _json(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_json(item) for item in value]
+    return value
+
+
+def _of(prefix: str, functions: Iterable[Callable[..., Any]]) -> dict[str, Operation]:
+    return {f"{prefix}.{function.__name__}": Operation(function) for function in functions}
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    **_of(
+        "server",
+        (
+            ServerRequests.changes_after,
+            ServerRequests.check_database,
+            ServerRequests.heartbeat,
+            ServerRequests.measure,
+            ServerRequests.note,
+            ServerRequests.server_settings,
+            ServerRequests.session_usage,
+            ServerRequests.sign_out,
+        ),
+    ),
+    # From here on each is called on what the caller's own token gives: the broker looks that up for each request.
+    **_of(
+        "caller",
+        (
+            CallerRequests.remove_folder,
+            CallerRequests.session_with_shares,
+            CallerRequests.sign_in,
+            CallerRequests.still_runs,
+            CallerRequests.token,
+            CallerRequests.usage_now,
+        ),
+    ),
+    **_of(
+        "backend",
+        (
+            LocalBackend.agent,
+            LocalBackend.agents,
+            LocalBackend.begin_commit,
+            LocalBackend.check_may_change,
+            LocalBackend.commit_state,
+            LocalBackend.details,
+            LocalBackend.drain,
+            LocalBackend.dry_run,
+            LocalBackend.find,
+            LocalBackend.gpus,
+            LocalBackend.heartbeat,
+            LocalBackend.hold,
+            LocalBackend.image,
+            LocalBackend.images,
+            LocalBackend.kernel,
+            LocalBackend.kernel_with_terminal,
+            LocalBackend.launch_choices,
+            LocalBackend.openable_app,
+            LocalBackend.page,
+            LocalBackend.queue,
+            LocalBackend.release,
+            LocalBackend.rename,
+            LocalBackend.report,
+            LocalBackend.restart,
+            LocalBackend.resume,
+            LocalBackend.search,
+            LocalBackend.session,
+            LocalBackend.spec_again,
+            LocalBackend.story,
+            LocalBackend.submit,
+            LocalBackend.terminate,
+            LocalBackend.token_is_valid,
+            LocalBackend.visible_queue,
+            LocalBackend.why,
+        ),
+    ),
+    **_of(
+        "folders",
+        (
+            OwnedFolders.create,
+            OwnedFolders.search,
+            OwnedFolders.set_quota,
+            OwnedFolders.share,
+            OwnedFolders.show,
+            OwnedFolders.unshare,
+        ),
+    ),
+    **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
+    **_of(
+        "resources",
+        (ClusterResources.agent, ClusterResources.groups, ClusterResources.use, ClusterResources.use_by_group),
+    ),
+    # After these a connection is what they have opened.
+    "open.app": Operation(LocalBackend.openable_app),
+    "open.changes": Operation(LiveChanges.running),
+    "open.log": Operation(LocalBackend.log),
+    "open.terminal": Operation(LocalBackend.open_terminal),
+}
+
+
+def request_bytes(operation: str, arguments: Mapping[str, Any], credential: Credential | None) -> bytes:
+    """Return a request as it is sent."""
+    shown = None if credential is None else {"kind": credential.kind, "secret": credential.secret}
+    return json.dumps({"operation": operation, "arguments": arguments, "credential": shown}).encode()
+
+
+def parse_request(message: bytes) -> Request:
+    """Raises MalformedError."""
+    try:
+        return Request.model_validate(json.loads(message))
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"a request that is none ({type(error).__name__})") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownToken(Token):
+    """A token with what its holder has shown, by which the broker knows them."""
+
+    credential: Credential = field(repr=False)
+
+
+def known_token(token: Token, credential: Credential) -> KnownToken:
+    """Return the token with what was shown for it."""
+    return KnownToken(**{one.name: getattr(token, one.name) for one in fields(token)}, credential=credential)

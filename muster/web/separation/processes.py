@@ -1,0 +1,123 @@
+"""The two processes of `muster web`: one speaks to the world as a user without rights, the other is its broker."""
+
+import importlib
+import logging
+import os
+import pwd
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from ssl import SSLContext
+
+from muster.core.values.errors import BadInputError
+from muster.service.service import Service
+from muster.settings import LogFormat
+from muster.web.rendering import STATIC
+from muster.web.separation.broker import Broker
+from muster.web.separation.client import Line, NoBrokerError, brokered_service
+from muster.web.separation.confinement import give_up_rights
+from muster.web.server import ServerOptions, serve_pages
+
+log = logging.getLogger("muster.broker")
+USER = "muster-web"
+# Where nobody has made the user, as on a laptop.
+_FALLBACK_USER = "nobody"
+# What libraries load when it is needed first: by then the server may not be able to read where Python is installed.
+_LOADED_LATE = (
+    "anyio._backends._asyncio",
+    "encodings.ascii",
+    "encodings.idna",
+    "encodings.latin_1",
+    "encodings.unicode_escape",
+    "fastapi.telemetry._runtime",
+    "uvicorn.lifespan.off",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.websockets.websockets_sansio_impl",
+    "websockets.server",
+)
+
+
+def serve(
+    options: ServerOptions,
+    opened_service: Callable[[], AbstractContextManager[Service]],
+    log_as: Callable[[LogFormat], None],
+) -> None:
+    """Serve until SIGTERM or SIGINT; end with the server's exit code if that is not 0. Raises BadInputError.
+
+    The server begins before anything is read that it must not know.
+    """
+    options.check()
+    for name in _LOADED_LATE:
+        importlib.import_module(name)
+    account = _account()
+    tls = options.tls_context()
+    listening = options.bound_sockets()
+    control, servers_control = socket.socketpair()
+    server = os.fork()
+    if server == 0:
+        control.close()
+        _become_server(options, listening, tls, servers_control, account, log_as)
+        return
+    for one in (servers_control, *listening):
+        one.close()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os.kill(server, signal.SIGTERM))
+    try:
+        with opened_service() as service:
+            log_as(service.settings.log_format)
+            if account is not None:
+                log.info("the web server is process %d, of user %s", server, account.pw_name)
+            with service.served():
+                Broker(service, None if account is None else (account.pw_uid, account.pw_gid)).serve(control)
+    finally:
+        # It ends then, if it has not before.
+        control.close()
+        code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+    if code:
+        sys.exit(code if code > 0 else 128 - code)
+
+
+def _account() -> pwd.struct_passwd | None:
+    """Return whose process the server shall be; None where this is no root's, who alone can choose."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(USER)
+    except KeyError:
+        return pwd.getpwnam(_FALLBACK_USER)
+
+
+def _become_server(
+    options: ServerOptions,
+    listening: Sequence[socket.socket],
+    tls: SSLContext | None,
+    control: socket.socket,
+    account: pwd.struct_passwd | None,
+    log_as: Callable[[LogFormat], None],
+) -> None:
+    # Ctrl-C is for the broker, which passes it on.
+    os.setpgid(0, 0)
+    give_up_rights(account)
+    if not os.access(STATIC, os.R_OK | os.X_OK):
+        raise BadInputError(
+            f"{STATIC} cannot be read by user {pwd.getpwuid(os.getuid()).pw_name}, who the web server is;"
+            " install Muster where all users can read it, such as below /opt"
+        )
+    try:
+        service = brokered_service(Line(control))
+    except NoBrokerError:
+        # It has said why.
+        os._exit(1)
+    log_as(service.settings.log_format)
+    threading.Thread(target=_end_with, args=(control,), name="broker", daemon=True).start()
+    serve_pages(service, options, listening, tls)
+
+
+def _end_with(control: socket.socket) -> None:
+    """End this process when its broker ends, which never sends anything."""
+    control.recv(1)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,105 @@
+"""Requests to the broker for which the service layer has no method whose arguments can be sent."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from muster.core.model.token import Token
+from muster.service.folders.views import FolderRemovedView
+from muster.service.metrics import Measures
+from muster.service.questions.views import HeartbeatView
+from muster.service.service import Service
+from muster.service.sessions.live import LiveChange
+from muster.service.sessions.views import SessionView
+from muster.service.usage.views import CurrentUsagesView
+from muster.service.usage.watched import SessionUsage
+from muster.settings import LogFormat
+from muster.web_settings import WebSettings
+
+
+class AuditRecord(BaseModel):
+    """A record of a request, for the audit log."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    user: str | None
+    token: str | None
+    address: str | None = Field(alias="from")
+    method: str
+    path: str
+    sessions: list[str]
+    owner: str | None
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The settings that the web server needs."""
+
+    web: WebSettings
+    log_format: LogFormat
+
+
+class ServerRequests:
+    """The requests of the web server itself: about no session, except for the changes that it passes on."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._audit = service.audit_log()
+        self._meter = service.meter()
+        self.live = service.live_changes()
+        self.usage = service.usage_cache()
+
+    def server_settings(self) -> ServerSettings:
+        return ServerSettings(self._service.settings.web, self._service.settings.log_format)
+
+    def check_database(self) -> None:
+        self._service.check_database()
+
+    def heartbeat(self) -> HeartbeatView:
+        return self._service.heartbeat()
+
+    def measure(self) -> Measures:
+        return self._meter.measure()
+
+    def changes_after(self, number: int, until: int) -> list[LiveChange]:
+        return self.live.after(number, until)
+
+    def session_usage(self, session_id: str) -> SessionUsage:
+        return self.usage.of(self._service.queries.find(session_id))
+
+    def sign_out(self, secret: str) -> None:
+        self._service.tokens.sign_out(secret)
+
+    def note(self, record: AuditRecord) -> None:
+        """Add a line to the audit log: nothing that is there can be changed or read this way."""
+        self._audit.write({"source": "server", **record.model_dump(by_alias=True)})
+
+
+class CallerRequests:
+    """The requests of a caller beside the methods of their backend."""
+
+    def __init__(self, service: Service, token: Token) -> None:
+        self._service = service
+        self._token = token
+        self.backend = service.backend(token)
+
+    def token(self) -> Token:
+        return self._token
+
+    def sign_in(self) -> tuple[str, float]:
+        return self._service.tokens.sign_in(self._token)
+
+    def session_with_shares(self, session_id: str) -> SessionView:
+        return self.backend.session_with_shares(self.backend.find(session_id))
+
+    def still_runs(self, session_id: str, generation: int) -> bool:
+        """Return whether the session runs, in this launch."""
+        return self.backend.still_runs(replace(self.backend.find(session_id), generation=generation))
+
+    def usage_now(self, references: Sequence[str], interval_s: float) -> CurrentUsagesView:
+        return next(iter(self.backend.usage_samples(references, interval_s, once=True)))
+
+    def remove_folder(self, name: str, owner: str | None) -> FolderRemovedView:
+        return self.backend.folders.remove(name, owner, lambda _agent: None)
