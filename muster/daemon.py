@@ -117,7 +117,7 @@ def _work(
         lambda: trouble.over("the queue is worked again"),
         worker=Worker.DAEMON,
     )
-    watchers.died = lambda agent_id: loop.send(KernelDied(agent_id))
+    watchers.died = lambda agent_id, session_id: loop.send(KernelDied(agent_id, session_id))
 
     def heard(message: str) -> None:
         if message in set(Nudge):
@@ -168,7 +168,7 @@ class _Watchers:
     """The threads, one for each agent, that learn from its engine when a kernel dies."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
-        self.died: Callable[[str], None] = lambda _agent_id: None
+        self.died: Callable[[str, str], None] = lambda _agent_id, _session_id: None
         self._settings = settings
         self._store = store
         self._watched: set[str] = set()
@@ -184,7 +184,7 @@ class _Watchers:
             # The kernels of a session that is being ended die by our own hand. Those of one that is being launched may
             # die before the launch's answer is here, and after the report in it was made.
             if session is not None and session.state in _WATCHED:
-                self.died(agent.id)
+                self.died(agent.id, session_id)
 
         try:
             watch_deaths(agent, self._settings.cluster, died)

@@ -14,10 +14,11 @@ from muster.core.lifecycle.launch_usage import IdleRulesOf, LaunchUsage
 from muster.core.lifecycle.open_visits import OpenVisits, step_of
 from muster.core.lifecycle.outcomes import Outcomes
 from muster.core.lifecycle.pulls import Pulls
-from muster.core.model.session import LaunchStep, Session
+from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 
 PAUSE_AFTER_FAILURE_S = 5.0
+_LIVE = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Ledger:
     """The worker's memory as a value; each method returns another one.
 
     `to_observe` holds agents that are to be observed once they are not in flight; with `to_observe_all`, all of the
-    inventory. `outcomes` holds what agents made of a session's step, by session id and step, and agent id. `launches`
+    inventory. `deaths` holds, by agent id, sessions of which a kernel died there; an agent in flight may tell of it in
+    its answer. `outcomes` holds what agents made of a session's step, by session id and step, and agent id. `launches`
     are those (session id, generation) whose answers are still to come. `unclear` holds launches that were cut short, by
     session id, with the agents whose part in it a newer manifest is still to find out. `leftovers_tried` holds, by
     agent id, what a visit was to remove, `silences` the last visit without a report. `fetched` are (agent id,
@@ -56,6 +58,7 @@ class Ledger:
     usage: LaunchUsage = field(default_factory=LaunchUsage)
     to_observe: frozenset[str] = frozenset()
     to_observe_all: bool = False
+    deaths: Mapping[str, frozenset[str]] = field(default_factory=dict)
     outcomes: Mapping[tuple[str, str], Outcomes] = field(default_factory=dict)
     launches: frozenset[tuple[str, int]] = frozenset()
     unclear: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -84,6 +87,21 @@ class Ledger:
     def observing(self, agent_ids: Iterable[str]) -> "Ledger":
         """Return the ledger with these agents to be observed as soon as they are not in flight."""
         return replace(self, to_observe=self.to_observe.union(agent_ids))
+
+    def with_death(self, agent_id: str, session_id: str) -> "Ledger":
+        """Return the ledger with the death of a kernel of this session."""
+        known = self.deaths.get(agent_id, frozenset())
+        return replace(self, deaths={**self.deaths, agent_id: known | {session_id}})
+
+    def observing_deaths(self, snapshot: Snapshot) -> "Ledger":
+        """Return the ledger with agents to be observed for deaths of which no answer has told."""
+        free = self.deaths.keys() - self.visits.in_flight
+        if not free:
+            return self
+        live = {session.id for session in snapshot.placed if session.state in _LIVE}
+        unseen = [agent_id for agent_id in free if self.deaths[agent_id] & live]
+        later = {agent_id: ids for agent_id, ids in self.deaths.items() if agent_id not in free}
+        return replace(self, deaths=later).observing(unseen)
 
     def observing_all(self) -> "Ledger":
         """Return the ledger with all agents to be observed, and with what has failed or resisted to be retried."""

@@ -119,6 +119,7 @@ def _pulls(snapshot: Snapshot, ledger: Ledger) -> tuple[tuple[Event, ...], tuple
 
 def _observations(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledger]:
     agents = {agent.id: agent for agent in snapshot.agents}
+    ledger = ledger.observing_deaths(snapshot)
     visits: list[Visit] = []
     in_flight = ledger.visits.in_flight
     kept = kept_for_gangs(snapshot, _launchable(snapshot, ledger, agents), in_flight)

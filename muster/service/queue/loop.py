@@ -42,9 +42,10 @@ class Nudge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KernelDied:
-    """A kernel on this agent has ended."""
+    """A kernel of this session on this agent has ended."""
 
     agent_id: str
+    session_id: str
 
 
 @dataclass(slots=True)
@@ -134,7 +135,7 @@ class QueueLoop:
                 case Nudge.AGENTS:
                     self._observe_all()
                 case KernelDied():
-                    self._worker.observe([message.agent_id])
+                    self._worker.note_death(message.agent_id, message.session_id)
                 case Nudge():
                     continue
                 case _:

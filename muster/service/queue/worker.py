@@ -112,9 +112,9 @@ class QueueWorker:
     def is_idle(self) -> bool:
         return self.ledger.is_idle
 
-    def observe(self, agent_ids: Iterable[str]) -> None:
-        """Observe these agents as soon as they are not in flight."""
-        self.ledger = self.ledger.observing(agent_ids)
+    def note_death(self, agent_id: str, session_id: str) -> None:
+        """Observe the agent, unless an answer tells first that a kernel of this session has ended."""
+        self.ledger = self.ledger.with_death(agent_id, session_id)
 
     def observe_all(self) -> None:
         """Observe all agents, and try again what has failed or resisted."""

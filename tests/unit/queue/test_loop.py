@@ -167,9 +167,26 @@ def test_a_kernel_that_died_has_its_agent_observed_and_no_other(node, lock, agen
         loop.send(Nudge.QUEUE)
         eventually(lambda: node.state(session) is S.RUNNING)
         agents[0].containers[session.id].end(0)
-        loop.send(KernelDied("a1"))
+        loop.send(KernelDied("a1", session.id))
         eventually(lambda: node.state(session) is S.TERMINATED)
         assert node.gateway.observations[-1] == ["a1"]
+
+
+def test_a_death_that_the_answer_of_a_visit_tells_of_makes_no_other_visit(node, lock, agents):
+    released = agents[0].was_released
+
+    def dies_before_the_report(container):
+        released(container)
+        container.end(0)
+        loop.send(KernelDied("a1", session.id))
+
+    with daemon(node, lock) as loop:
+        looked = len(node.gateway.observations)
+        session = node.submit(command="true")
+        agents[0].was_released = dies_before_the_report
+        loop.send(Nudge.QUEUE)
+        eventually(lambda: node.state(session) is S.TERMINATED)
+        assert len(node.gateway.observations) == looked
 
 
 def test_a_kernel_that_dies_while_its_launch_is_answered_ends_its_session_at_once(node, lock, agents):
@@ -180,7 +197,7 @@ def test_a_kernel_that_dies_while_its_launch_is_answered_ends_its_session_at_onc
         if said.get("sessions") and not died:
             died.append(True)
             agents[0].containers[session.id].end(0)
-            loop.send(KernelDied("a1"))
+            loop.send(KernelDied("a1", session.id))
         return said
 
     with daemon(node, lock) as loop:
@@ -207,10 +224,15 @@ def test_the_clock_brings_the_end_of_a_time_limit(node, lock):
 
 def test_a_place_on_an_agent_that_is_slow_is_taken_back_without_a_nudge(node, lock, agents):
     clock = [node.now]
+    running = node.submit(cpu=0.1, agents=["a2"])
+    node.run()
     with daemon(node, lock, slow_after_s=0.3, clock=lambda: clock[0]) as loop:
         agents[0].hangs = True
-        loop.send(KernelDied("a1"))
+        loop.send(KernelDied("a1", running.id))
         eventually(lambda: node.gateway.observations[-1] == ["a1"])
+        node.end(running)
+        loop.send(Nudge.QUEUE)
+        eventually(lambda: node.state(running) is S.TERMINATED)
         session = node.submit(cpu=2)
         loop.send(Nudge.QUEUE)
         eventually(lambda: node.session(session).agents == ("a1",))
@@ -299,8 +321,10 @@ def test_an_answer_that_comes_with_the_request_to_stop_is_recorded(node, lock):
 
 
 def test_stopping_does_not_wait_for_an_agent_that_hangs(node, lock, agents):
+    running = node.submit()
+    node.run()
     with daemon(node, lock, slow_after_s=0.2) as loop:
         agents[0].hangs = True
-        loop.send(KernelDied("a1"))
+        loop.send(KernelDied("a1", running.id))
         eventually(lambda: node.gateway.observations[-1] == ["a1"])
     assert not node.gateway.let_go.is_set()

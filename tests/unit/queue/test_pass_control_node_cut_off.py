@@ -129,7 +129,7 @@ def test_the_silence_of_a_host_that_hangs_counts_from_the_visits_begin(node, age
     node.run()
     agents[0].hangs = True
     began = node.now + 1
-    node.worker.observe(["a1"])
+    node.worker.ledger = node.worker.ledger.observing(["a1"])
     node.now = began
     node.worker.decide()
     agents[0].reachable = False
@@ -157,7 +157,7 @@ def test_one_visit_that_takes_longer_than_that_loses_no_agent(node, agents):
     session = node.submit(cpu=2)
     node.run()
     agents[0].hangs = True
-    node.worker.observe(["a1"])
+    node.worker.ledger = node.worker.ledger.observing(["a1"])
     node.worker.decide()
     agents[0].reachable = False
     node.now += 2 * LOST_AFTER_S

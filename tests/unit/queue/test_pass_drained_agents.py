@@ -47,7 +47,7 @@ def test_sessions_that_are_only_placed_on_a_drained_agent_return_to_the_queue(no
     """It has no container yet: a1 is busy with another visit, or its image is still on its way."""
     agents[0].hangs = agents[0].pull_hangs = True
     if image == "busybox":
-        node.worker.observe(["a1"])
+        node.worker.ledger = node.worker.ledger.observing(["a1"])
         node.go_on()
     session = node.submit(cpu=2, image=image)
     node.go_on()

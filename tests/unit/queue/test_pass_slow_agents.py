@@ -29,7 +29,7 @@ def gang(node, size=4):
 def hang(node, agent):
     """Visit the agent, and let the visit not end."""
     agent.hangs = True
-    node.worker.observe([agent.id])
+    node.worker.ledger = node.worker.ledger.observing([agent.id])
     node.go_on()
     assert node.worker.ledger.visits.in_flight == {agent.id}
 

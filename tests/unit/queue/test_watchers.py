@@ -27,6 +27,6 @@ def test_a_death_during_a_launch_is_not_dropped_and_one_by_our_own_hand_is(monke
     monkeypatch.setattr(daemon, "watch_deaths", dies)
     watchers = daemon._Watchers(Settings(), store)
     observed = []
-    watchers.died = observed.append
+    watchers.died = lambda *death: observed.append(death)
     watchers._watch(make_agent("a1"))
-    assert observed == (["a1"] if state in WATCHED else [])
+    assert observed == ([("a1", session.id)] if state in WATCHED else [])
