@@ -111,8 +111,8 @@ def test_the_health_of_an_ended_container_is_not_checked():
         "Config": {"Labels": {"muster.apps": '[{"name": "a", "port": 1, "health": null, "starts": false}]'}},
         "State": {"Status": "exited", "Pid": 0},
     }
-    assert app_health.question_of(container) is None
-    assert app_health.question_of({"Config": {"Labels": {}}, "State": {"Status": "running", "Pid": 1}}) is None
+    assert app_health.probe_of(container) is None
+    assert app_health.probe_of({"Config": {"Labels": {}}, "State": {"Status": "running", "Pid": 1}}) is None
 
 
 def test_a_link_in_place_of_an_exit_code_leads_to_no_file_of_the_host(cluster):

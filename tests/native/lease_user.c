@@ -1,10 +1,11 @@
 /* A process that launches on a pretended GPU through a lease: what test_lease.py runs several of at a time.
 
    lease_user DEVICE TABLE KERNEL SHARE fair|hard|none [start=NS] [run=NS] [kernel=NS[,NS...]] [later=NS]
-              [every=N gap=NS] [threads=N] [rank=N rounds=N [pairs]] [fork] [closes]
+              [every=N gap=NS] [threads=N] [least=N] [rank=N rounds=N [pairs]] [fork] [closes]
    DEVICE is a file that all processes on this GPU map; it executes kernels in the order of their launches. `start` is
    an instant of CLOCK_MONOTONIC. With `later`, kernels take so long in the second half of the run. `every` waits for the
-   GPU after every N launches and then for `gap`. With `rank`, each kernel is one half of a rendezvous: it ends when the
+   GPU after every N launches and then for `gap`. With `least`, it goes on beyond `run` until so many launches have
+   finished. With `rank`, each kernel is one half of a rendezvous: it ends when the
    process of rank ^ 1 has launched its own, on whatever device. With `pairs`, this process launches both halves.
    With `closes`, it closes all files after its first launch, as daemons do, and opens DEVICE.own in their place.
    Writes how long the device worked for it, in nanoseconds, and how many launches that were; with `fork`, a child works
@@ -38,8 +39,9 @@ struct launched {
 
 static struct device *device;
 static struct lease *lease;
-static uint64_t start, run = 1000 * MILLISECOND, kernels[8], later, gap;
-static unsigned kernel_count, every, threads = 1, rank, rounds;
+static uint64_t start, kernels[8], later, gap;
+static _Atomic uint64_t run = 1000 * MILLISECOND;
+static unsigned kernel_count, every, threads = 1, least, rank, rounds;
 static bool pairs;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct launched queue[DEPTH]; /* guarded by mutex, as all that follow */
@@ -103,12 +105,24 @@ static void launch(uint64_t ns)
     pthread_mutex_unlock(&mutex);
 }
 
+static bool goes_on(void)
+{
+    uint64_t now = monotonic_ns();
+    if (now < start + run)
+        return true;
+    pthread_mutex_lock(&mutex);
+    bool too_few = launches < least;
+    if (too_few)
+        run = now - start + MILLISECOND;
+    pthread_mutex_unlock(&mutex);
+    return too_few;
+}
+
 static void *work(void *unused)
 {
     (void)unused;
-    uint64_t stop = start + run;
     sleep_until(start);
-    for (unsigned i = 0; monotonic_ns() < stop; i++) {
+    for (unsigned i = 0; goes_on(); i++) {
         launch(later != 0 && monotonic_ns() > start + run / 2 ? later : kernels[i % kernel_count]);
         if (every != 0 && (i + 1) % every == 0) {
             synchronize(NULL);
@@ -208,6 +222,7 @@ int main(int count, char **arguments)
         later = value(argument, "later") ? value(argument, "later") : later;
         gap = value(argument, "gap") ? value(argument, "gap") : gap;
         threads = value(argument, "threads") ? (unsigned)value(argument, "threads") : threads;
+        least = value(argument, "least") ? (unsigned)value(argument, "least") : least;
         rank = value(argument, "rank") ? (unsigned)value(argument, "rank") : rank;
         rounds = value(argument, "rounds") ? (unsigned)value(argument, "rounds") : rounds;
         pairs = pairs || strcmp(argument, "pairs") == 0;

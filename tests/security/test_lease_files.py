@@ -64,11 +64,13 @@ def keep_locked(lease: int) -> None:
 @pytest.mark.parametrize("step", [cut_off, cut_to_a_page, grow, scribble, keep_locked])
 def test_others_on_the_gpu_go_on_launching(lease_user: Path, tmp_path: Path, step: Callable[[int], None]) -> None:
     gpu = Gpu(lease_user, tmp_path / "gpu")
-    # Each waits for its last launch, since the GPU's queue alone could keep the second one waiting all the time.
-    commands = [gpu.command(name, 500, "kernel=1000000", "threads=2", "every=1", f"run={SECOND}") for name in "ab"]
+    # Each waits for its last launch, since the GPU's queue alone could keep the second one waiting all the time; and
+    # until ten have finished, since on a busy machine the attacker may give a whole second to the other one.
+    options = ["kernel=1000000", "threads=2", "every=1", f"run={SECOND}", "least=10"]
+    commands = [gpu.command(name, 500, *options) for name in "ab"]
     with attacked(tmp_path / "gpu/lease", step):
         launches = [result(output)[1] for output in outputs(commands)]
-    assert all(launches)
+    assert min(launches) >= 10
 
 
 @pytest.mark.parametrize("step", [cut_off, grow, scribble])

@@ -1,7 +1,7 @@
 """The promises, checked while a schedule goes on: what was committed is compared with what really happened on hosts."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -80,7 +80,8 @@ class Truth:
 class Promises:
     """The checker. It keeps sessions as the events that were committed make them, and what hosts really did."""
 
-    def __init__(self) -> None:
+    def __init__(self, stored_agents: Callable[[], Iterable[Agent]]) -> None:
+        self._stored_agents = stored_agents
         self.sessions: dict[str, Session] = {}
         self.truths: dict[str, Truth] = {}
         self.agents: dict[str, Agent] = {}
@@ -205,7 +206,8 @@ class Promises:
         failed_on = set(truth.failed_on)
         if len(truth.failed_on) < 3:
             raise BrokenPromiseError("untrue error", f"{story}: its launch failed on {truth.failed_on or 'no agent'}")
-        others = [agent for agent in self.agents.values() if agent.id not in failed_on and agent.takes_sessions]
+        # As stored: an observed agent does not know whether it is drained or suspect.
+        others = [agent for agent in self._stored_agents() if agent.id not in failed_on and agent.takes_sessions]
         could = [agent.id for agent in others if session.slots.fits_in(agent.capacity)]
         if len(failed_on) == 1 and could:
             message = f"{story}: its launches failed on {truth.failed_on[0]} alone, and {could[0]} could have had it"

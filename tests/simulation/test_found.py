@@ -54,3 +54,12 @@ def test_a_kernel_that_ends_before_its_command_begins_fails_its_session_whatever
     assert [verdict.broken for verdict in verdicts] == [None] * 40
     stories = [" ".join(story(verdict)) for verdict in verdicts]
     assert any("PREPARING → TERMINATING: main1 ended before it was released" in one for one in stories)
+
+
+def test_a_launch_fails_for_good_where_all_other_agents_are_drained():
+    """The checker once held that one agent's trouble had become the session's: it knew of no drain."""
+    verdict = carried_out(
+        fault(1.0, "drain", "a2"), fault(1.0, "launches fail", "a1", for_s=150.0), submission(cpu="2")
+    )
+    assert verdict.broken is None
+    assert any("PREPARING → ERROR" in line for line in story(verdict))

@@ -91,7 +91,7 @@ class World:
 
     def __init__(self, schedule: Schedule, *, traced: bool) -> None:
         self.timeline = Timeline()
-        self.promises = Promises()
+        self.promises = Promises(self._stored_agents)
         self.struck: Counter[str] = Counter()
         self.trace: list[str] = []
         self._schedule = schedule
@@ -131,6 +131,10 @@ class World:
 
     def clock(self) -> float:
         return _EPOCH + self.timeline.now + self.clock_offset_s
+
+    def _stored_agents(self) -> Sequence[Agent]:
+        with self.outside():
+            return self.users.agents()
 
     def reaches(self, host: Host) -> bool:
         return host.is_reachable and not self.control_is_cut

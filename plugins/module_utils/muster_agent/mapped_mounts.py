@@ -38,7 +38,7 @@ class _MountAttributes(ctypes.Structure):
 
 
 def are_supported() -> bool:
-    """Whether this host's Linux kernel has mounts with ids of their own; file systems may still lack them."""
+    """Return whether this host's Linux kernel has mounts with mapped ids. A file system may still lack them."""
     try:
         _set_attributes(-1, _MountAttributes())
     except OSError as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tests.control_node import NOTHING, SMALL
 from tests.lab.bring_up import SHARED
@@ -17,7 +18,9 @@ from tests.lab.chaos.schedule import TICKS, Fault, Kind, Schedule, Submit
 from tests.lab.lab import Lab
 
 TICK_S = 2.0
-_HEALED_WITHIN_S = 240.0
+_UNCHANGED_S = 240.0
+_AT_MOST_S = 1200.0
+_Seen = TypeVar("_Seen")
 # Its run's name is new each time the command begins, also in the same container.
 _COMMAND = """
 run=$(cat /proc/sys/kernel/random/uuid)
@@ -99,11 +102,11 @@ class _Player:
             self._faults.heal(self._under_way.pop())
 
     def judge(self) -> Played:
-        self._wait(lambda: set(self._states().values()) == {"ALIVE"})
+        _wait(self._states, lambda states: set(states.values()) == {"ALIVE"})
         for name in self._names_of_interactive():
             self._try("terminate", name)
-        self._wait(lambda: all(s.state in FINAL for s in self._known().values()))
-        self._wait(lambda: not any(self._left().values()))
+        _wait(self._known, lambda known: all(session.state in FINAL for session in known.values()))
+        _wait(self._left, lambda left: not any(left.values()))
         self._see_that_the_daemon_lives()
         history = History(
             read_journal(self._journal.read_text()),
@@ -168,12 +171,18 @@ class _Player:
                 on_hosts.setdefault(host.name, []).extend(more)
         return {**on_hosts, "the control node": list(_private_files_of_nobody())}
 
-    @staticmethod
-    def _wait(is_so: Callable[[], bool]) -> None:
-        """Wait until it is so, or for as long as is allowed: what is not so then is judged."""
-        deadline = time.monotonic() + _HEALED_WITHIN_S
-        while not is_so() and time.monotonic() < deadline:
-            time.sleep(0.5)
+
+def _wait(look: Callable[[], _Seen], is_so: Callable[[_Seen], bool]) -> None:
+    """Wait until it is so, or nothing changes any more: what is not so then is judged.
+
+    On a busy machine all takes longer, but something goes on; what goes on for ever is judged as well.
+    """
+    begun = since = time.monotonic()
+    seen = look()
+    while not is_so(seen) and time.monotonic() < min(since + _UNCHANGED_S, begun + _AT_MOST_S):
+        time.sleep(0.5)
+        if (now := look()) != seen:
+            seen, since = now, time.monotonic()
 
 
 def _private_files_of_nobody() -> Iterator[str]:

@@ -35,3 +35,21 @@ def test_sessions_that_no_host_can_make_fail_alone(cluster):
     errors = [entry["error"] for entry in result["sessions"] if entry["error"]]
     assert all("\n" not in error and "Traceback" not in error for error in errors)
     assert "running" in cluster.states().values()
+
+
+@pytest.mark.usefixtures("folders")
+def test_a_mount_lies_over_nothing_that_makes_a_kernel_however_it_is_written(cluster):
+    (cluster.folders_root / "plain").mkdir()
+    healthy = session()
+    targets = (
+        *("/data/../../etc", "//etc", "/run/../etc/x", "/dev/shm", "relative", "/..", "/proc/self/root", "/data/\x00x"),
+        *("/opt/muster/runtime/bin/..", "/run/muster/go", "/sys/../run/fgpu/x", "/" + "x" * 5000, "/a/" * 2000),
+    )
+    names = ("\u00e9" * 200, "\ud800", "../x", "a/../..", "/etc", ".muster", "a/./../.muster/folders", "", ".")
+    evil = [
+        *(session(mounts=[{**mount("plain"), "target": target}]) for target in targets),
+        *(session(mounts=[mount(name)]) for name in names),
+    ]
+    outcomes = {entry["id"]: entry["outcome"] for entry in cluster.converge(*evil, healthy)["sessions"]}
+    assert outcomes.pop(healthy["id"]) == "released"
+    assert set(outcomes.values()) == {"failed"}

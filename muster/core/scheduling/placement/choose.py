@@ -109,6 +109,16 @@ def requests_of(cache: Cache, shape: int) -> Ints:
 
 
 @part
+def are_twins(ground: Ground, agent: int, other: int) -> bool:
+    """Return whether both have the same hardware and the same free: what is found out for one holds for the other."""
+    for array in (ground.free, ground.fixed):
+        for column in range(array.shape[1]):
+            if array[agent, column] != array[other, column]:
+                return False
+    return True
+
+
+@part
 def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
     """Bring the gang's row up to date."""
     shapes, held, log = cache.shapes, cache.held, cache.log
@@ -118,12 +128,18 @@ def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
     todo = np.ones(count, np.bool_)
     shapes[shape, SYNCED] = end
     if synced == NEVER_SYNCED or end - synced >= log.shape[0] - 1:
+        last = NOWHERE
         for agent in range(agents):
-            if held[row, agent] != RULED_OUT:
-                before = stranded_now(ground, cache, agent)
-                held[row, agent], cache.score[row, agent] = held_by(
-                    ground, agent, before, requests, serves, False, todo, places, count
-                )
+            if held[row, agent] == RULED_OUT:
+                continue
+            if last != NOWHERE and are_twins(ground, agent, last):
+                held[row, agent], cache.score[row, agent] = held[row, last], cache.score[row, last]
+                continue
+            last = agent
+            before = stranded_now(ground, cache, agent)
+            held[row, agent], cache.score[row, agent] = held_by(
+                ground, agent, before, requests, serves, False, todo, places, count
+            )
         for block in range(cache.best.shape[1]):
             update_block(cache, row, count, block)
         return

@@ -29,7 +29,7 @@ def remove_container(engine: EngineApi, container_id: str) -> None:
         try:
             engine.remove_container(container_id)
         except EngineError as error:
-            # 409: a removal that an interrupted run asked for is still under way.
+            # 409: a removal that an interrupted run requested is still under way.
             if error.status != 409 or time.monotonic() > give_up_at:
                 raise
             time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Whether a kernel's sshd answers, asked from its host."""
+"""Whether a kernel's sshd answers, probed from its host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether main1's apps serve: asked from within their container's network, since no host reaches an overlay's."""
+"""Whether main1's apps serve: probed from within their container's network, since no host reaches an overlay's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SERVES = {401, 403}
 _NO_ANSWER = "nothing answers at its port"
 
 
-class Question(NamedTuple):
+class Probe(NamedTuple):
     """A running container's apps, each with name, port, health (a path, or None) and starts (whether we start it)."""
 
     pid: int
@@ -34,41 +34,41 @@ class Question(NamedTuple):
     apps: list[dict[str, Any]]
 
 
-def question_of(container: dict[str, Any]) -> Question | None:
+def probe_of(container: dict[str, Any]) -> Probe | None:
     """Return the probe of a container, from the engine's description of it; None for one without apps."""
     apps = json.loads(container["Config"]["Labels"].get(names.LABEL_APPS, "[]"))
     if not apps or container["State"]["Status"] != "running":
         return None
     uid, gid = container["Config"]["User"].split(":")
-    return Question(container["State"]["Pid"], int(uid), int(gid), apps)
+    return Probe(container["State"]["Pid"], int(uid), int(gid), apps)
 
 
-def answer_all(kernels: list[dict[str, Any]], patience_s: float = PATIENCE_S) -> None:
-    """Put answers in the places of kernels' questions: name -> healthy, exit_code and problem.
+def probe_all(kernels: list[dict[str, Any]], patience_s: float = PATIENCE_S) -> None:
+    """Replace the kernels' probes by their results: name -> healthy, exit_code and problem.
 
     `exit_code` is None of an app that runs or is not ours to start; `problem` is one line, empty if all is well.
 
-    Each container is asked by a process of its own that holds no rights there but its user's; all at once. Of one that
-    cannot be asked in time, the apps are left out.
+    All containers are probed at once, each by a process of its own, which has only its user's rights there. The apps of
+    a container that cannot be probed in time are left out.
     """
     give_up_at = time.monotonic() + patience_s
-    asking = [kernel["apps"] and _ask(kernel["apps"]) for kernel in kernels]
-    for kernel, asked in zip(kernels, asking):
-        kernel["apps"] = _answer(*asked, give_up_at) if asked else {}
+    begun = [kernel["apps"] and _begin(kernel["apps"]) for kernel in kernels]
+    for kernel, child_and_pipe in zip(kernels, begun):
+        kernel["apps"] = _result(*child_and_pipe, give_up_at) if child_and_pipe else {}
 
 
-def _ask(question: Question) -> tuple[int, int]:
-    """Return the child that asks, and the pipe that it answers to."""
+def _begin(probe: Probe) -> tuple[int, int]:
+    """Start a child that probes; return its process id, and the pipe for its result."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _answer_and_exit(question, writing)
+        _probe_and_exit(probe, writing)
     os.close(writing)
     return child, reading
 
 
-def _answer(child: int, reading: int, give_up_at: float) -> dict[str, dict[str, Any]]:
+def _result(child: int, reading: int, give_up_at: float) -> dict[str, dict[str, Any]]:
     text = bytearray()
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         while select.select([pipe], [], [], max(0, give_up_at - time.monotonic()))[0]:
@@ -85,40 +85,40 @@ def _answer(child: int, reading: int, give_up_at: float) -> dict[str, dict[str, 
         return {}
 
 
-def _answer_and_exit(question: Question, writing: int) -> None:
+def _probe_and_exit(probe: Probe, writing: int) -> None:
     status = 1
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        _enter(question)
-        told = _told(question.apps)
+        _enter(probe)
+        statuses = _statuses(probe.apps)
         with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            json.dump(told, pipe)
+            json.dump(statuses, pipe)
         status = 0
     finally:
         os._exit(status)
 
 
-def _enter(question: Question) -> None:
-    """Go where the container's processes are, as one of them: whatever its files are, they are opened as its user."""
+def _enter(probe: Probe) -> None:
+    """Enter the container's namespaces as its user, so that files there are opened with its user's rights."""
     libc = ctypes.CDLL(None, use_errno=True)
-    spaces = [os.open(f"/proc/{question.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("net", "mnt")]
+    spaces = [os.open(f"/proc/{probe.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("net", "mnt")]
     for space in spaces:
         if libc.setns(space, 0) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     os.setgroups([])
-    os.setgid(question.gid)
-    os.setuid(question.uid)
+    os.setgid(probe.gid)
+    os.setuid(probe.uid)
 
 
-def _told(apps: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _statuses(apps: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     problems = {app["name"]: _NO_ANSWER for app in apps}
 
-    def ask(app: dict[str, Any]) -> None:
+    def check(app: dict[str, Any]) -> None:
         problems[app["name"]] = _problem(app["port"], app["health"])
 
-    threads = [threading.Thread(target=ask, args=(app,), daemon=True) for app in apps]
+    threads = [threading.Thread(target=check, args=(app,), daemon=True) for app in apps]
     for thread in threads:
         thread.start()
     give_up_at = time.monotonic() + 2 * _ANSWER_S
@@ -168,7 +168,7 @@ def _first_line(connection: socket.socket) -> str:
 
 
 def _file_end(path: str) -> str:
-    """Return the last of a file that its user may have put there; empty if it is none, or a link."""
+    """Return the end of a file that its user may have put there; empty if it is no file, or a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -50,7 +50,7 @@ def gather_report(
         info, images, networks = info_read.result(), images_read.result(), networks_read.result()
     disk_use.forget_others(names.ClusterPaths(cluster), {seen.id for seen in containers})
     # With the pool's threads gone, this process may fork.
-    app_health.answer_all(kernels)
+    app_health.probe_all(kernels)
     swarm = overlay_networks.swarm_of(info)
     answers = reading.result(warn)
     used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
@@ -118,7 +118,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "address": next(filter(None, addresses), None),
         "ssh_port": int(bindings[0]["HostPort"]) if bindings else None,
         "gpus": json.loads(labels.get(names.LABEL_GPUS, "[]")),
-        "apps": app_health.question_of(found),
+        "apps": app_health.probe_of(found),
         "use": kernel_usage.kernel_use(place, found["State"]["Pid"]),
         "disk_bytes": disk_use.disk_use(names.ClusterPaths(cluster), found),
         "notice": notices.read_notice(keys) or None,
