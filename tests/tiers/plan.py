@@ -1,9 +1,8 @@
 """The tiers of `./dev test`: what each runs, and which run at the same time.
 
 Lanes of one stage run beside each other, the tiers of one lane one after another. Both lanes of a stage should take
-about as long. The roles' tiers share a stage with the end-to-end tests: for the most part, both wait for hosts and
-containers, and so does provisioning while the unit tests compute. The lab runs alone: its tests are about
-agents that answer late, and on a busy machine every agent does.
+about as long. What computes (unit tests, faults, modules) runs beside what for the most part waits for hosts and
+containers (the lab, a fresh machine), so that no processor is idle.
 """
 
 from dataclasses import dataclass
@@ -38,12 +37,10 @@ MODULES = Tier(
 END_TO_END = Tier("end to end", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/e2e"))
 ROLES = Tier("roles, by molecule", ("molecule",))
 FRESH_MACHINE = Tier("a fresh machine", ("engine", "tests/fresh_machine"))
-LAB = Tier("the lab of three hosts", ("engine", "--clean", "tests/lab"))
+LAB = Tier("the lab of three hosts", ("engine", "tests/lab"))
 GPU = Tier("a host with a GPU", ("engine", "tests/gpu"))
 
 PLAN: tuple[Stage, ...] = (
-    ((LINT,), (PREPARE,)),
-    ((UNIT, SIMULATION, NATIVE), (PROVISION,)),
-    ((MODULES, END_TO_END), (ROLES, FRESH_MACHINE, GPU)),
-    ((LAB,),),
+    ((LINT,), (PREPARE, PROVISION)),
+    ((UNIT, SIMULATION, NATIVE, MODULES, END_TO_END, ROLES), (LAB, FRESH_MACHINE, GPU)),
 )
