@@ -146,7 +146,8 @@ class Promises:
             raise BrokenPromiseError("slots", f"given twice: {', '.join(ledger.overdrawn)}")
 
     def _is_preempted_rightly(self, session: Session, reason: str) -> None:
-        priority = int(reason.rpartition(" ")[2])
+        # The end of the reason may say that the session is queued again.
+        priority = int(reason.partition(";")[0].rpartition(" ")[2])
         there_is = any(other.spec.priority == priority for other in self.sessions.values())
         if not there_is or not session.spec.preemptible or session.spec.priority >= priority:
             raise BrokenPromiseError("preempted wrongly", f"{session.name}, {reason}")
