@@ -43,10 +43,9 @@ rm -f /var/lib/engine-disk.img /usr/local/sbin/engine-disk /etc/systemd/system/e
 systemctl daemon-reload
 systemctl start docker.socket docker.service
 """
-# The last bytes go to the file system's own blocks, of which fallocate complains.
 _FILL = f"""
 mountpoint -q {_DIRECTORY} || exit 1
-fallocate --length $(df --output=avail -B1 {_DIRECTORY} | tail -n 1) {_DIRECTORY}/filler
+cat /dev/zero >{_DIRECTORY}/filler
 [ "$(df --output=avail -B1 {_DIRECTORY} | tail -n 1)" -lt 65536 ]
 """
 
