@@ -51,20 +51,34 @@ def _conclusion(
         if failure:
             failed_on = ledger.pulls.failed_on(missing)
             event = transitions.launch_failed(
-                session, str(failure), now, permanent=failure.permanent, failed_on=failed_on
+                session,
+                str(failure),
+                now,
+                permanent=failure.permanent,
+                failed_on=failed_on,
+                could_hold=_could_hold(session, agents),
             )
             return event, ledger
     outcomes = ledger.outcomes_of(session)
     ending = session.state is SessionState.TERMINATING
     awaited = [agent_id for agent_id in session.agents if not (ending and _is_lost(agents, agent_id))]
     if session.state in _ANSWERED_FOR and outcomes.keys() >= set(awaited):
-        return record(session, outcomes, {agent.id: agent.report for agent in agents.values()}, now), ledger
+        has_failed = any(outcome.outcome == "failed" for outcome in outcomes.values())
+        could_hold = _could_hold(session, agents) if has_failed else ()
+        reports = {agent_id: agents[agent_id].report for agent_id in session.agents if agent_id in agents}
+        return record(session, outcomes, reports, now, could_hold), ledger
     if session.state is SessionState.RUNNING:
         failed = [outcome.error for outcome in outcomes.values() if outcome.outcome == "failed"]
         return transitions.fail_begun(session, failed[0] or "it failed", now) if failed else None, ledger
     if session.step is LaunchStep.STARTING:
         return _cut_short(session, ledger, agents, now)
     return None, ledger
+
+
+def _could_hold(session: Session, agents: Mapping[str, Agent]) -> frozenset[str]:
+    """Return the agents that could hold the whole session if they were empty."""
+    group = (a for a in agents.values() if a.takes_sessions and a.resource_group == session.spec.resource_group)
+    return frozenset(agent.id for agent in group if session.slots.fits_in(agent.capacity))
 
 
 def _cut_short(

@@ -1,6 +1,6 @@
 """The sessions' next changes from the agents' outcomes of manifests, by agent id."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from muster.contract.outcome import Outcome
@@ -21,29 +21,34 @@ from muster.core.model.session import LaunchStep, Session, SessionState
 Outcomes = Mapping[str, Outcome]
 
 
-def record(session: Session, outcomes: Outcomes, reports: Reports, now: float) -> Event | None:
+def record(
+    session: Session, outcomes: Outcomes, reports: Reports, now: float, could_hold: Collection[str] = ()
+) -> Event | None:
     """Return the session's next change, once every agent has answered.
 
     `outcomes` are the answers to the session's present step; a LOST agent is not waited for when a session ends.
+    `could_hold` are the agents that could hold the session now.
     """
     if session.state is SessionState.PREPARING and session.step is not LaunchStep.PULLING:
-        return _launched(session, outcomes, reports, now)
+        return _launched(session, outcomes, reports, now, could_hold)
     if session.state is SessionState.TERMINATING and all(o.outcome == "stopped" for o in outcomes.values()):
         return ended(session, _last_facts(outcomes), now)
     return None
 
 
-def _launched(session: Session, outcomes: Outcomes, reports: Reports, now: float) -> Event | None:
+def _launched(
+    session: Session, outcomes: Outcomes, reports: Reports, now: float, could_hold: Collection[str]
+) -> Event | None:
     failures = {agent_id: outcome for agent_id, outcome in outcomes.items() if outcome.outcome == "failed"}
     if failures:
-        return _failed(session, failures, reports, now)
+        return _failed(session, failures, reports, now, could_hold)
     seen = changed_facts(session.kernels, seen_kernels(session, reports))
     if all(outcome.outcome == "released" for outcome in outcomes.values()):
         return all_run(session, seen, now)
     return all_started(session, seen, now) if session.step is LaunchStep.STARTING else None
 
 
-def _failed(session: Session, failures: Outcomes, reports: Reports, now: float) -> Event:
+def _failed(session: Session, failures: Outcomes, reports: Reports, now: float, could_hold: Collection[str]) -> Event:
     """Return the end of a launch that failed on some agents.
 
     An agent that fails to start its kernels has begun none of their commands. One that fails to release them may have
@@ -57,7 +62,7 @@ def _failed(session: Session, failures: Outcomes, reports: Reports, now: float) 
     if not any(outcome.reached for outcome in failures.values()):
         return back_to_the_queue(session, f"agent {agent_id} stopped answering before the launch", now)
     permanent = any(outcome.permanent for outcome in failures.values())
-    return launch_failed(session, error, now, permanent=permanent, failed_on=failures)
+    return launch_failed(session, error, now, permanent=permanent, failed_on=failures, could_hold=could_hold)
 
 
 def _last_facts(outcomes: Outcomes) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ States in, events out, after dask.distributed's worker state machine and kuberne
 applies the events, and drops one whose `from_state` no longer holds: the next decision reads the current state.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -213,19 +213,29 @@ def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: flo
     return transition(session, _S.RUNNING, "all kernels run", now, **fresh, kernels=kernels)
 
 
-def launch_failed(session: Session, error: str, now: float, *, permanent: bool, failed_on: Iterable[str] = ()) -> Event:
+def launch_failed(
+    session: Session,
+    error: str,
+    now: float,
+    *,
+    permanent: bool,
+    failed_on: Iterable[str] = (),
+    could_hold: Collection[str] = (),
+) -> Event:
     """Return → PENDING with a delay that doubles each time; ERROR when trying again cannot help, or has not.
 
-    None of its commands may have begun. A retry avoids the agents that it `failed_on`.
+    None of its commands may have begun. A retry avoids the agents that it `failed_on`. If all failures are one agent's,
+    which may be the cause, and others `could_hold` the session now, it is not given up.
     """
     attempts = session.attempts + 1
-    if permanent or attempts >= MAX_LAUNCHES:
+    failed_on = tuple(sorted({*session.failed_on, *failed_on}))
+    may_be_the_agents = len(failed_on) == 1 and bool({*could_hold} - {*failed_on})
+    if permanent or (attempts >= MAX_LAUNCHES and not may_be_the_agents):
         freed = {kernel.id: {"allocation": None} for kernel in session.kernels}
         changes: dict[str, Any] = {"result": Result.FAILURE, "step": None, "progress": (), "attempts": attempts}
         return transition(session, _S.ERROR, error, now, kernels=freed, **changes)
     event = back_to_the_queue(session, error, now)
     retry_at = now + _retry_delay_s(attempts - 1)
-    failed_on = tuple(sorted({*session.failed_on, *failed_on}))
     return replace(event, session={**event.session, "attempts": attempts, "retry_at": retry_at, "failed_on": failed_on})
 
 
