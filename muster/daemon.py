@@ -60,7 +60,7 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
                 if shell is None or watchers is None:
                     shell = stack.enter_context(opened(settings))
                     watchers = _Watchers(settings, shell.store)
-                with _queue(settings) as lock:
+                with _queue(settings, stop) as lock:
                     _work(settings, shell, watchers, lock, stop, trouble, on_compiled)
             except (QueueLockLostError, StoreUnavailableError, DatabaseAwayError, OSError) as error:
                 trouble.note(f"{error}; trying again")
@@ -84,16 +84,21 @@ class _Stop:
             raise _StoppedError
         self.loop.send(Nudge.STOP)
 
+    def check(self) -> None:
+        """Raises _StoppedError if a signal came. Python drops what a handler raises within some callbacks."""
+        if self.wanted:
+            raise _StoppedError
+
 
 @contextmanager
-def _queue(settings: Settings) -> Iterator[QueueLock]:
+def _queue(settings: Settings, stop: "_Stop") -> Iterator[QueueLock]:
     try:
         with queue_lock(settings.database_url, settings.state_dir, wait=False) as lock:
             yield lock
             return
     except PassInProgressError:
         log.info("the queue of cluster %s is being worked already; standing by", settings.cluster)
-    with queue_lock(settings.database_url, settings.state_dir, wait=True) as lock:
+    with queue_lock(settings.database_url, settings.state_dir, wait=True, between_tries=stop.check) as lock:
         yield lock
 
 

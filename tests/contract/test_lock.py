@@ -21,12 +21,15 @@ def hold(say, url, directory):
 
 
 def hold_until_terminated(say, url, directory):
-    def end(*_: object) -> None:
-        raise SystemExit(7)
+    terminated = threading.Event()
 
-    signal.signal(signal.SIGTERM, end)
+    def end_if_terminated() -> None:
+        if terminated.is_set():
+            raise SystemExit(7)
+
+    signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     say("waiting")
-    with queue_lock(url, directory, wait=True):
+    with queue_lock(url, directory, wait=True, between_tries=end_if_terminated):
         say("held")
 
 

@@ -3,8 +3,8 @@
 import fcntl
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -56,24 +56,43 @@ def shared(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def queue_lock(url: str, directory: Path, *, wait: bool) -> Iterator[QueueLock]:
-    """Holds the lock on the queue of the database: a file in `directory` with SQLite, on the server with PostgreSQL.
+def queue_lock(
+    url: str, directory: Path, *, wait: bool, between_tries: Callable[[], None] = lambda: None
+) -> Iterator[QueueLock]:
+    """Hold the lock on the queue of the database: a file in `directory` with SQLite, on the server with PostgreSQL.
 
     It ends with the process, and with PostgreSQL also with the connection. Raises PassInProgressError when another
     holds it and `wait` is false, and StoreUnavailableError when the database does not answer; one that waits already
-    goes on waiting then.
+    goes on waiting then, until `between_tries` raises.
     """
     engine = new_engine(url)
     if engine.dialect.name == "sqlite":
-        with exclusive(directory / "queue.lock", wait=wait):
+        with ExitStack() as stack:
+            for _ in _tries(between_tries):
+                try:
+                    stack.enter_context(exclusive(directory / "queue.lock", wait=False))
+                    break
+                except PassInProgressError:
+                    if not wait:
+                        raise
             yield _FileLock()
         return
     lock = _AdvisoryLock(engine)
     try:
-        lock.acquire(wait=wait)
+        for _ in _tries(between_tries):
+            if lock.acquired(wait=wait):
+                break
         yield lock
     finally:
         lock.close()
+
+
+def _tries(between: Callable[[], None]) -> Iterator[None]:
+    """Yield for each try, with a pause after it."""
+    while True:
+        yield
+        between()
+        time.sleep(_POLL_S)
 
 
 class _FileLock:
@@ -96,23 +115,23 @@ class _AdvisoryLock:
         self._backend: object = None
         self._failing = False
 
-    def acquire(self, *, wait: bool) -> None:
-        while True:
-            try:
-                if self._try():
-                    return
-            except self._error as error:
-                if not wait:
-                    raise unavailable(self._engine, error) from error
-                # One who waits outlives the server's restarts.
-                if not self._failing:
-                    log.warning("the database failed while waiting for the lock on the queue: %s", one_line(error))
-                self._failing = True
-                self.close()
-            else:
-                if not wait:
-                    raise PassInProgressError(_BUSY)
-            time.sleep(_POLL_S)
+    def acquired(self, *, wait: bool) -> bool:
+        """Return whether this try got the lock. Raises what `queue_lock` does."""
+        try:
+            if self._try():
+                return True
+        except self._error as error:
+            if not wait:
+                raise unavailable(self._engine, error) from error
+            # One who waits outlives the server's restarts.
+            if not self._failing:
+                log.warning("the database failed while waiting for the lock on the queue: %s", one_line(error))
+            self._failing = True
+            self.close()
+        else:
+            if not wait:
+                raise PassInProgressError(_BUSY)
+        return False
 
     def check(self) -> None:
         try:
