@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -150,13 +151,12 @@ def _become_muster(
 ) -> NoReturn:
     code: object = 1
     try:
-        # Nothing of the tests' own process is finalized here: others soon use the numbers of its files.
         gc.freeze()
         faulthandler.disable()
         signal.set_wakeup_fd(-1)
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        _let_go_of_files()
         sys.stdin, sys.stdout, sys.stderr = (_stream(number, mode) for number, mode in enumerate("rww"))
         # Pytest's own handlers keep `muster` from having one.
         logging.getLogger().handlers.clear()
@@ -179,6 +179,20 @@ def _become_muster(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _let_go_of_files() -> None:
+    """Close all files of the tests' process, but keep their numbers in use.
+
+    An object of that process, such as a database's connection, may close its number at any time. A file of `muster`'s
+    that had taken the number would then be gone: SQLite said "disk I/O error" from there on.
+    """
+    with Path(os.devnull).open("rb") as nothing:
+        for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+            if number not in {0, 1, 2}:
+                with suppress(OSError):  # the listing's own is closed
+                    os.fstat(number)
+                    os.dup2(nothing.fileno(), number, inheritable=False)
 
 
 def _stream(number: int, mode: str) -> IO[str]:
