@@ -12,7 +12,7 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
-from muster.core.lifecycle.hearing import hear
+from muster.core.lifecycle.interpretation import hear
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.open_visits import OpenVisit
 from muster.core.lifecycle.turn import Convergence, Turn, turn

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from muster.core.agents.agent import AgentState
-from muster.core.lifecycle import conclusions, hearing, idle, launch_usage, touch, transitions
+from muster.core.lifecycle import conclusions, idle, interpretation, launch_usage, touch, transitions
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Allocation, LaunchStep, Result, Session, SessionState
 from muster.core.scheduling import group_pass
@@ -146,7 +146,7 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
         *(Store, "add", forgetting_the_second),
         *([(submission(1), submission(2))], "forgotten"),
     ),
-    "reports that mean nothing": (hearing, "observe", seeing_nothing, [(submission(),)], "liveness"),
+    "reports that mean nothing": (interpretation, "observe", seeing_nothing, [(submission(),)], "liveness"),
     "leftovers that stay": (
         *(touch, "leftovers", leaving_everything),
         *([(submission(command=None), fault(20.0, "cut", host, for_s=170.0)) for host in ("a1", "a2")], "liveness"),

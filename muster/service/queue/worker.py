@@ -16,7 +16,7 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.facts import Fact, VisitOver
-from muster.core.lifecycle.hearing import Heard, hear
+from muster.core.lifecycle.interpretation import Heard, hear
 from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event

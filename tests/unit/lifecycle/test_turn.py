@@ -7,7 +7,7 @@ from muster.contract.outcome import Outcome
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, applied_to
 from muster.core.lifecycle.facts import PullOver, VisitOver
-from muster.core.lifecycle.hearing import Heard, hear
+from muster.core.lifecycle.interpretation import Heard, hear
 from muster.core.lifecycle.open_visits import step_of
 from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.lifecycle.turn import Convergence, Observation
