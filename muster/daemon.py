@@ -124,7 +124,7 @@ def _work(
     )
     watchers.died = lambda agent_id, session_id: loop.send(KernelDied(agent_id, session_id))
 
-    def heard(message: str) -> None:
+    def on_message(message: str) -> None:
         if message in set(Nudge):
             loop.send(Nudge(message))
 
@@ -135,8 +135,8 @@ def _work(
 
     with (
         compiling_beside(place),
-        _hearing(settings, heard),
-        shell.store.listen(heard),
+        _receiving_nudges(settings, on_message),
+        shell.store.listen(on_message),
         delivery_thread(settings, shell.store),
     ):
         stop.loop = loop
@@ -149,19 +149,19 @@ def _work(
 
 
 @contextmanager
-def _hearing(settings: Settings, heard: Callable[[str], None]) -> Iterator[None]:
-    """Hear nudges from this machine, by a socket that any local command may send to."""
+def _receiving_nudges(settings: Settings, on_message: Callable[[str], None]) -> Iterator[None]:
+    """Receive nudges from this machine, by a socket that any local command may send to."""
     settings.wake_socket.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(settings.wake_socket))
         settings.wake_socket.chmod(0o600)
 
-        def hear() -> None:
+        def receive() -> None:
             with suppress(OSError):  # closed: the loop has ended
                 while message := receiver.recv(64):
-                    heard(message.decode())
+                    on_message(message.decode())
 
-        threading.Thread(target=hear, name="wake", daemon=True).start()
+        threading.Thread(target=receive, name="wake", daemon=True).start()
         try:
             yield
         finally:

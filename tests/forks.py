@@ -81,7 +81,7 @@ class _Run:
             while self.workers:
                 for connection in wait(list(self.workers)):
                     assert isinstance(connection, Connection)
-                    self._hear(self.workers[connection])
+                    self._receive(self.workers[connection])
         finally:
             for worker in self.workers.values():
                 os.kill(worker.process_id, signal.SIGTERM)
@@ -101,7 +101,7 @@ class _Run:
         theirs.close()
         self.workers[ours] = _Worker(name, process_id, ours)
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive(self, worker: _Worker) -> None:
         config, items = self.session.config, self.session.items
         try:
             kind, value = worker.connection.recv()

@@ -12,7 +12,7 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
-from muster.core.lifecycle.interpretation import hear
+from muster.core.lifecycle.interpretation import interpret
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.open_visits import OpenVisit
 from muster.core.lifecycle.turn import Convergence, Turn, turn
@@ -67,11 +67,11 @@ class World:
 
     def after(self, *facts: Fact) -> "World":
         """Return the world once the worker has recorded these facts."""
-        heard = hear(self.snapshot, self.ledger, facts, RULES)
-        snapshot = with_agents(self.snapshot, (*heard.reporting, *heard.silent), heard.records)
-        known = tuple(agent for agent in snapshot.agents if agent.id not in heard.forgotten)
-        snapshot = applied(replace(snapshot, agents=known), heard.events)
-        return replace(self, snapshot=snapshot, ledger=heard.ledger)
+        meaning = interpret(self.snapshot, self.ledger, facts, RULES)
+        snapshot = with_agents(self.snapshot, (*meaning.reporting, *meaning.silent), meaning.records)
+        known = tuple(agent for agent in snapshot.agents if agent.id not in meaning.forgotten)
+        snapshot = applied(replace(snapshot, agents=known), meaning.events)
+        return replace(self, snapshot=snapshot, ledger=meaning.ledger)
 
     def later(self, seconds: float) -> "World":
         return replace(self, snapshot=replace(self.snapshot, now=self.snapshot.now + seconds))
@@ -79,7 +79,7 @@ class World:
 
 @st.composite
 def worlds(draw: st.DrawFn, *, most_steps: int = 12) -> World:
-    """Draw worlds in which turns were taken, facts heard and sessions ended, in any order."""
+    """Draw worlds in which turns were taken, facts interpreted and sessions ended, in any order."""
     world = World(draw(st.one_of(_clusters(), _clusters(), snapshots())))
     for step in draw(st.lists(st.sampled_from(_STEPS), max_size=most_steps)):
         match step:

@@ -240,9 +240,9 @@ class Store:
             return False
         return True
 
-    def listen(self, heard: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Calls `heard` from another thread with each message of `notify`; never on SQLite, which cannot."""
-        return listening(self._engine, heard) if self._engine.dialect.name == "postgresql" else nullcontext()
+    def listen(self, on_message: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Call `on_message` from another thread with each message of `notify`; never on SQLite, which cannot."""
+        return listening(self._engine, on_message) if self._engine.dialect.name == "postgresql" else nullcontext()
 
     def agents(self) -> tuple[Agent, ...]:
         """Return all agents by id."""

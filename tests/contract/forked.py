@@ -12,7 +12,7 @@ _context = multiprocessing.get_context("fork")
 
 
 class Forked:
-    """A process that runs `work(say, *values)`; `hear` returns what it says. It is killed at the end."""
+    """A process that runs `work(say, *values)`; `receive` returns what it says. It is killed at the end."""
 
     def __init__(self, work: Callable[..., None], *values: object) -> None:
         self._mouth: Connection
@@ -21,7 +21,7 @@ class Forked:
         self._process.start()
         self._mouth.close()  # so that its end is noticed
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """Return the next word. Raises EOFError if the process ended without one."""
         return self._ear.recv()
 

@@ -163,7 +163,7 @@ def write_for_ever(say, url):
 def test_a_killed_writer_leaves_every_commit_whole_and_no_lock(url, open_store, commits):
     with Forked(write_for_ever, url) as writer:
         for _ in range(commits):
-            writer.hear()
+            writer.receive()
         writer.kill()
     store = open_store(url)
     # First a write, which waits until the server has noticed.

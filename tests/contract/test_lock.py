@@ -43,17 +43,17 @@ def test_a_second_holder_is_refused_with_the_reason(url, tmp_path):
 
 def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits(url, tmp_path):
     with Forked(hold, url, tmp_path) as first:
-        assert first.hear() == "held"
+        assert first.receive() == "held"
         with pytest.raises(PassInProgressError), queue_lock(url, tmp_path, wait=False):
             pass
         with Forked(hold, url, tmp_path) as second:
             first.kill()
-            assert second.hear() == "held"
+            assert second.receive() == "held"
 
 
 def test_a_process_that_waits_for_the_lock_can_be_terminated(url, tmp_path):
     with queue_lock(url, tmp_path, wait=False), Forked(hold_until_terminated, url, tmp_path) as waits:
-        assert waits.hear() == "waiting"
+        assert waits.receive() == "waiting"
         assert waits.terminate() == 7
 
 

@@ -69,7 +69,7 @@ def open_and_close(say, url):
 def test_processes_that_open_a_new_database_at_once_all_can(new_url):
     with ExitStack() as stack:
         openers = [stack.enter_context(Forked(open_and_close, new_url)) for _ in range(3)]
-        assert [opener.hear() for opener in openers] == ["done"] * 3
+        assert [opener.receive() for opener in openers] == ["done"] * 3
 
 
 @pytest.fixture

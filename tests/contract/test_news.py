@@ -25,7 +25,7 @@ def test_every_listener_gets_one_processs_notifications_in_order(postgresql_url,
             stack.enter_context(open_store(postgresql_url).listen(ear.put))
         for message in ("queue", "agents a1", "it's ünicode"):
             with Forked(tell, postgresql_url, message) as other:
-                assert other.hear() is True
+                assert other.receive() is True
         for ear in ears:
             assert [ear.get() for _ in range(3)] == ["queue", "agents a1", "it's ünicode"]
 

@@ -137,8 +137,8 @@ def claim_names(say, url, own):
 
 def test_only_one_of_two_processes_gets_a_name(url, open_store):
     with Forked(claim_names, url, 1000) as one, Forked(claim_names, url, 2000) as two:
-        assert (one.hear(), two.hear()) == ("ready", "ready")
-        assert one.hear() + two.hear() == 40
+        assert (one.receive(), two.receive()) == ("ready", "ready")
+        assert one.receive() + two.receive() == 40
     found = open_store(url).search()
     assert len({session.name for session in found}) == len(found) == 40
 

@@ -201,7 +201,7 @@ class Daemon:
         if self.loop is not None:
             self.loop.send(nudge)
 
-    def hears_of_death(self, agent_id: str, session_id: str) -> None:
+    def learns_of_death(self, agent_id: str, session_id: str) -> None:
         """Notice by the agent's engine that a container ended."""
         if self.loop is not None and agent_id in self.watched:
             self.loop.send(KernelDied(agent_id, session_id))

@@ -29,7 +29,7 @@ _MODULE_TIMEOUT_S = 60.0
 
 @dataclass(eq=False)
 class Visit:
-    """A run of Ansible. `over` is what the control node hears at its end, unless it was cut short."""
+    """A run of Ansible. `over` is what the control node learns at its end, unless it was cut short."""
 
     on_answer: AnswerHandler
     manifests: Mapping[str, Manifest] | None

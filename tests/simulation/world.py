@@ -225,13 +225,13 @@ class World:
         self.note(f"{host.id}: {session.name}/{container.kernel_name} ends by {cause} ({container.exit_code})")
         self.promises.container_ends(container, cause)
         if host.is_up and host.engine_runs:
-            self.timeline.after(0.2, partial(self._death_is_heard, host, container.session_id))
+            self.timeline.after(0.2, partial(self._report_death, host, container.session_id))
 
-    def _death_is_heard(self, host: Host, session_id: str) -> None:
+    def _report_death(self, host: Host, session_id: str) -> None:
         # As `_Watchers` of muster/daemon.py: kernels of a session that is being ended are stopped by Muster itself.
         runs = self.promises.sessions[session_id].state is _S.RUNNING
         if runs and self.daemon is not None and self.reaches(host) and host.engine_runs:
-            self.daemon.hears_of_death(host.id, session_id)
+            self.daemon.learns_of_death(host.id, session_id)
 
     def launch_fails(self, host: Host, session_id: str, *, permanent: bool) -> None:
         self.note(f"{host.id}: the launch of {self.promises.sessions[session_id].name} fails")

@@ -30,7 +30,7 @@ class KernelLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Interpretation:
     """The records that facts lead to, in the order of these fields; the ledger counts from then on.
 
     Logs come before anything that says that a kernel has ended. `reporting` are the agents that gave a report. `silent`
@@ -51,23 +51,23 @@ class Heard:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def hear(
+def interpret(
     snapshot: Snapshot, ledger: Ledger, facts: Sequence[Fact], rules: TurnRules, gone: Iterable[Session] = ()
-) -> Heard:
-    """Return what these facts mean, answers first. A fact that was heard before means nothing.
+) -> Interpretation:
+    """Return what these facts mean, answers first. A fact that was interpreted before means nothing.
 
     `gone` are sessions of the answers' last words that are no longer in the snapshot.
     """
-    heard = _hear_answers(snapshot, ledger, _new_answers(facts, ledger), rules, gone)
+    meaning = _interpret_answers(snapshot, ledger, _new_answers(facts, ledger), rules, gone)
     for fact in facts:
         match fact:
             case VisitOver():
-                heard = _hear_end(snapshot, heard, fact)
+                meaning = _interpret_end(snapshot, meaning, fact)
             case PullProgress() | PullOver():
-                heard = _hear_pull(snapshot, heard, fact, rules)
+                meaning = _interpret_pull(snapshot, meaning, fact, rules)
             case AgentAnswer():
                 continue
-    return heard
+    return meaning
 
 
 def _new_answers(facts: Iterable[Fact], ledger: Ledger) -> list[AgentAnswer]:
@@ -79,11 +79,11 @@ def _new_answers(facts: Iterable[Fact], ledger: Ledger) -> list[AgentAnswer]:
     return list(new.values())
 
 
-def _hear_answers(
+def _interpret_answers(
     snapshot: Snapshot, ledger: Ledger, answers: Sequence[AgentAnswer], rules: TurnRules, gone: Iterable[Session]
-) -> Heard:
+) -> Interpretation:
     if not answers:
-        return Heard(ledger)
+        return Interpretation(ledger)
     reports = {answer.agent_id: answer.report for answer in answers if answer.report is not None}
     reporting = tuple(
         agent_from_report(answer.agent_id, answer.report, answer.inventory, snapshot.now)
@@ -107,7 +107,7 @@ def _hear_answers(
     ledger = replace(ledger, fetched=ledger.fetched | fetched)
     ledger = ledger.with_spooled(_spooled(snapshot, ledger, reporting, answers))
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
-    heard = Heard(
+    meaning = Interpretation(
         ledger,
         logs=tuple(_logs(answers)),
         usage=tuple(usage.values()),
@@ -121,7 +121,7 @@ def _hear_answers(
         for a in answers
         if a.report is None
     }
-    return _with_silent(snapshot, heard, silent)
+    return _with_silent(snapshot, meaning, silent)
 
 
 def _spooled(
@@ -237,22 +237,22 @@ def _refused(answer: AgentAnswer) -> Outcome:
     return Outcome("failed", f"agent {answer.agent_id}: {answer.problem}", reached=answer.reached)
 
 
-def _hear_end(snapshot: Snapshot, heard: Heard, end: VisitOver) -> Heard:
+def _interpret_end(snapshot: Snapshot, meaning: Interpretation, end: VisitOver) -> Interpretation:
     """Note the end of a visit, and the silence of the agents that it still waits for."""
-    visit = heard.ledger.visits.find(end.visit)
+    visit = meaning.ledger.visits.find(end.visit)
     if visit is None:
-        return heard
-    heard = replace(heard, ledger=replace(heard.ledger, visits=heard.ledger.visits.without(end.visit)))
+        return meaning
+    meaning = replace(meaning, ledger=replace(meaning.ledger, visits=meaning.ledger.visits.without(end.visit)))
     if end.error is not None:
         # If the visit broke off, an agent's silence says nothing about the agent.
-        return replace(heard, ledger=replace(heard.ledger, paused_until=snapshot.now + PAUSE_AFTER_FAILURE_S))
+        return replace(meaning, ledger=replace(meaning.ledger, paused_until=snapshot.now + PAUSE_AFTER_FAILURE_S))
     if not visit.everywhere:
         silence = _Silence("Ansible returned no answer from it", visit.since, reached=False)
-        return _with_silent(snapshot, heard, dict.fromkeys(visit.waiting, silence))
+        return _with_silent(snapshot, meaning, dict.fromkeys(visit.waiting, silence))
     known = visit.waiting & {agent.id for agent in snapshot.agents}
     needed = known & {agent_id for session in snapshot.placed for agent_id in session.agents}
-    heard = replace(heard, forgotten=heard.forgotten | (known - needed))
-    return _with_silent(snapshot, heard, dict.fromkeys(needed, _Silence(HAS_LEFT, visit.since, reached=False)))
+    meaning = replace(meaning, forgotten=meaning.forgotten | (known - needed))
+    return _with_silent(snapshot, meaning, dict.fromkeys(needed, _Silence(HAS_LEFT, visit.since, reached=False)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,53 +264,55 @@ class _Silence:
     reached: bool
 
 
-def _with_silent(snapshot: Snapshot, heard: Heard, silences: Mapping[str, _Silence]) -> Heard:
+def _with_silent(snapshot: Snapshot, meaning: Interpretation, silences: Mapping[str, _Silence]) -> Interpretation:
     """Note that these agents gave no report: UNREACHABLE, if they were not LOST."""
-    before = {agent.id: agent for agent in (*snapshot.agents, *heard.silent)}
+    before = {agent.id: agent for agent in (*snapshot.agents, *meaning.silent)}
     silent = {
         agent_id: before[agent_id].unanswered(silence.problem, silence.since, reached=silence.reached)
         for agent_id, silence in silences.items()
         if agent_id in before
     }
-    after = before | {agent.id: agent for agent in heard.reporting} | silent
+    after = before | {agent.id: agent for agent in meaning.reporting} | silent
     if is_cut_off(snapshot.agents) and not is_cut_off(after.values()):
         # Until now it was the control node that was silent.
         still = (agent for agent in after.values() if agent.state is AgentState.UNREACHABLE)
         silent |= {agent.id: replace(agent, silence_counts_from=snapshot.now) for agent in still}
     problems = {agent_id: silence.problem for agent_id, silence in silences.items()}
-    others = tuple(agent for agent in heard.silent if agent.id not in silent)
+    others = tuple(agent for agent in meaning.silent if agent.id not in silent)
     return replace(
-        heard,
-        ledger=heard.ledger.with_silent({id_: one.since for id_, one in silences.items()}, snapshot.now),
+        meaning,
+        ledger=meaning.ledger.with_silent({id_: one.since for id_, one in silences.items()}, snapshot.now),
         silent=(*others, *silent.values()),
-        problems={**heard.problems, **problems},
+        problems={**meaning.problems, **problems},
     )
 
 
-def _hear_pull(snapshot: Snapshot, heard: Heard, fact: PullProgress | PullOver, rules: TurnRules) -> Heard:
-    before = heard.ledger.pulls
-    pulls = before.heard(fact)
+def _interpret_pull(
+    snapshot: Snapshot, meaning: Interpretation, fact: PullProgress | PullOver, rules: TurnRules
+) -> Interpretation:
+    before = meaning.ledger.pulls
+    pulls = before.after(fact)
     if pulls is before:
-        return heard
-    heard = replace(heard, ledger=replace(heard.ledger, pulls=pulls))
+        return meaning
+    meaning = replace(meaning, ledger=replace(meaning.ledger, pulls=pulls))
     if isinstance(fact, PullProgress):
-        agents = {agent.id: agent for agent in (*snapshot.agents, *heard.reporting)}
+        agents = {agent.id: agent for agent in (*snapshot.agents, *meaning.reporting)}
         progress = {
             session.id: pulls.progress(pulls.missing(session, agents))
             for session in snapshot.placed
             if session.step is LaunchStep.PULLING and any(kernel.image == fact.image for kernel in session.kernels)
         }
-        return replace(heard, progress={**heard.progress, **progress})
+        return replace(meaning, progress={**meaning.progress, **progress})
     if fact.error is None:
-        return replace(heard, ledger=heard.ledger.observing([fact.agent_id]))
+        return replace(meaning, ledger=meaning.ledger.observing([fact.agent_id]))
     if fact.error.permanent:
-        return heard
+        return meaning
     failed = [
         _launch_outcome(session, fact.agent_id, went_well=False)
         for session in snapshot.placed
         if session.step is LaunchStep.PULLING and fact.image in _images_on(session, fact.agent_id)
     ]
-    return replace(heard, records={**heard.records, **_changed_records(snapshot, failed, rules)})
+    return replace(meaning, records={**meaning.records, **_changed_records(snapshot, failed, rules)})
 
 
 def _images_on(session: Session, agent_id: str) -> set[str]:

@@ -64,7 +64,7 @@ class Pulls:
         failures = {key: error for key, error in self.failures.items() if key not in new}
         return replace(self, under_way={**self.under_way, **new}, failures=failures)
 
-    def heard(self, fact: PullProgress | PullOver) -> "Pulls":
+    def after(self, fact: PullProgress | PullOver) -> "Pulls":
         """Return these after the fact; one of a pull that is not under way says nothing new."""
         key = (fact.agent_id, fact.image)
         if key not in self.under_way:

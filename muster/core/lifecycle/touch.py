@@ -22,13 +22,13 @@ def touches(
     *,
     free: Collection[str],
     launchable: Collection[str],
-    heard: Mapping[str, Collection[str]],
+    done_by: Mapping[str, Collection[str]],
     unclear: Mapping[str, Collection[str]],
     resisting: Collection[str],
 ) -> Touched:
     """Return the sessions to launch and the agents to visit.
 
-    `free` are the agents that may be visited, `launchable` ids of sessions that could be launched. `heard` holds, by
+    `free` are the agents that may be visited, `launchable` ids of sessions that could be launched. `done_by` holds, by
     session id, the agents that have done its present step; `unclear` those whose part in a launch that was cut short is
     to be found out by a newer manifest; `resisting` agents whose leftovers were tried in vain. A gang over several
     agents that finds one of them away reserves the others, so that a stream of smaller gangs cannot delay it.
@@ -48,7 +48,7 @@ def touches(
         elif session.id in unclear:
             others.update(unclear[session.id])
         elif session.step is LaunchStep.RELEASING or session.state is SessionState.TERMINATING:
-            others.update(agent_id for agent_id in session.agents if agent_id not in heard.get(session.id, ()))
+            others.update(agent_id for agent_id in session.agents if agent_id not in done_by.get(session.id, ()))
     visited = [agent for agent in snapshot.agents if agent.id not in resisting and leftovers(agent, snapshot)]
     others.update(agent.id for agent in visited)
     if snapshot.overlay_keeper and any(s.spans_agents for agent in visited for s, _ in _cut_off(agent, snapshot)):

@@ -149,7 +149,7 @@ def _convergences(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledg
         snapshot,
         free={a.id for a in snapshot.agents if a.state is AgentState.ALIVE and a.id not in in_flight},
         launchable=_launchable(snapshot, ledger, agents),
-        heard={session.id: ledger.outcomes_of(session).keys() for session in snapshot.placed},
+        done_by={session.id: ledger.outcomes_of(session).keys() for session in snapshot.placed},
         unclear=ledger.unclear,
         resisting={a.id for a in snapshot.agents if leftovers(a, snapshot) <= ledger.tried_on(a.id)},
     )

@@ -16,7 +16,7 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.facts import Fact, VisitOver
-from muster.core.lifecycle.interpretation import Heard, hear
+from muster.core.lifecycle.interpretation import Interpretation, interpret
 from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
@@ -126,14 +126,14 @@ class QueueWorker:
             return ()
         snapshot = self._read()
         gone = self._gone(facts, snapshot)
-        heard = hear(snapshot, self.ledger, facts, self._shell.rules, gone)
-        self._record(heard, snapshot)
-        if heard.reporting:
-            self._shell.collect_images(snapshot, heard.reporting)
+        meaning = interpret(snapshot, self.ledger, facts, self._shell.rules, gone)
+        self._record(meaning, snapshot)
+        if meaning.reporting:
+            self._shell.collect_images(snapshot, meaning.reporting)
         for fact in facts:
             if isinstance(fact, VisitOver) and fact.error is not None:
                 self.failure = fact.error
-        return heard.reporting
+        return meaning.reporting
 
     def decide(self) -> None:
         """Take turns until nothing more follows: commit what is decided, and begin visits that make it so."""
@@ -283,25 +283,25 @@ class QueueWorker:
         complete, failures = with_secrets(begun, with_names, self._shell.secrets, now)
         return complete, self._read() if self._apply(failures) else snapshot
 
-    def _record(self, heard: Heard, snapshot: Snapshot) -> None:
+    def _record(self, meaning: Interpretation, snapshot: Snapshot) -> None:
         store = self._shell.store
-        for log in heard.logs:
+        for log in meaning.logs:
             store.keep_log(log.session_id, log.kernel_name, log.gz)
-        if heard.usage:
-            store.uses.save(heard.usage)
-        if agents := {agent.id: agent for agent in (*heard.reporting, *heard.silent)}:
+        if meaning.usage:
+            store.uses.save(meaning.usage)
+        if agents := {agent.id: agent for agent in (*meaning.reporting, *meaning.silent)}:
             store.save_agents(agents.values())
-        store.save_launch_records(heard.records)
-        self._sampling.observe(snapshot, heard.reporting)
-        self._apply(heard.events)
-        for agent_id in heard.forgotten:
+        store.save_launch_records(meaning.records)
+        self._sampling.observe(snapshot, meaning.reporting)
+        self._apply(meaning.events)
+        for agent_id in meaning.forgotten:
             store.forget_agent(agent_id)
-        for session_id, progress in heard.progress.items():
+        for session_id, progress in meaning.progress.items():
             store.save_progress(session_id, progress)
-        self.work.problems |= heard.problems
-        for agent in heard.reporting:
+        self.work.problems |= meaning.problems
+        for agent in meaning.reporting:
             self.work.problems.pop(agent.id, None)
-        self.ledger = heard.ledger
+        self.ledger = meaning.ledger
 
     def _read(self) -> Snapshot:
         """Read what is so now, with the usage of sessions that the ledger lacks."""

@@ -22,12 +22,12 @@ _RECONNECT_S = 1.0
 
 
 @contextmanager
-def listening(engine: sa.Engine, heard: Callable[[str], None]) -> Iterator[None]:
-    """Calls `heard`, in a thread of its own, with every message sent from now on, and with "queue" after an outage.
+def listening(engine: sa.Engine, on_message: Callable[[str], None]) -> Iterator[None]:
+    """Call `on_message`, in a thread of its own, with every message sent from now on, and with "queue" after an outage.
 
     Raises StoreUnavailableError when the database cannot be reached at the start.
     """
-    listener = _Listener(engine, heard)
+    listener = _Listener(engine, on_message)
     listener.start()
     try:
         yield
@@ -36,12 +36,12 @@ def listening(engine: sa.Engine, heard: Callable[[str], None]) -> Iterator[None]
 
 
 class _Listener(threading.Thread):
-    def __init__(self, engine: sa.Engine, heard: Callable[[str], None]) -> None:
+    def __init__(self, engine: sa.Engine, on_message: Callable[[str], None]) -> None:
         import psycopg  # noqa: PLC0415 - it is there where PostgreSQL is used
 
         super().__init__(name="listen", daemon=True)
         self._engine = engine
-        self._heard = heard
+        self._on_message = on_message
         self._stopped = threading.Event()
         self._error = psycopg.Error
         try:
@@ -56,17 +56,17 @@ class _Listener(threading.Thread):
     def run(self) -> None:
         while not self._stopped.is_set():
             try:
-                self._hear()
+                self._receive()
             except self._error as error:
                 log.warning("news from the database stopped: %s", one_line(error))
                 self._reconnect()
         self._connection.close()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         # In short turns: a connection must not be closed by another thread than the one that waits on it.
         while not self._stopped.is_set():
             for notification in self._connection.notifies(timeout=_LOOK_S):
-                self._heard(notification.payload)
+                self._on_message(notification.payload)
 
     def _reconnect(self) -> None:
         self._connection.close()
@@ -76,7 +76,7 @@ class _Listener(threading.Thread):
             except self._error:
                 continue
             log.info("news from the database come again")
-            self._heard(MISSED)
+            self._on_message(MISSED)
             return
 
     def _connected(self) -> "psycopg.Connection[tuple[Any, ...]]":

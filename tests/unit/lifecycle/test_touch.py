@@ -28,13 +28,13 @@ def touched(
     agents: tuple[Agent, ...],
     *sessions: Session,
     away: Collection[str] = (),
-    heard: Mapping[str, Collection[str]] | None = None,
+    done_by: Mapping[str, Collection[str]] | None = None,
     resisting: Collection[str] = (),
 ) -> Touched:
     free = {agent.id for agent in agents} - set(away)
     launchable = {session.id for session in sessions if session.state is S.SCHEDULED}
     snapshot = Snapshot(agents, sessions, NOW)
-    return touches(snapshot, free=free, launchable=launchable, heard=heard or {}, unclear={}, resisting=resisting)
+    return touches(snapshot, free=free, launchable=launchable, done_by=done_by or {}, unclear={}, resisting=resisting)
 
 
 def names(found: Touched) -> list[str]:
@@ -102,8 +102,8 @@ def test_a_word_is_passed_on_to_each_agent_that_has_not_done_it(session):
     agents = managers("a1", "a2")
     assert touched(agents, session).agents == {"a1", "a2"}
     assert touched(agents, session, away={"a1"}).agents == {"a2"}
-    assert touched(agents, session, heard={session.id: {"a2"}}).agents == {"a1"}
-    assert touched(agents, session, heard={session.id: {"a1", "a2"}}).agents == frozenset()
+    assert touched(agents, session, done_by={session.id: {"a2"}}).agents == {"a1"}
+    assert touched(agents, session, done_by={session.id: {"a1", "a2"}}).agents == frozenset()
 
 
 @pytest.mark.parametrize("state", [S.RUNNING, S.PREPARING])

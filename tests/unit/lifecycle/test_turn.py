@@ -7,7 +7,7 @@ from muster.contract.outcome import Outcome
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, applied_to
 from muster.core.lifecycle.facts import PullOver, VisitOver
-from muster.core.lifecycle.interpretation import Heard, hear
+from muster.core.lifecycle.interpretation import Interpretation, interpret
 from muster.core.lifecycle.open_visits import step_of
 from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.lifecycle.turn import Convergence, Observation
@@ -142,14 +142,14 @@ def test_a_gang_is_released_by_the_last_of_its_agents_and_by_no_earlier_one(size
 @given(worlds(), st.data())
 def test_a_fact_that_comes_twice_changes_nothing(world, data):
     fact = data.draw(facts(world))
-    heard = hear(world.snapshot, world.ledger, [fact], RULES)
-    assert hear(world.snapshot, world.ledger, [fact, fact], RULES) == heard
+    meaning = interpret(world.snapshot, world.ledger, [fact], RULES)
+    assert interpret(world.snapshot, world.ledger, [fact, fact], RULES) == meaning
     after = world.after(fact)
     if isinstance(fact, AgentAnswer | VisitOver | PullOver):
-        assert hear(after.snapshot, after.ledger, [fact], RULES) == Heard(after.ledger)
+        assert interpret(after.snapshot, after.ledger, [fact], RULES) == Interpretation(after.ledger)
 
 
-def same(some: Heard, other: Heard) -> bool:
+def same(some: Interpretation, other: Interpretation) -> bool:
     """Return whether both are the same but for the order of their parts."""
     return some.ledger == other.ledger and {e.session_id: e for e in some.events} == {
         e.session_id: e for e in other.events
@@ -163,7 +163,9 @@ def test_the_order_in_which_agents_answer_does_not_matter(world, data):
         return
     drawn = data.draw(st.lists(answers(world), max_size=4, unique_by=lambda answer: answer.agent_id))
     shuffled = data.draw(st.permutations(drawn))
-    assert same(hear(world.snapshot, world.ledger, drawn, RULES), hear(world.snapshot, world.ledger, shuffled, RULES))
+    assert same(
+        interpret(world.snapshot, world.ledger, drawn, RULES), interpret(world.snapshot, world.ledger, shuffled, RULES)
+    )
     together, one_by_one = world.after(*drawn), world
     for answer in shuffled:
         one_by_one = one_by_one.after(answer)
