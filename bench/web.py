@@ -39,7 +39,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.web_load import Heard, listen, write
+from bench.web_load import Received, listen, write
 from muster.core.model.session import Session, SessionState
 from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
@@ -250,15 +250,15 @@ def measured_live(
         raise SystemExit("the writer failed")
     time.sleep(2.0)  # for changes on their way; later ones count as lost
     ours.send("stop")
-    heard: list[Heard] = ours.recv()
+    received: list[Received] = ours.recv()
     listeners.join()
     changes = store.changes.after(before, 1 << 20)
     store.close()
     expected = [[change for change in changes if sees(n, owners[change.session_id])] for n in range(len(headers))]
-    lost = sum(change.id not in note.times for note, mine in zip(heard, expected, strict=True) for change in mine)
+    lost = sum(change.id not in note.times for note, mine in zip(received, expected, strict=True) for change in mine)
     late = [
         (note.times[change.id] - change.at) * 1000
-        for note, mine in zip(heard, expected, strict=True)
+        for note, mine in zip(received, expected, strict=True)
         for change in mine
         if change.id in note.times
     ]
@@ -270,9 +270,9 @@ def measured_live(
         "p95_ms": percentile(late, 95),
         "worst_ms": max(late),
         "lost": lost,
-        "twice": sum(note.twice for note in heard),
-        "cut_off": sum(note.cut_off for note in heard),
-        "mib_per_s": sum(note.received_bytes for note in heard) / (1 << 20) / given.seconds,
+        "twice": sum(note.twice for note in received),
+        "cut_off": sum(note.cut_off for note in received),
+        "mib_per_s": sum(note.received_bytes for note in received) / (1 << 20) / given.seconds,
         "server_cpu": share,
         "first_page_ms": statistics.median(pages),
     }

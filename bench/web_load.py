@@ -18,7 +18,7 @@ _START_TOGETHER = 20
 
 
 @dataclass
-class Heard:
+class Received:
     """The changes that one subscriber received: the time of arrival by the change's number."""
 
     times: dict[int, float] = field(default_factory=dict)
@@ -33,12 +33,12 @@ def listen(url: str, path: str, headers: Sequence[Mapping[str, str]], control: C
 
 
 async def _listen(url: str, path: str, headers: Sequence[Mapping[str, str]], control: Connection) -> None:
-    heard = [Heard() for _ in headers]
+    received = [Received() for _ in headers]
     ready = asyncio.Semaphore(_START_TOGETHER)
     connected: list[asyncio.Event] = [asyncio.Event() for _ in headers]
     tasks = [
         asyncio.create_task(_one(url, path, given, note, ready, event))
-        for given, note, event in zip(headers, heard, connected, strict=True)
+        for given, note, event in zip(headers, received, connected, strict=True)
     ]
     for event, task in zip(connected, tasks, strict=True):
         waiting = asyncio.create_task(event.wait())
@@ -51,11 +51,11 @@ async def _listen(url: str, path: str, headers: Sequence[Mapping[str, str]], con
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    control.send(heard)
+    control.send(received)
 
 
 async def _one(
-    url: str, path: str, headers: Mapping[str, str], note: Heard, ready: asyncio.Semaphore, connected: asyncio.Event
+    url: str, path: str, headers: Mapping[str, str], note: Received, ready: asyncio.Semaphore, connected: asyncio.Event
 ) -> None:
     place = urlsplit(url)
     lines = [f"GET {path} HTTP/1.1", f"Host: {place.netloc}", *(f"{name}: {value}" for name, value in headers.items())]

@@ -15,15 +15,15 @@ class Forked:
     """A process that runs `work(say, *values)`; `receive` returns what it says. It is killed at the end."""
 
     def __init__(self, work: Callable[..., None], *values: object) -> None:
-        self._mouth: Connection
-        self._ear, self._mouth = _context.Pipe(duplex=False)
-        self._process = _context.Process(target=work, args=(self._mouth.send, *values), daemon=True)
+        self._sender: Connection
+        self._receiver, self._sender = _context.Pipe(duplex=False)
+        self._process = _context.Process(target=work, args=(self._sender.send, *values), daemon=True)
         self._process.start()
-        self._mouth.close()  # so that its end is noticed
+        self._sender.close()  # so that its end is noticed
 
     def receive(self) -> Any:
         """Return the next word. Raises EOFError if the process ended without one."""
-        return self._ear.recv()
+        return self._receiver.recv()
 
     def kill(self) -> None:
         """Send SIGKILL."""
@@ -41,4 +41,4 @@ class Forked:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.kill()
-        self._ear.close()
+        self._receiver.close()

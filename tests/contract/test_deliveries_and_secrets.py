@@ -19,12 +19,12 @@ URL = "https://hooks.example.org/x"
 
 def told(deliveries, now: float = NOW) -> list[tuple[str, str | None, str]]:
     """Return all that is due, each session's and target's in their order."""
-    heard = []
+    received = []
     while due := deliveries.due(now):
         for delivery in due:
-            heard.append((delivery.target, delivery.from_state, delivery.to_state))
+            received.append((delivery.target, delivery.from_state, delivery.to_state))
             deliveries.done(delivery)
-    return heard
+    return received
 
 
 @pytest.fixture
@@ -121,8 +121,8 @@ def test_more_than_fits_into_one_transaction_is_gathered_whole(store):
     sessions = [make_session(number, callback=URL) for number in range(1, 502)]
     store.add(sessions)
     store.deliveries.gather(["note"], NOW)
-    heard = told(store.deliveries)
-    assert (len(heard), {target for target, *_ in heard}) == (1002, {"callback", "hook:note"})
+    received = told(store.deliveries)
+    assert (len(received), {target for target, *_ in received}) == (1002, {"callback", "hook:note"})
 
 
 @pytest.fixture

@@ -47,8 +47,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         size = self.rfile.read(2)[1] & 127
         mask = self.rfile.read(4)
-        heard = bytes(byte ^ mask[place % 4] for place, byte in enumerate(self.rfile.read(size)))
-        text = heard + b" from " + os.uname().nodename.encode()
+        received = bytes(byte ^ mask[place % 4] for place, byte in enumerate(self.rfile.read(size)))
+        text = received + b" from " + os.uname().nodename.encode()
         self.wfile.write(bytes([0x81, len(text)]) + text)
         self.wfile.flush()
         self.rfile.read(1)

@@ -170,14 +170,14 @@ def test_an_image_is_copied_to_the_agents_that_lack_it(new_node, elsewhere, smal
     assert node.run("images", "sync", small_image, "--to", "far", "--json").json()["changed"] is False
 
 
-def test_a_death_is_heard_through_ssh_and_so_is_a_host_that_vanishes(this_machine):
+def test_a_death_is_noticed_through_ssh_and_so_is_a_host_that_vanishes(this_machine):
     cluster, session_id = f"e2e-{secrets.token_hex(4)}", str(uuid.uuid4())
-    heard: list[str] = []
+    received: list[str] = []
     ended: list[AgentUnreachableError] = []
 
     def watch() -> None:
         try:
-            watch_deaths(this_machine.agent(), cluster, heard.append)
+            watch_deaths(this_machine.agent(), cluster, received.append)
         except AgentUnreachableError as error:
             ended.append(error)
 
@@ -185,12 +185,12 @@ def test_a_death_is_heard_through_ssh_and_so_is_a_host_that_vanishes(this_machin
     watcher.start()
     client = docker.from_env()
     deadline = time.monotonic() + 60
-    while not heard:
+    while not received:
         # Again, until the watcher has begun to listen.
         labels = {"muster.cluster": cluster, "muster.session": session_id}
         client.containers.run("muster/default:latest", entrypoint="true", labels=labels, remove=True)
         assert time.monotonic() < deadline
-    assert set(heard) == {session_id}
+    assert set(received) == {session_id}
     # A frozen sshd answers no more than one whose host lost its power.
     this_machine.container.pause()
     try:

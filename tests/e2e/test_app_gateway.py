@@ -80,10 +80,10 @@ def test_an_app_serves_a_browser_at_an_origin_of_its_own(server, ada):
         page = app.get(again)
         assert (page.url.path, page.status_code) == ("/page", 200)
         assert "<h1>An app</h1>" in page.text
-        heard = app.get("/headers").text
-        assert "muster" not in heard
-        assert "app=in" in heard
-        assert f"host: 127.0.0.1:{app.base_url.port}\n" in heard
+        received = app.get("/headers").text
+        assert "muster" not in received
+        assert "app=in" in received
+        assert f"host: 127.0.0.1:{app.base_url.port}\n" in received
         size = 20 << 20
         assert app.post("/upload", content=b"x" * size).text == str(size)
         cookie = "; ".join(f"{one.name}={one.value}" for one in app.cookies.jar)

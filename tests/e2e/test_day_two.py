@@ -14,7 +14,7 @@ from tests.control_node import SMALL, ControlNode
 # One write for each message: those of two sessions may come at once.
 HOOK = """#!/bin/sh
 message=$(cat)
-printf '%s\\n' "$message" >> {directory}/heard
+printf '%s\\n' "$message" >> {directory}/received
 """
 
 
@@ -23,7 +23,7 @@ class Listener:
 
     def __init__(self, refuses: int = 0) -> None:
         listener = self
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.refuses = refuses
         self.changed = threading.Condition()
 
@@ -34,7 +34,7 @@ class Listener:
                     refused = listener.refuses > 0
                     listener.refuses -= refused
                     if not refused:
-                        listener.heard.append(body)
+                        listener.received.append(body)
                     listener.changed.notify_all()
                 self.send_response(503 if refused else 204)
                 self.end_headers()
@@ -51,8 +51,8 @@ class Listener:
 
     def states(self, *, until: str) -> list[object]:
         with self.changed:
-            assert self.changed.wait_for(lambda: any(m["to"] == until for m in self.heard), 60), self.heard
-            return [message["to"] for message in self.heard]
+            assert self.changed.wait_for(lambda: any(m["to"] == until for m in self.received), 60), self.received
+            return [message["to"] for message in self.received]
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +118,9 @@ def test_callback_and_hook_get_every_change_in_order(hooked, pair, listener):
     states = [line["to"] for line in story]
     assert states.count("RUNNING") == 2
     assert listener.states(until="TERMINATED") == states
-    numbers = [message["number"] for message in listener.heard]
+    numbers = [message["number"] for message in listener.received]
     assert numbers == sorted(set(numbers))
-    first = listener.heard[0]
+    first = listener.received[0]
     assert (first["session"], first["id"], first["from"], first["to"]) == (
         pair,
         hooked.show(pair)["id"],
@@ -130,5 +130,5 @@ def test_callback_and_hook_get_every_change_in_order(hooked, pair, listener):
     # The story says once that it was refused.
     notes = [line["reason"] for line in hooked.show(pair)["story"] if "callback failed" in line["reason"]]
     assert notes == ["callback failed: 127.0.0.1 answered with status 503"]
-    heard = [json.loads(line) for line in (hooked.directory / "heard").read_text().splitlines()]
-    assert [message["to"] for message in heard if message["id"] == first["id"]] == states
+    received = [json.loads(line) for line in (hooked.directory / "received").read_text().splitlines()]
+    assert [message["to"] for message in received if message["id"] == first["id"]] == states

@@ -61,7 +61,7 @@ def test_public_addresses_and_what_the_site_names_are_open():
 def test_a_spelling_of_the_control_node_is_not_posted_to(inside, host):
     with pytest.raises(DeliveryError):
         post(inside.url("/").replace("127.0.0.1", f"user@{host}"), "{}", CallbackHosts())
-    assert inside.heard == []
+    assert inside.received == []
 
 
 def test_a_name_that_resolves_anew_to_another_address_is_posted_to_the_first(inside, monkeypatch):
@@ -74,14 +74,14 @@ def test_a_name_that_resolves_anew_to_another_address_is_posted_to_the_first(ins
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(DeliveryError, match="cannot be reached"):
         post(inside.url("/").replace("127.0.0.1", "hooks.example.org"), "{}", CallbackHosts.of(["127.0.0.2/32"]))
-    assert (inside.heard, len(answers)) == ([], 2)
+    assert (inside.received, len(answers)) == ([], 2)
 
 
 def test_a_redirect_leads_nowhere(inside, sites):
     sites[0].location = inside.url("/")
     with pytest.raises(DeliveryError, match="answered with status 30"):
         post(sites[0].url("/away"), "{}", CallbackHosts.of(["127.0.0.1/32"]))
-    assert inside.heard == []
+    assert inside.received == []
 
 
 def test_an_answer_that_comes_byte_by_byte_is_ended_in_time(monkeypatch):

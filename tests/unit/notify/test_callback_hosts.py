@@ -95,12 +95,12 @@ class Site:
     """A web server on this machine that notes what it is sent."""
 
     def __init__(self, certificate: Path | None = None) -> None:
-        heard = self.heard = []
+        received = self.received = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                heard.append((self.path, self.headers["Host"], body.decode()))
+                received.append((self.path, self.headers["Host"], body.decode()))
                 self.send_response(200)
                 self.end_headers()
 
@@ -172,20 +172,20 @@ def test_a_name_that_leads_to_the_control_node_is_not_even_connected_to(site, na
         DeliveryError, match=r"^this site posts no callbacks to hooks\.example\.org; see callback_hosts"
     ):
         post(f"http://hooks.example.org:{site.port}/x", "{}", EVERYWHERE)
-    assert site.heard == []
+    assert site.received == []
 
 
 def test_a_callback_goes_to_a_checked_address_under_the_hosts_name(site, named):
     asked = named("169.254.169.254", "127.0.0.1")
     post(f"http://hooks.example.org:{site.port}/x?y=1", '{"a": 1}', HERE)
-    assert site.heard == [("/x?y=1", f"hooks.example.org:{site.port}", '{"a": 1}')]
+    assert site.received == [("/x?y=1", f"hooks.example.org:{site.port}", '{"a": 1}')]
     assert asked == ["hooks.example.org"]
 
 
 def test_where_one_address_does_not_answer_the_next_is_tried(site, named):
     named("127.0.0.2", "127.0.0.1")
     post(f"http://hooks.example.org:{site.port}/x", "{}", HERE)
-    assert len(site.heard) == 1
+    assert len(site.received) == 1
 
 
 @pytest.mark.parametrize(("name", "trusted"), [("hooks.example.org", True), ("other.example.org", False)])
@@ -200,7 +200,7 @@ def test_the_certificate_must_be_the_names(named, monkeypatch, tmp_path, name, t
     else:
         with pytest.raises(DeliveryError, match=r"hooks\.example\.org cannot be reached: SSLError"):
             post(url, "{}", HERE)
-    assert len(site.heard) == int(trusted)
+    assert len(site.received) == int(trusted)
     site.server.shutdown()
     site.server.server_close()
 
@@ -216,6 +216,6 @@ def test_behind_a_proxy_the_name_is_looked_at(site, named, monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{site.port}")
     monkeypatch.setenv("no_proxy", "")
     post("http://hooks.example.org/x", "{}", EVERYWHERE)
-    assert site.heard[0][0] == "http://hooks.example.org/x"
+    assert site.received[0][0] == "http://hooks.example.org/x"
     with pytest.raises(DeliveryError, match="posts no callbacks"):
         post("http://169.254.169.254/x", "{}", EVERYWHERE)

@@ -26,14 +26,14 @@ class Site:
 
     def __init__(self) -> None:
         site = self
-        self.heard: list[tuple[str, dict[str, Any]]] = []
+        self.received: list[tuple[str, dict[str, Any]]] = []
         self.let_go = threading.Event()
         self.location = "file:///etc/passwd"
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                site.heard.append((self.path, body))
+                site.received.append((self.path, body))
                 if self.path == "/slow":
                     site.let_go.wait(30)
                 self.send_response({"/away": 302, "/bad": 500}.get(self.path, 200))
@@ -51,7 +51,7 @@ class Site:
         return f"http://127.0.0.1:{self.server.server_port}{path}"
 
     def paths(self) -> list[str]:
-        return [path for path, _ in self.heard]
+        return [path for path, _ in self.received]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_slow_target_delays_no_other_and_each_keeps_its_order(worker, store, s
     site.let_go.set()
     work_until(worker, lambda: site.paths().count("/slow") == 2)
     for session in (slow, quick):
-        assert [body["to"] for _, body in site.heard if body["id"] == session.id] == ["PENDING", "SCHEDULED"]
+        assert [body["to"] for _, body in site.received if body["id"] == session.id] == ["PENDING", "SCHEDULED"]
 
 
 @pytest.mark.parametrize(("path", "problem"), [("/away", "status 302"), ("/bad", "status 500")])
@@ -106,8 +106,8 @@ def test_any_other_status_than_success_is_retried_and_no_redirect_is_followed(wo
     store.add([session])
     work_until(worker, lambda: notes(store, session))
     assert notes(store, session) == [f"callback failed: 127.0.0.1 answered with {problem}"]
-    work_until(worker, lambda: len(site.heard) == 2)
-    assert site.heard[0] == site.heard[1]
+    work_until(worker, lambda: len(site.received) == 2)
+    assert site.received[0] == site.received[1]
 
 
 def test_a_callback_that_nobody_answers_is_noted_without_its_path(worker, store):
@@ -123,16 +123,16 @@ def hook(directory: Path, name: str, text: str) -> None:
 
 
 def test_a_hook_reads_the_change_and_a_failing_one_appears_in_the_story(worker, store, tmp_path):
-    hook(tmp_path, "good", f"cat > {tmp_path}/heard.new; mv {tmp_path}/heard.new {tmp_path}/heard")
+    hook(tmp_path, "good", f"cat > {tmp_path}/received.new; mv {tmp_path}/received.new {tmp_path}/received")
     hook(tmp_path, "bad", "echo no luck >&2; exit 3")
     (tmp_path / "hooks" / "README").write_text("not a program")
     hook(tmp_path, ".hidden", "exit 1")
     assert hooks_in(tmp_path / "hooks") == ["bad", "good"]
     session = make_session(1)
     store.add([session])
-    work_until(worker, lambda: notes(store, session) and (tmp_path / "heard").exists())
+    work_until(worker, lambda: notes(store, session) and (tmp_path / "received").exists())
     assert notes(store, session) == ["hook:bad failed: it ended with exit code 3: no luck"]
-    message = json.loads((tmp_path / "heard").read_text())
+    message = json.loads((tmp_path / "received").read_text())
     assert {name: message[name] for name in ("session", "id", "owner", "from", "to", "reason")} == {
         "session": "s1",
         "id": session.id,

@@ -71,11 +71,11 @@ class _Asked:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Asked:
-    heard = _Asked()
+    stand_in = _Asked()
 
     @contextmanager
     def backend() -> Iterator[_Asked]:
-        yield heard
+        yield stand_in
 
     def answered(told: object, *, as_json: bool) -> int:
         del told, as_json
@@ -85,7 +85,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Asked:
     monkeypatch.setattr(submit_module, "print_dry_run", answered)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    return heard
+    return stand_in
 
 
 def _same(given_spec: SessionSpec, original: SessionSpec) -> None:

@@ -70,12 +70,12 @@ def test_a_subscriber_receives_changes_of_its_users_sessions_and_of_no_others(cl
 
 def test_the_store_is_not_read_without_subscribers(service):
     live = LiveChanges(service.store)
-    heard = []
+    received = []
     with live.running():
         service.service.commands.submit(SMALL, "ada")
-        assert live.add(heard.append) == service.store.last_event()
-        live.remove(heard.append)
-    assert heard == []
+        assert live.add(received.append) == service.store.last_event()
+        live.remove(received.append)
+    assert received == []
 
 
 @pytest.fixture

@@ -180,21 +180,21 @@ def test_the_app_gets_requests_as_on_its_own_host_and_none_of_our_cookies(opened
         "X-Hop": "1",
     }
     told = opened.browser.get("/a%2Fb//c?q=%20[1]&r", headers=headers).json()
-    heard = dict(told["headers"])
+    received = dict(told["headers"])
     assert told["target"] == "/a%2Fb//c?q=%20[1]&r"
     local = f"127.0.0.1:{opened.server.port}"
-    assert heard["cookie"] == "theme=dark; _xsrf=2|a"
-    assert (heard["host"], heard["origin"], heard["referer"]) == (
+    assert received["cookie"] == "theme=dark; _xsrf=2|a"
+    assert (received["host"], received["origin"], received["referer"]) == (
         local,
         f"http://{local}",
         f"http://{local}/lab?token=t",
     )
-    assert (heard["x-forwarded-for"], heard["x-forwarded-proto"], heard["x-forwarded-host"]) == (
+    assert (received["x-forwarded-for"], received["x-forwarded-proto"], received["x-forwarded-host"]) == (
         "127.0.0.1",
         "http",
         local,
     )
-    assert not {"forwarded", "x-hop", "authorization"} & heard.keys()
+    assert not {"forwarded", "x-hop", "authorization"} & received.keys()
     foreign = opened.browser.get("/x", headers={"Referer": "https://muster.example/sessions/1"}).json()
     assert "referer" not in dict(foreign["headers"])
 
@@ -252,9 +252,9 @@ def test_websockets_carry_both_ways_with_the_apps_subprotocol(opened):
             websocket.send(message)
             assert websocket.recv(30) == message
         websocket.send("headers")
-        heard = json.loads(websocket.recv(30))
-        assert heard["origin"] == f"http://127.0.0.1:{opened.server.port}"
-        assert "cookie" not in heard
+        received = json.loads(websocket.recv(30))
+        assert received["origin"] == f"http://127.0.0.1:{opened.server.port}"
+        assert "cookie" not in received
         assert websocket.response.headers.get_all("set-cookie") == ["login=secret; Path=/; HttpOnly", "wide=1; Path=/"]
 
 
@@ -296,8 +296,8 @@ def test_the_proxy_sends_the_password_of_an_app(loop, tmp_path):
     with ExitStack() as stack:
         opened = open_app(loop, tmp_path, stack, app)
         assert opened.entered.headers["location"] == f"{opened.origin}/"
-        heard = dict(opened.browser.get("/x").json()["headers"])
-        assert httpx.BasicAuth("muster", "t0ken")._auth_header == heard["authorization"]
+        received = dict(opened.browser.get("/x").json()["headers"])
+        assert httpx.BasicAuth("muster", "t0ken")._auth_header == received["authorization"]
         own = dict(opened.browser.get("/x", headers={"Authorization": "Bearer own"}).json()["headers"])
         assert own["authorization"] == "Bearer own"
 

@@ -1,4 +1,4 @@
-"""A session's app as the gateway finds it, without a session: it serves at a socket, and remembers what it heard."""
+"""A session's app as the gateway finds it, without a session: it serves at a socket, and remembers what it received."""
 
 import asyncio
 import json

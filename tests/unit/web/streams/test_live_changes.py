@@ -10,20 +10,20 @@ from muster.web.streams import event_routes
 from tests.unit.web.api.test_api import SMALL
 
 
-class Ear:
-    """A listener, and a way to wait for what it hears."""
+class Receiver:
+    """A handler of changes, and a way to wait for what it receives."""
 
     def __init__(self) -> None:
-        self.heard = []
+        self.received = []
         self.news = threading.Event()
-        self.hear = self._hear
+        self.receive = self._receive
 
-    def _hear(self, changes) -> None:
-        self.heard += changes
+    def _receive(self, changes) -> None:
+        self.received += changes
         self.news.set()
 
     def names(self) -> list[str]:
-        return [live.session.name for live in self.heard]
+        return [live.session.name for live in self.received]
 
 
 @pytest.mark.parametrize(
@@ -41,35 +41,35 @@ def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, rou
 
     monkeypatch.setattr(routes.json, "dumps", counted)
     live = LiveChanges(service.store)
-    ears = [Ear() for _ in range(3)]
-    for ear in ears:
-        live.add(ear.hear)
+    receivers = [Receiver() for _ in range(3)]
+    for receiver in receivers:
+        live.add(receiver.receive)
     service.service.commands.submit({**SMALL, "name": "train"}, "ada")
     with live.running():
-        assert all(ear.news.wait(30) for ear in ears)
+        assert all(receiver.news.wait(30) for receiver in receivers)
     worded.clear()
-    told = {words(change) for ear in ears for change in ear.heard}
+    told = {words(change) for receiver in receivers for change in receiver.received}
     assert len(told) == 1
-    assert ears[0].heard[0].change.session_id in told.pop()
+    assert receivers[0].received[0].change.session_id in told.pop()
     assert len(worded) == 1
 
 
 def test_two_changes_of_one_session_are_put_into_words_apart(service):
     live = LiveChanges(service.store)
-    ear = Ear()
-    live.add(ear.hear)
+    receiver = Receiver()
+    live.add(receiver.receive)
     service.service.commands.submit({**SMALL, "name": "train"}, "ada")
     service.service.commands.terminate(["train"], "ada")
     with live.running():
-        assert ear.news.wait(30)
-    assert [change.change.to_state for change in ear.heard] == ["PENDING", "CANCELLED"]
-    assert len(set(map(event_routes._event_for_owner, ear.heard))) == 2
+        assert receiver.news.wait(30)
+    assert [change.change.to_state for change in receiver.received] == ["PENDING", "CANCELLED"]
+    assert len(set(map(event_routes._event_for_owner, receiver.received))) == 2
 
 
 def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkeypatch):
     live = LiveChanges(service.store)
-    first, second = Ear(), Ear()
-    live.add(first.hear)
+    first, second = Receiver(), Receiver()
+    live.add(first.receive)
     service.service.commands.submit({**SMALL, "name": "early"}, "ada")
     changes = service.store.changes
     read = changes.after
@@ -79,9 +79,9 @@ def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkey
         found = read(number, limit)
         if found and not since:
             # Neither handler waits for the reader.
-            live.remove(first.hear)
+            live.remove(first.receive)
             service.service.commands.submit({**SMALL, "name": "meanwhile"}, "ada")
-            since.append(live.add(second.hear))
+            since.append(live.add(second.receive))
             service.service.commands.submit({**SMALL, "name": "late"}, "ada")
         return found
 
@@ -90,4 +90,4 @@ def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkey
         assert second.news.wait(30)
     assert first.names() == []
     assert second.names() == ["late"]
-    assert second.heard[0].change.id == since[0] + 1
+    assert second.received[0].change.id == since[0] + 1
