@@ -38,7 +38,8 @@ from muster.core.model.heartbeat import Heartbeat, Worker
 from muster.core.model.session import SessionState
 from muster.core.model.wait import Wait, WaitCode
 from muster.store.store import Store
-from tests.strategies import make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
 
 MUSTER = str(Path(sys.executable).parent / "muster")
 COMPLETING = {"_MUSTER_COMPLETE": "bash_complete", "COMP_WORDS": "muster re", "COMP_CWORD": "1"}

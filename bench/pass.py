@@ -45,7 +45,8 @@ from muster.keys import make_key_pair
 from muster.service.queue.worker import QueueWorker, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
-from tests.strategies import make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
 
 if TYPE_CHECKING:
     from muster.core.lifecycle.facts import Fact

@@ -34,7 +34,10 @@ from muster.core.scheduling.placement import PlacementState, gang_of
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.counterfactual import what_would_help
 from muster.service.scheduler.plugins import load_placement
-from tests.strategies import GIB, NOW, granted, joined_agent, make_session
+from tests.strategies.agents import joined_agent
+from tests.strategies.capacity import granted
+from tests.strategies.sessions import make_session
+from tests.strategies.values import GIB, NOW
 
 _SUGGESTED_PER_CASE = 2
 

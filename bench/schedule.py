@@ -41,7 +41,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.strategies import observed
+from tests.strategies.agents import observed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -45,7 +45,7 @@ from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
 from muster.service.identity.tokens import Tokens
 from muster.store.store import Store
-from tests.strategies import make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
 
 USERS = 20
 REQUESTS = 20

@@ -28,7 +28,7 @@ from muster.store.store import Store
 from muster.web.app import make_app
 from muster.web.caller import FailureLimit
 from tests.command_line import write_settings
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 _EXAMPLES = 40
 _PHASES = ("examples", "coverage", "fuzzing", "stateful")

@@ -19,7 +19,9 @@ from muster.service.sessions.new_sessions import new_sessions
 from tests.hostile_tars import Trap, hostile_tar
 from tests.malformed import changed, paths
 from tests.simulated_hosts import report_of
-from tests.strategies import fake_key_pair, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import fake_key_pair
 
 _TEXTS = (
     *("", " ", "\0", "\x1b[2J", "\u202e", "\ud800", "..", "/", "a/../b", "-", "--", "a b", "a\nb", "x" * 2_000),

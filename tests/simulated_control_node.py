@@ -23,7 +23,8 @@ from muster.store.store import Store
 from tests.simulated_agents import Container, SimulatedAgent
 from tests.simulated_gateway import SimulatedGateway
 from tests.simulated_hosts import host_of
-from tests.strategies import NOW, fake_key_pair, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW, fake_key_pair
 
 if TYPE_CHECKING:
     from muster.core.lifecycle.facts import Fact

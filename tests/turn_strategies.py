@@ -21,7 +21,10 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.reports import kernel_entry
-from tests.strategies import NOW, make_agent, make_session, reporting, snapshots
+from tests.strategies.agents import make_agent, reporting
+from tests.strategies.sessions import make_session
+from tests.strategies.snapshots import snapshots
+from tests.strategies.values import NOW
 
 RULES = TurnRules(lost_after_s=300, slow_after_s=15)
 

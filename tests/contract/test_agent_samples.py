@@ -9,7 +9,9 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.usage.over_time import SPANS, added
 from muster.service.queue.agent_sampling import AgentSampling
 from muster.store.agent_samples import AgentSamples
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 HOUR, DAY, WEEK = SPANS["hour"], SPANS["day"], SPANS["week"]
 NONE = Amount(0, 0, 0.0)

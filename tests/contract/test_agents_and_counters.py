@@ -9,7 +9,8 @@ import pytest
 from muster.core.agents.agent import AgentState
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.values.errors import NotFoundError
-from tests.strategies import NOW, make_agent
+from tests.strategies.agents import make_agent
+from tests.strategies.values import NOW
 
 
 def test_agents_are_read_as_they_were_saved(store):

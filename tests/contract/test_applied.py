@@ -7,7 +7,8 @@ import pytest
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.applied import applied
 from muster.core.model.session import Allocation, GpuShare, Result, SessionState
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 S = SessionState
 

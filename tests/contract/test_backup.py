@@ -28,7 +28,8 @@ from muster.store.database.lock import queue_lock
 from muster.store.store import Store
 from tests.command_line import write_settings
 from tests.forked_cli import ForkedMuster
-from tests.strategies import NOW, make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 

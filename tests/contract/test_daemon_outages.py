@@ -16,7 +16,8 @@ from muster.store.store import Store
 from tests.command_line import write_settings
 from tests.contract.postgresql_server import postgresql_server
 from tests.forked_cli import ForkedMuster
-from tests.strategies import make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
 
 
 def eventually(reached: Callable[[], object], daemon: ForkedMuster, log: Path) -> None:

@@ -11,7 +11,8 @@ from muster.core.values.errors import NameTakenError, NotFoundError, NotPossible
 from muster.seal import make_key
 from muster.service.secrets.secrets import Secrets
 from muster.store.secrets import SealedSecret
-from tests.strategies import NOW, make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 URL = "https://hooks.example.org/x"

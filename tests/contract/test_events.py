@@ -16,7 +16,8 @@ from muster.core.model.session import Allocation, GpuShare, Result, Session, Ses
 from muster.store.store import Store
 from tests.contract.forked import Forked
 from tests.contract.reading import only
-from tests.strategies import NOW, make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 

@@ -7,7 +7,8 @@ import pytest
 from muster.core.model.folders import Folder, FolderMounter, FolderShare, mounted_folders
 from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 DATA = Folder("d0000000-0000-4000-8000-000000000001", "ada", "data", NOW + 0.5, quota_bytes=1 << 41)
 THEIRS = Folder("d0000000-0000-4000-8000-000000000002", "bob", "data", NOW)

@@ -2,7 +2,8 @@
 
 from muster.core.model.heartbeat import Heartbeat, Worker
 from muster.core.model.session import SessionState
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 FIRST = Heartbeat(NOW + 0.25, Worker.DAEMON, "ctl-1", 4711)
 

@@ -9,7 +9,7 @@ from muster.core.model.session import SessionState
 from muster.store.database.connection import new_engine, reading
 from muster.store.sessions.list_pages import ListPageRequest, SessionFilter, session_ids_of_page
 from muster.store.store import Store
-from tests.strategies import make_session
+from tests.strategies.sessions import make_session
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from muster.core.images.committed import CommittedImage, parse_name
 from muster.core.values.errors import NameTakenError
-from tests.strategies import NOW
+from tests.strategies.values import NOW
 
 IMAGE = CommittedImage(
     name="lab/train",

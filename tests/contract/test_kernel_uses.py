@@ -12,7 +12,9 @@ from muster.core.values.slots import Slots
 from muster.service.queue.worker import with_recorded_usage
 from tests.reports import kernel_entry
 from tests.reports import use_of as counters_of
-from tests.strategies import NOW, make_agent, make_session, placed_on, reporting
+from tests.strategies.agents import make_agent, reporting
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 RULES = IdleRules(timeout_s=100, grace_s=0, warn_before_s=20, gap_s=60)
 

@@ -19,7 +19,9 @@ from muster.store.database.tables import metadata
 from muster.store.rows import agent_row, kernel_rows, session_row
 from muster.store.store import Store
 from tests.contract.forked import Forked
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 POSTGRESQL_ONLY = ("sessions_by_start_of_id",)

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from muster.core.values.errors import DatabaseAwayError, SettingsError, StoreUnavailableError
 from muster.store.database.connection import cannot_be_opened, new_engine, open_engine
 from muster.store.store import Store
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 
 def refusal(url: str) -> str:

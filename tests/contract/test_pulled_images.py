@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from muster.core.images.collection import PulledImage
-from tests.strategies import NOW
+from tests.strategies.values import NOW
 
 DAY = 86400.0
 ONE = PulledImage("a1", "debian:12", "sha256:" + "ab" * 32, NOW)

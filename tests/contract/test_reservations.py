@@ -9,7 +9,8 @@ from muster.core.model.session import Result, Session, SessionState
 from muster.core.usage.by_owner import SessionRun
 from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.core.values.slots import Slots
-from tests.strategies import NOW, make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 G = 1 << 30
 NIGHT = Reservation(

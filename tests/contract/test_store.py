@@ -22,7 +22,9 @@ from muster.store.sessions.known import SESSION_REVISION
 from muster.store.store import Store
 from tests.contract.forked import Forked
 from tests.contract.reading import only
-from tests.strategies import NOW, STATES, make_agent, make_array, make_session, placed_on, sessions_in_any_state
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import STATES, make_array, make_session, placed_on, sessions_in_any_state
+from tests.strategies.values import NOW
 
 S = SessionState
 one_store_for_all_examples = settings(suppress_health_check=[*HealthCheck])

@@ -11,7 +11,8 @@ from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError
 from muster.service.identity.tokens import PREFIX, NoTokenError, Tokens
 from muster.store.sessions.submissions import KEPT_S, Submission, SubmittedBeforeError
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 LAPTOP = Token("laptop", "ada", Scope.USER, NOW, NOW + 60)
 ONCE = Submission("ada", "key-1", "a" * 64, NOW)

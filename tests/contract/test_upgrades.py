@@ -17,7 +17,9 @@ from muster.store.rows import agent_row, kernel_rows, session_row
 from muster.store.sessions.waits import wait_row
 from muster.store.store import Store
 from tests.command_line import muster, write_settings
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 RUNS = placed_on(make_session(1, cluster_size=2), "a1")

@@ -18,7 +18,8 @@ from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitC
 from muster.store.sessions.waits import wait_from
 from muster.store.store import Store
 from tests.contract.reading import only
-from tests.strategies import NOW, make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 one_store_for_all_examples = settings(suppress_health_check=[*HealthCheck])

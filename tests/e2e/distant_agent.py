@@ -15,7 +15,7 @@ import docker
 from docker.models.containers import Container
 
 from muster.core.agents.agent import Agent
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 IMAGE = "muster/default:latest"
 RUNTIME = "/opt/muster/runtime"

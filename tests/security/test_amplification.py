@@ -23,7 +23,9 @@ from muster.settings import LimitsSettings
 from muster.web.problems import TooManyError
 from muster.web.streams.caps import check_cap
 from tests.modules.agent_code import agent_manifest
-from tests.strategies import fake_key_pair, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import fake_key_pair
 
 TEXT = "x" * 1000
 MIB = "x" * (1 << 20)

@@ -14,7 +14,7 @@ from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.folders import Folder
 from muster.settings import Settings
 from tests.modules.agent_code import id_mapping
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 ENOUGH = RemappedIdsReport(uids=LEAST_IDS, gids=LEAST_IDS, mounts=True)
 SHORT = [

@@ -11,7 +11,7 @@ from muster.core.agents.agent import agent_from_report
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.settings import Settings
 from tests.modules.agent_code import gpu_toolkit
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 HOST = make_agent(gpus=1)
 

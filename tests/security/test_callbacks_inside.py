@@ -10,7 +10,7 @@ import pytest
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.service.notify import callbacks
 from muster.service.notify.callbacks import DeliveryError, post
-from tests.strategies import make_session
+from tests.strategies.sessions import make_session
 from tests.unit.notify.test_delivery_worker import Site, hook, work_until
 
 INSIDE = (

@@ -21,7 +21,9 @@ from muster.engine.images import pull
 from muster.engine.tunnel import EngineTunnel
 from tests.image_archives import archive
 from tests.odd_engine import OddEngine, odd_engine
-from tests.strategies import make_agent, make_session, new_id
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
+from tests.strategies.values import new_id
 
 AGENT = make_agent("a1", inventory={"connection": "local"})
 STATS = {

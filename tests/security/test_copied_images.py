@@ -13,7 +13,7 @@ from muster.engine.image_archive import RefusedArchiveError, checked_archive
 from muster.engine.images import ExpectedImage
 from tests.image_archives import SmallImage, archive, chunks, digest, files_of
 from tests.properties import cheap
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 REFERENCE = "lab/train:2"
 MOST = 1 << 20

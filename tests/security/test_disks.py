@@ -20,7 +20,9 @@ from muster.web.app import make_app
 from tests.command_line import muster, write_settings
 from tests.modules.agent_code import agent_names, disk_use
 from tests.reports import reports_of
-from tests.strategies import NOW, fake_key_pair, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW, fake_key_pair
 
 MIB = 1 << 20
 SESSIONS = "/api/v1/sessions"

@@ -12,7 +12,8 @@ from muster.service.images import commits
 from muster.service.images.commits import CommitRequest, planned_commit
 from muster.settings import Settings, load_settings
 from tests.command_line import write_settings
-from tests.strategies import make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
 
 ID = "sha256:" + "0" * 64
 

@@ -22,7 +22,7 @@ from muster.settings import load_settings
 from tests.command_line import write_settings
 from tests.odd_engine import OddEngine, odd_engine
 from tests.properties import cheap
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 DIGEST = "sha256:" + "ab" * 32
 CATALOG = [

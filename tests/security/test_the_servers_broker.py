@@ -25,7 +25,8 @@ from muster.web.separation.client import Line, NoBrokerError, brokered_service
 from muster.web.separation.operations import OPERATIONS, Credential, request_bytes
 from muster.web.separation.wire import MOST_REQUEST_BYTES, receive, send
 from tests.modules.agent_code import ROOT
-from tests.strategies import make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
 from tests.unit.running_sessions import running_session
 from tests.unit.web.conftest import ServedNode
 

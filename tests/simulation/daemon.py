@@ -30,7 +30,7 @@ from tests.simulation.hosts import Host
 from tests.simulation.store import WatchedStore
 from tests.simulation.timeline import Chance, Timeline
 from tests.simulation.visits import SimulatedAnsible
-from tests.strategies import fake_key_pair
+from tests.strategies.values import fake_key_pair
 
 SETTINGS = Settings(observe_interval_s=50, lost_after_s=120, slow_after_s=15, start_timeout_s=60, stop_grace_s=10)
 _POLICY = SchedulingPolicy(default=GroupPolicy(preemption=True), hold_repaired_s=30)

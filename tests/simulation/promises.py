@@ -12,7 +12,7 @@ from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, Se
 from muster.core.usage.kernel import KernelUsage
 from tests.simulation.containers import Container
 from tests.simulation.hosts import Host
-from tests.strategies import Ledger
+from tests.strategies.capacity import Ledger
 
 _S = SessionState
 _UNDER_WAY = frozenset({_S.SCHEDULED, _S.PREPARING, _S.TERMINATING})

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from muster.core.model.session import Session
-from tests.strategies import make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
 
 
 def running_session(number: int, *agent_ids: str, ssh_port: int = 30001, **values: Any) -> Session:

@@ -13,7 +13,7 @@ from muster.engine.images import ExpectedImage, copy
 from muster.engine.tunnel import EngineTunnel
 from tests.image_archives import SmallImage, archive
 from tests.odd_engine import odd_engine
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 LIAR = make_agent("a1", inventory={"connection": "local"})
 HONEST = make_agent("a2", inventory={"connection": "local"})

@@ -8,7 +8,8 @@ from muster.contract.report import stored_report
 from muster.core.agents.agent import AgentState
 from muster.core.agents.gpu_model import is_of_model
 from muster.core.agents.numa import NumaNode, cpuset, promised_by_node
-from tests.strategies import NOW, make_agent
+from tests.strategies.agents import make_agent
+from tests.strategies.values import NOW
 
 
 def test_an_agent_made_of_a_report_keeps_back_what_is_reserved():

@@ -9,7 +9,7 @@ from muster.core.agents.launch_record import (
     SuspectRules,
     records_after,
 )
-from tests.strategies import NOW
+from tests.strategies.values import NOW
 
 ALL = frozenset({"a1", "a2"})
 RULES = SuspectRules()

@@ -7,7 +7,8 @@ import pytest
 from muster.core.agents.agent import HAS_LEFT, Agent, AgentState
 from muster.core.agents.agent_connection import AgentConnection
 from muster.core.agents.silence import cluster_problem, excused, is_cut_off
-from tests.strategies import NOW, make_agent
+from tests.strategies.agents import make_agent
+from tests.strategies.values import NOW
 
 
 def remote(agent_id: str) -> Agent:

@@ -10,7 +10,8 @@ from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.lifecycle import transitions
 from muster.core.model.session import SessionState
 from tests.command_line import muster
-from tests.strategies import NOW, make_agent, reporting
+from tests.strategies.agents import make_agent, reporting
+from tests.strategies.values import NOW
 from tests.unit.running_sessions import running_session
 
 

@@ -10,7 +10,7 @@ import pytest
 from muster.service.audit import AuditLog
 from muster.settings import load_settings
 from tests.command_line import muster, submitted
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 
 @pytest.fixture

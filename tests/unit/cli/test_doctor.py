@@ -3,7 +3,7 @@
 import pytest
 
 from muster.cli.doctor import encryption_finding
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from muster.core.spec.session_spec import HOME
 from muster.settings import load_settings
 from muster.store.store import Store
 from tests.command_line import muster, submitted
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 
 @pytest.fixture

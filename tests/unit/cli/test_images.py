@@ -7,7 +7,7 @@ import yaml
 
 from muster.core.agents.agent import AgentState
 from tests.command_line import muster
-from tests.strategies import make_agent, reporting
+from tests.strategies.agents import make_agent, reporting
 
 OLD, NEW = ("sha256:" + digit * 64 for digit in "12")
 

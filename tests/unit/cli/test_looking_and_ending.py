@@ -11,7 +11,9 @@ from muster.core.model.session import Session, SessionState
 from muster.core.model.wait import Wait, WaitCode
 from muster.store.store import Store
 from tests.command_line import muster, submitted
-from tests.strategies import NOW, make_agent, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import placed_on
+from tests.strategies.values import NOW
 
 
 def test_ls_show_and_why_of_a_pending_session():

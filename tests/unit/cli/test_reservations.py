@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from tests.command_line import muster
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 from tests.unit.running_sessions import running_session
 
 

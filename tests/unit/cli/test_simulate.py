@@ -13,7 +13,8 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import SessionState
 from muster.store.store import Store
 from tests.command_line import muster, submitted
-from tests.strategies import make_agent, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import placed_on
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 OPENB = (

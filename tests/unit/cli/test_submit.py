@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.command_line import muster, nothing_queued, submitted
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 
 def test_submit_takes_every_flag():

@@ -10,7 +10,7 @@ from muster.core.model.heartbeat import Heartbeat, Worker
 from muster.settings import load_settings
 from muster.store.database.lock import queue_lock
 from tests.command_line import muster, write_settings
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 LINE = "muster: warning: nobody has worked the queue for 17m"
 LISTING = (

@@ -5,7 +5,7 @@ import pytest
 from muster.core.model.wait import Wait, WaitCode
 from muster.store.store import Store
 from tests.command_line import muster, nothing_queued, submitted
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 
 @pytest.fixture

@@ -17,7 +17,9 @@ from muster.core.model.session import Allocation, GpuShare, LaunchStep, Session,
 from tests.malformed import ODD, changed, paths
 from tests.modules.agent_code import agent_manifest
 from tests.modules.agent_code import manifest_schema as agents_schema
-from tests.strategies import fake_key_pair, make_agent, make_session, placed_on, sessions_in_any_state
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on, sessions_in_any_state
+from tests.strategies.values import fake_key_pair
 
 S = SessionState
 APP = {"name": "mine", "port": 8888, "command": "serve", "health": "/api", "token": True}

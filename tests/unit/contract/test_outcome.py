@@ -16,7 +16,9 @@ from muster.contract.values import ContractError
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import SessionState
 from tests.malformed import ODD, changed, paths, problem_of
-from tests.strategies import fake_key_pair, make_agent, make_session, new_id, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import fake_key_pair, new_id
 
 S = SessionState
 STARTS = placed_on(make_session(1), "a1", state=S.PREPARING)

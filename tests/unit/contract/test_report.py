@@ -12,7 +12,7 @@ from muster.contract.values import ContractError
 from tests.malformed import ODD, changed, paths, problem_of
 from tests.reports import kernel_entry, use_of
 from tests.simulated_hosts import report_of
-from tests.strategies import make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
 
 
 def full_report() -> dict[str, Any]:

@@ -10,7 +10,9 @@ from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.session import SessionState
-from tests.strategies import fake_key_pair, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import fake_key_pair
 
 STARTS = [placed_on(make_session(number), "a1", state=SessionState.PREPARING) for number in (1, 2)]
 RELEASED = {"id": STARTS[0].id, "outcome": "released", "error": None, "permanent": False}

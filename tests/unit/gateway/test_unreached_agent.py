@@ -7,7 +7,7 @@ import pytest
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.contract.manifest import Manifest
 from muster.core.launch.manifest import LaunchPolicy, manifest
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 # Port 1 of the loopback interface: refused at once, everywhere.
 REFUSED = {"ansible_host": "127.0.0.1", "ansible_port": 1}

@@ -15,7 +15,9 @@ from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.service.images.collection import ImageCollection
 from muster.settings import load_settings
 from tests.command_line import muster, write_settings
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 GIB = 1 << 30
 HOUR = 3600.0

@@ -12,7 +12,8 @@ from muster.service.images.source import ImageSource
 from muster.settings import load_settings
 from tests.command_line import write_settings
 from tests.odd_engine import odd_engine
-from tests.strategies import NOW, make_agent
+from tests.strategies.agents import make_agent
+from tests.strategies.values import NOW
 
 ID = "sha256:" + "ab" * 32
 AGENT = make_agent("a1", inventory={"connection": "local"})

@@ -20,7 +20,9 @@ from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
 from muster.store.store import Store
 from tests.command_line import write_settings
-from tests.strategies import NOW, make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 from tests.unit.running_sessions import running_session
 
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from muster.core.launch.environment import environment
 from muster.core.model.session import Session
 from tests.properties import examples
-from tests.strategies import make_session, placed_on, specs
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.specs import specs
 
 ROOT = Path(__file__).parents[3]
 DISTRIBUTED = {"WORLD_SIZE", "WORLD_RANK", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"}

@@ -8,7 +8,9 @@ import pytest
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import Allocation, Session, SessionState
 from tests.modules.agent_code import agent_manifest
-from tests.strategies import fake_key_pair, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import fake_key_pair
 
 KEYS = fake_key_pair("s1")
 

@@ -10,7 +10,8 @@ from muster.contract.manifest import LaunchedSession
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.keys import make_key_pair
-from tests.strategies import make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
 
 NAMES = ("authorized_keys", "known_hosts", "ssh_config", "sshd_config", "hostfile")
 

@@ -15,7 +15,9 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.usage.kernel import KernelUsage, first_usage, next_usage
 from tests.properties import cheap
 from tests.reports import kernel_entry
-from tests.strategies import NOW, make_agent, make_session, placed_on, reporting
+from tests.strategies.agents import make_agent, reporting
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 RULES = IdleRules(timeout_s=3600, grace_s=0, warn_before_s=600, gap_s=90)
 

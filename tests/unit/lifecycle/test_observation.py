@@ -12,7 +12,8 @@ from muster.core.model.session import LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.properties import examples
 from tests.reports import reports_of
-from tests.strategies import NOW, make_session, placed_on, sessions_in_any_state
+from tests.strategies.sessions import make_session, placed_on, sessions_in_any_state
+from tests.strategies.values import NOW
 
 S = SessionState
 

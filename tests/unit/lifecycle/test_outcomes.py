@@ -9,7 +9,8 @@ from muster.core.lifecycle.outcomes import record
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
 from tests.reports import reports_of
-from tests.strategies import NOW, make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 FAILED = Outcome("failed", "no room on the disk")

@@ -13,7 +13,8 @@ from muster.core.scheduling.future import end_of
 from muster.core.values.errors import IllegalTransitionError
 from tests.simulated_agents import SimulatedAgent
 from tests.simulated_control_node import ControlNode, Crash, an_agent
-from tests.strategies import NOW, make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 # The commits of the pass that carries a restart out: of two kernels on one agent, of four on two.

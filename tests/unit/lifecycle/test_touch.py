@@ -11,7 +11,9 @@ from muster.core.lifecycle.touch import Touched, leftovers, touches
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.reports import kernel_entry
-from tests.strategies import NOW, make_agent, make_session, placed_on, reporting
+from tests.strategies.agents import make_agent, reporting
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 

@@ -17,7 +17,10 @@ from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import IllegalTransitionError
 from tests.properties import examples
-from tests.strategies import NOW, STATES, make_agent, make_session, placed_on, snapshots
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import STATES, make_session, placed_on
+from tests.strategies.snapshots import snapshots
+from tests.strategies.values import NOW
 
 S = SessionState
 ALLOWED = sorted((a, b) for a in STATES for b in TRANSITIONS[a])

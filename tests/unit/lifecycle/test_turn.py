@@ -14,7 +14,9 @@ from muster.core.lifecycle.turn import Convergence, Observation
 from muster.core.model.session import LaunchStep, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.properties import examples
-from tests.strategies import NOW, make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 from tests.turn_strategies import RULES, World, agents_in, answers, facts, launching_worlds, worlds
 
 tried = examples(50)

@@ -15,8 +15,10 @@ from muster.core.values.errors import BadInputError
 from tests.properties import cheap, examples
 from tests.reports import kernel_entry, use_of
 from tests.simulated_hosts import host_of
-from tests.strategies import NOW, make_session, placed_on, snapshots
-from tests.strategies import observed as agent_of
+from tests.strategies.agents import observed as agent_of
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.snapshots import snapshots
+from tests.strategies.values import NOW
 
 GIB = 1 << 30
 

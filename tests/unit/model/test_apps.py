@@ -21,7 +21,8 @@ from muster.service.reach.apps import app_named, session_apps
 from muster.settings import Settings, load_settings
 from tests.properties import cheap
 from tests.reports import reports_of
-from tests.strategies import make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
 
 SSHD_PORT = 2200
 

@@ -23,7 +23,8 @@ from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.values.errors import BadInputError, SpecError
 from tests.modules.agent_code import made_folders
 from tests.properties import cheap
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 USERS = ("ada", "bob", "eve")
 NAMES = st.from_regex(r"\A\.?[A-Za-z0-9][A-Za-z0-9_.-]{0,61}\Z")

@@ -11,7 +11,9 @@ from muster.core.scheduling.placement.corner import packing
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.slots import Slots
 from tests.properties import cheap
-from tests.strategies import NOW, M, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW, M
 
 
 @example(Slots(cpu=1), Slots())

@@ -6,7 +6,8 @@ import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.model.heartbeat import Heartbeat, Unworked, Worker, unworked
-from tests.strategies import NOW, make_agent
+from tests.strategies.agents import make_agent
+from tests.strategies.values import NOW
 
 LAST = Heartbeat(NOW, Worker.DAEMON, "ctl-1", 7)
 

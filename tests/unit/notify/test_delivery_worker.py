@@ -16,7 +16,8 @@ from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.notify.deliveries import MAX_ATTEMPTS, retry_at
 from muster.service.notify.delivery_worker import DeliveryWorker, hooks_in
 from muster.store.store import Store
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 S = SessionState
 

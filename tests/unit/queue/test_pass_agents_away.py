@@ -9,7 +9,7 @@ from muster.core.launch.manifest import manifest
 from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import SimulatedAgent
 from tests.simulated_control_node import LOST_AFTER_S, Crash, an_agent
-from tests.strategies import fake_key_pair
+from tests.strategies.values import fake_key_pair
 
 S = SessionState
 

@@ -19,7 +19,7 @@ from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.properties import examples
 from tests.simulated_agents import Failing
 from tests.simulated_control_node import ControlNode, Crash, an_agent
-from tests.strategies import NOW
+from tests.strategies.values import NOW
 
 S = SessionState
 

@@ -6,7 +6,7 @@ from muster.core.lifecycle.facts import PullOver
 from muster.core.lifecycle.pulls import ImagePull
 from muster.core.values.errors import ImageError, StoreUnavailableError
 from muster.service.queue.pulls import PullRunner
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 
 def over(pull_image):

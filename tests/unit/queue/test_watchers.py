@@ -9,7 +9,8 @@ from muster import daemon
 from muster.core.model.session import SessionState
 from muster.core.values.errors import AgentUnreachableError
 from muster.settings import Settings
-from tests.strategies import make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
 
 S = SessionState
 WATCHED = {S.PREPARING, S.RUNNING}

@@ -11,7 +11,8 @@ from muster.core.model.session import Session
 from muster.core.values.errors import AgentUnreachableError, NotPossibleInStateError
 from muster.service.reach.ssh_access import plain_ssh_command, ssh_config, ssh_host_alias
 from muster.settings import Settings
-from tests.strategies import make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
 from tests.unit.running_sessions import running_session
 
 REMOTE = {

@@ -14,7 +14,8 @@ from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_order, load_placement, needs_usage, scheduling_policy
 from muster.settings import Settings, load_settings
 from tests.command_line import write_settings
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 PLUGINS = ansible_root() / "plugins/scheduler"
 

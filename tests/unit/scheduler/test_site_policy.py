@@ -12,7 +12,9 @@ from muster.core.model.session import Result, Session, SessionState
 from muster.service.scheduler.site_policy import SiteScheduling
 from muster.settings import Settings
 from muster.store.store import Store
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 DAY = 86400.0
 FAIR = {"scheduling": {"order": "fair_share", "placement": "best"}, "usage_half_life_s": DAY}

@@ -16,7 +16,9 @@ from muster.core.model.wait import LimitHit, LimitKind, WaitCode
 from muster.core.scheduling.admission import Admission, moments
 from muster.core.scheduling.limits import pending_refusal
 from tests.properties import examples
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 S = SessionState
 G = 1 << 30

@@ -17,7 +17,10 @@ from muster.core.scheduling.committed import committed
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
 from tests.properties import cheap
-from tests.strategies import NOW, first_for, limited_queues, make_agent, make_session, placed_on, snapshots
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import first_for, make_session, placed_on
+from tests.strategies.snapshots import limited_queues, snapshots
+from tests.strategies.values import NOW
 
 HOUR = 3600.0
 

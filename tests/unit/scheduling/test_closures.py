@@ -15,7 +15,9 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.admission import Admission
 from tests.properties import examples
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 HOUR = 3600.0
 AGENTS = (make_agent("a1"), make_agent("a2"), make_agent("g1", resource_group="gpu"))

@@ -11,7 +11,8 @@ from muster.core.model.policy import QueueView
 from muster.core.model.session import Session
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_order
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 CAPACITY = Slots(cpu=9000, mem=18 << 30)
 A = {"cpu": 1, "mem": "4G", "shm": 0}

@@ -12,7 +12,10 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from tests.properties import cheap
-from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots, uneven_gangs
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.snapshots import snapshots, uneven_gangs
+from tests.strategies.values import NOW
 
 
 @st.composite

@@ -14,7 +14,10 @@ from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
-from tests.strategies import NOW, agents, make_agent, make_session, some_arrangement_exists
+from tests.strategies.agents import agents, make_agent
+from tests.strategies.capacity import some_arrangement_exists
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 
 def gang(size: int, **values: Any) -> Session:

@@ -9,16 +9,11 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
 from tests.properties import cheap
-from tests.strategies import (
-    GIB,
-    NOW,
-    joined_agent,
-    make_session,
-    placed_on,
-    some_arrangement_exists,
-    uneven,
-    uneven_gangs,
-)
+from tests.strategies.agents import joined_agent
+from tests.strategies.capacity import some_arrangement_exists
+from tests.strategies.sessions import make_session, placed_on, uneven
+from tests.strategies.snapshots import uneven_gangs
+from tests.strategies.values import GIB, NOW
 
 
 def test_the_agent_that_alone_can_hold_a_kernel_is_kept_for_it():

@@ -11,7 +11,8 @@ from muster.core.model.policy import PACK
 from muster.core.model.session import GpuShare
 from muster.core.scheduling.placement import Gang, PlacementState, Typical, corner
 from muster.core.values.slots import Slots
-from tests.strategies import M, make_agent
+from tests.strategies.agents import make_agent
+from tests.strategies.values import M
 
 
 def shared(agent_id: str = "a1", gpus: int = 3, choice: str = "policy") -> Agent:

@@ -25,17 +25,12 @@ from muster.core.scheduling.schedule import schedule
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_placement
 from tests.properties import cheap
-from tests.strategies import (
-    Ledger,
-    M,
-    agents,
-    gang_specs,
-    granted,
-    make_agent,
-    make_session,
-    snapshots,
-    some_arrangement_exists,
-)
+from tests.strategies.agents import agents, make_agent
+from tests.strategies.capacity import Ledger, granted, some_arrangement_exists
+from tests.strategies.sessions import make_session
+from tests.strategies.snapshots import snapshots
+from tests.strategies.specs import gang_specs
+from tests.strategies.values import M
 
 POLICIES = tuple(load_placement(name) for name in ("pack", "spread", "round_robin", "fragmentation"))
 MIX = (

@@ -16,7 +16,10 @@ from muster.core.model.wait import WaitCode
 from muster.core.scheduling.placement import PlacementState
 from muster.core.scheduling.schedule import schedule
 from tests.properties import cheap
-from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.snapshots import snapshots
+from tests.strategies.values import NOW
 
 PREEMPTING = SchedulingPolicy(GroupPolicy(preemption=True))
 

@@ -14,7 +14,10 @@ from muster.core.model.session import Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.schedule import schedule
-from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.snapshots import snapshots
+from tests.strategies.values import NOW
 
 FINALLY = {WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS}
 

@@ -11,7 +11,10 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.repack import Repacker
 from muster.core.scheduling.schedule import schedule
 from tests.properties import cheap
-from tests.strategies import NOW, Ledger, joined_agent, make_agent, make_session, placed_on
+from tests.strategies.agents import joined_agent, make_agent
+from tests.strategies.capacity import Ledger
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 
 def without_trials(snapshot: Snapshot) -> Plan:

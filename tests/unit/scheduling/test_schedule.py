@@ -16,15 +16,11 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
 from muster.store.sessions.waits import wait_from, wait_row
-from tests.strategies import (
-    NOW,
-    Ledger,
-    make_agent,
-    make_session,
-    placed_on,
-    snapshots,
-    some_arrangement_exists,
-)
+from tests.strategies.agents import make_agent
+from tests.strategies.capacity import Ledger, some_arrangement_exists
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.snapshots import snapshots
+from tests.strategies.values import NOW
 
 
 def committed(snapshot: Snapshot, plan: Plan) -> dict[str, Session]:

@@ -11,7 +11,10 @@ from muster.core.model.reservation import Reservation
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
-from tests.strategies import NOW, make_agent, make_session, placed_on, snapshots
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.snapshots import snapshots
+from tests.strategies.values import NOW
 
 HOUR = 3600.0
 ONE = (make_agent("a1", cpus=4, swarm="manager"),)

@@ -13,7 +13,7 @@ from muster.service.sessions.declared import DeclaredOutcome, DeclaredSession
 from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
 from muster.store.store import Store
-from tests.strategies import NOW
+from tests.strategies.values import NOW
 
 Present = Callable[..., DeclaredOutcome]
 

@@ -13,7 +13,11 @@ from muster.core.model.session import Session, kernel_count, kernels_of
 from muster.core.simulation.simulation import Cluster, Fate, Job, Life, Simulated, simulate
 from muster.core.simulation.summary import mean_over, spread, summarize
 from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, ClusterUsage
-from tests.strategies import Ledger, agents, gang_specs, make_agent, make_session, new_id
+from tests.strategies.agents import agents, make_agent
+from tests.strategies.capacity import Ledger
+from tests.strategies.sessions import make_session
+from tests.strategies.specs import gang_specs
+from tests.strategies.values import new_id
 
 GPU_AGENT = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 2, "units_per_gpu": 2}
 

@@ -20,7 +20,8 @@ from muster.core.spec.written import written
 from muster.core.values.units import exact_bytes, exact_duration, exact_milli, parse_bytes, parse_duration, parse_milli
 from tests.command_line import muster
 from tests.properties import cheap, examples
-from tests.strategies import NOW, specs, texts
+from tests.strategies.specs import specs
+from tests.strategies.values import NOW, texts
 
 _SUBMITTED = datetime.fromtimestamp(NOW, UTC)
 _MORE = st.fixed_dictionaries(

@@ -16,7 +16,8 @@ from muster.core.spec.session_spec import HOME, MAX_KERNELS, MountSpec, RoleSpec
 from muster.core.values.errors import SpecError
 from muster.core.values.units import format_bytes, format_duration, parse_bytes, parse_duration, parse_milli
 from tests.properties import cheap, examples
-from tests.strategies import new_id, specs
+from tests.strategies.specs import specs
+from tests.strategies.values import new_id
 
 GI = 1 << 30
 BIG = "9" * 400

@@ -10,7 +10,7 @@ from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.spec.startup import MAX_BOOTSTRAP_BYTES, MAX_INPUT_BYTES
 from muster.core.values.errors import SpecError
 from tests.properties import cheap
-from tests.strategies import make_session
+from tests.strategies.sessions import make_session
 
 
 def errors(**fields):

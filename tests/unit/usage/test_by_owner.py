@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from muster.core.usage.by_owner import SessionRun, decay, decayed_usage
 from muster.core.values.slots import Slots
 from tests.properties import cheap
-from tests.strategies import NOW
+from tests.strategies.values import NOW
 
 DAY = 86400.0
 CAPACITY = {"default": Slots(cpu=8000, mem=8 << 30)}

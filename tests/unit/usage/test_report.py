@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.usage.report import RunUsage, usage_report
 from muster.core.values.slots import Slots
 from tests.properties import cheap
-from tests.strategies import NOW
+from tests.strategies.values import NOW
 
 GIB = 1 << 30
 DAY = 86400.0

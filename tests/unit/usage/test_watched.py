@@ -11,7 +11,9 @@ from muster.service.usage import live as live_use
 from muster.service.usage.live import CurrentUsage, UsagePoller
 from muster.service.usage.watched import LINGER_S, MOST_OF_ONE_OWNER, MOST_SESSIONS, UsageCache
 from tests.reports import kernel_entry, use_of
-from tests.strategies import make_agent, make_session, new_id, placed_on, reporting
+from tests.strategies.agents import make_agent, reporting
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import new_id
 
 WAIT_S = 20
 

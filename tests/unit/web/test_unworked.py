@@ -10,7 +10,8 @@ from fastapi.testclient import TestClient
 from muster.core.model.heartbeat import Heartbeat, Worker
 from muster.core.model.token import Scope
 from muster.service.service import Service
-from tests.strategies import make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
 from tests.unit.web.conftest import ServedNode
 
 DRY_RUN = "/api/v1/sessions/dry-run"

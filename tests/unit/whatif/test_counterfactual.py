@@ -18,7 +18,10 @@ from muster.core.whatif.counterfactual import what_would_help, would_start
 from muster.core.whatif.hypothesis import Suggestion
 from muster.core.whatif.replay import WHOLE_QUEUE
 from tests.properties import examples
-from tests.strategies import NOW, limited_queues, make_agent, make_session, placed_on, snapshots
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.snapshots import limited_queues, snapshots
+from tests.strategies.values import NOW
 
 GPU_AGENT = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 4, "units_per_gpu": 2}
 

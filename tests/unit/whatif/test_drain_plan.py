@@ -5,7 +5,9 @@ from dataclasses import replace
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.whatif.drain_plan import drain_plan
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 AGENTS = tuple(make_agent(f"a{number}", cpus=4, swarm="manager") for number in (1, 2, 3))
 SMALL = {"cpu": 1, "mem": "64M", "shm": 0}

@@ -9,7 +9,8 @@ from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitC
 from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where, start_text
 from muster.service.questions.views import PlacedKernelView
 from muster.service.sessions.views import SessionView, WaitView
-from tests.strategies import NOW, make_session
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
 
 C = WaitCode
 G = 1 << 30

@@ -5,7 +5,7 @@ import pytest
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.reasons import behind, preempting
 from muster.core.whatif.redaction import redacted
-from tests.strategies import make_session
+from tests.strategies.sessions import make_session
 
 
 @pytest.mark.parametrize("code", WaitCode)

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from muster.core.model.token import Scope
 from muster.web.caller import MAX_FAILURES
 from muster.web.protection import MAX_REQUEST_BYTES
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 
 SESSIONS = "/api/v1/sessions"
 SMALL = {"cpu": 0.1, "mem": "64M", "shm": "16M"}

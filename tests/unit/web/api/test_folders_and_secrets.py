@@ -13,7 +13,8 @@ from muster.core.model.folders import MountedFolder
 from muster.core.model.token import Scope
 from muster.service.folders import folders
 from muster.service.folders.views import MeasuredFolderView
-from tests.strategies import make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
 from tests.unit.web.api.test_api import submitted
 
 FOLDERS = "/api/v1/folders"

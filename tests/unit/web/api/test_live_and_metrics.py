@@ -16,7 +16,9 @@ from muster.core.values.errors import BadInputError
 from muster.service.sessions.live import LiveChanges
 from muster.web.server import ServerOptions
 from tests.simulated_hosts import report_of
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 
 ROOT = Path(__file__).parents[4]

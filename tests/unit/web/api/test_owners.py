@@ -5,7 +5,8 @@ import pytest
 from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
 from muster.service.sessions.live import LiveChanges
-from tests.strategies import make_agent, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import placed_on
 from tests.unit.web.api.test_api import SESSIONS, SMALL, submitted
 
 READS = ["", "/why", "/events", "/kernels/main1/log"]

@@ -20,7 +20,8 @@ from muster.service.images import commits
 from muster.service.view import View
 from muster.web.api.models import VersionView
 from tests.command_line import muster
-from tests.strategies import make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
 
 TOO_MANY = {"type": "urn:muster:too-many", "detail": "10 failed sign-ins", "errors": []}
 SMALL = ("--cpu", "0.1", "--mem", "64M", "--shm", "16M")

@@ -16,7 +16,8 @@ from muster.service.images.views import CommitView
 from muster.service.usage import samples
 from muster.service.usage.live import CurrentUsage
 from muster.service.usage.views import ReportView
-from tests.strategies import make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
 
 HOUR = 3600.0
 IMAGE = "ada/train:2"

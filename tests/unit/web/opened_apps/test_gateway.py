@@ -24,7 +24,8 @@ from muster.web.opened_apps import gateway as app_gateway
 from muster.web.opened_apps.server import AppAddresses
 from muster.web.server import ServerOptions
 from tests.command_line import muster
-from tests.strategies import make_agent, make_session
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
 from tests.unit.running_sessions import running_session
 from tests.unit.web.opened_apps.upstream_app import Loop, Upstream, serving, way
 

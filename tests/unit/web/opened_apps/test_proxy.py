@@ -20,7 +20,7 @@ from muster.web.opened_apps import door as app_door
 from muster.web.opened_apps.headers import AppOrigin, app_cookies, from_app
 from muster.web.opened_apps.server import AppAddresses, AppServer
 from tests.properties import cheap
-from tests.strategies import make_session
+from tests.strategies.sessions import make_session
 from tests.unit.web.opened_apps.upstream_app import ENDLESS_BYTES, Loop, Upstream, serving, way
 
 APP = App("lab", 8888, "serve", url="/lab?token={token}", token=True)

@@ -9,7 +9,7 @@ import pytest
 from muster.core.agents.agent import AgentState
 from muster.core.model.token import Scope
 from muster.core.spec.session_spec import HOME
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 from tests.unit.web.api.test_api import submitted
 
 HTMX = {"HX-Request": "true"}

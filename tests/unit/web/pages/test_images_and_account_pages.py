@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from muster.core.model.token import Scope
-from tests.strategies import make_agent, reporting
+from tests.strategies.agents import make_agent, reporting
 
 OLD, NEW = ("sha256:" + digit * 64 for digit in "12")
 

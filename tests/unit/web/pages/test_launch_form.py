@@ -19,7 +19,8 @@ from muster.web.pages.launch.form import form_of, parse_form, values_of
 from muster.web.pages.launch.newest_request import NewestRequest
 from muster.web.pages.launch.picture import MAX_BOXES, picture_of
 from muster.web.pages.launch.session_file import fields_of, text_of
-from tests.strategies import NOW, specs, texts
+from tests.strategies.specs import specs
+from tests.strategies.values import NOW, texts
 
 AT = datetime.fromtimestamp(NOW, UTC)
 _MOUNT, _ENV = ("mount_folder", "mount_target", "mount_mode"), ("env_name", "env_value")

@@ -13,7 +13,9 @@ import yaml
 from muster.core.model.token import Scope
 from muster.service.folders.folders import Folder
 from muster.web.pages.launch.fields import BESIDE
-from tests.strategies import NOW, make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 from tests.unit.web.api.test_api import SESSIONS, submitted
 
 HTMX = {"HX-Request": "true"}

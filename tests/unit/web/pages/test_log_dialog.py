@@ -14,7 +14,7 @@ from muster.core.spec.apps import AppSpec
 from muster.core.values.errors import AgentUnreachableError
 from muster.service.local_backend import LocalBackend
 from muster.web.streams import log_stream
-from tests.strategies import make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
 
 HTMX = {"HX-Request": "true"}
 KERNELS = "/sessions/train/kernels"

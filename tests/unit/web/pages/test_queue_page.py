@@ -6,7 +6,7 @@ import re
 import pytest
 
 from muster.core.model.token import Scope
-from tests.strategies import make_agent
+from tests.strategies.agents import make_agent
 from tests.unit.web.api.test_api import SESSIONS, submitted
 
 

@@ -13,7 +13,8 @@ from muster.core.model.agent_sample import AgentSample, Amount
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.model.token import Scope
 from tests.simulated_hosts import host_of
-from tests.strategies import make_agent, make_session, observed, placed_on
+from tests.strategies.agents import make_agent, observed
+from tests.strategies.sessions import make_session, placed_on
 
 NASTY = '"><script>alert(1)</script>'
 GIB = 1 << 30

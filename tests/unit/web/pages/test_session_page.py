@@ -18,7 +18,9 @@ from muster.service.local_backend import LocalBackend
 from muster.service.usage.live import CurrentUsage
 from muster.service.usage.watched import KernelUsageHistory, Sample, SessionUsage
 from tests.reports import kernel_entry
-from tests.strategies import make_agent, make_session, new_id, placed_on, reporting
+from tests.strategies.agents import make_agent, reporting
+from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import new_id
 from tests.unit.web.api.test_api import SESSIONS, SMALL, submitted
 
 HTMX = {"HX-Request": "true"}

@@ -16,7 +16,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.usage.views import ReportLineView
 from muster.web.pages.usage.query import COLUMNS, UsageQuery, completed, parse_query, time_of
 from muster.web.pages.usage.table import csv_of, in_order, table_of
-from tests.strategies import make_session, placed_on
+from tests.strategies.sessions import make_session, placed_on
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
 DAY = 86400.0

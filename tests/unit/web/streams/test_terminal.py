@@ -17,7 +17,8 @@ from muster.core.values.errors import MusterError
 from muster.service.reach.terminal import Terminal
 from muster.web.streams import terminal
 from muster.web.streams.terminal import WINDOW_BYTES
-from tests.strategies import make_agent, make_session, placed_on
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
 from tests.unit.web.api.test_api import submitted
 
 HERE = {"Origin": "http://testserver"}
