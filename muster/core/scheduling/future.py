@@ -154,7 +154,7 @@ class _Reserved:
 
 
 class _Decision:
-    """One imagined decision at a time. It changes the state in place, and lists the holders that it `started`."""
+    """A decision in an imagined queue. It changes the state in place, and lists the holders that it `started`."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class _Decision:
         *,
         backfill: bool,
     ) -> None:
-        """`known` is the head of the decision before: its start stays, as nothing that passes it delays it."""
+        """Begin with `known`, the head of the decision before: its start stays, as nothing that passes it delays it."""
         self.head: _Reserved | None = None
         self._state = state
         self._ends = ends

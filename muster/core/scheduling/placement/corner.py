@@ -21,7 +21,7 @@ MAX_SHARES = 200
 
 
 class Packing(NamedTuple):
-    """For each amount, which entry holds it, or None when no way was found; and the dead ends that the search met."""
+    """The entry that holds each amount, or None when no way was found; and the dead ends that the search met."""
 
     entries: list[int] | None
     steps: int
