@@ -13,10 +13,10 @@ from muster.contract.manifest import Manifest
 from muster.core.agents.agent import Agent
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.facts import Fact, VisitOver
 from muster.core.lifecycle.interpretation import Interpretation, interpret
+from muster.core.lifecycle.last_words import gone_with_usage, spools_to_fetch
 from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
@@ -35,8 +35,6 @@ from muster.service.secrets.secrets import Secrets, with_secrets
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-# The most sessions whose last words are fetched from one agent in one visit. Later visits fetch the rest.
-_MOST_FETCHED = 100
 _USING = frozenset({SessionState.RUNNING, SessionState.TERMINATING})
 
 
@@ -245,13 +243,7 @@ class QueueWorker:
 
     def _unfetched(self, agents: Iterable[Agent], snapshot: Snapshot) -> dict[str, list[Session]]:
         """Read, by agent id, the sessions that have ended while the agent was away, and whose last words it keeps."""
-        placed = {session.id for session in snapshot.placed}
-        known = self.ledger.fetched
-        spools = {
-            agent.id: [id_ for id_ in agent.report.spools if id_ not in placed and (agent.id, id_) not in known]
-            for agent in agents
-        }
-        spools = {agent_id: found[:_MOST_FETCHED] for agent_id, found in spools.items()}
+        spools = spools_to_fetch(agents, snapshot, self.ledger.fetched)
         ids = sorted({id_ for found in spools.values() for id_ in found})
         ended = self._shell.store.get(ids) if ids else {}
         return {
@@ -312,14 +304,7 @@ class QueueWorker:
 
     def _gone(self, facts: Iterable[Fact], snapshot: Snapshot) -> Collection[Session]:
         """Read the sessions that last words tell the usage of, and that are not placed any more."""
-        placed = {session.id for session in snapshot.placed}
-        ids = {
-            session_id
-            for fact in facts
-            if isinstance(fact, AgentAnswer)
-            for session_id, outcome in fact.outcomes.items()
-            if session_id not in placed and any(words.use is not None for words in outcome.last_words)
-        }
+        ids = gone_with_usage(facts, snapshot)
         gone = self._shell.store.get(sorted(ids)).values() if ids else ()
         self._know_usage_of(gone)
         return gone
