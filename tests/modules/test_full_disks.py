@@ -43,7 +43,7 @@ def outcomes(result):
 
 def test_no_room_for_one_sessions_keys_fails_that_session_alone(cluster, small_disk):
     cluster.converge()
-    before, without_room, after = session(), session(["main1", "sub1"]), session(["main1", "sub1"])
+    before, without_room, after = (session(["main1", "sub1"]) for _ in range(3))
     keys = small_disk(cluster.paths.keys / without_room["id"], 4)
     result = cluster.converge(before, without_room, after)
     found = outcomes(result)
@@ -53,7 +53,7 @@ def test_no_room_for_one_sessions_keys_fails_that_session_alone(cluster, small_d
     assert error.startswith(f"on this agent: {keys}/")
     assert error.endswith(": No space left on device")
     assert set(cluster.states().values()) == {"running"}
-    assert len(cluster.states()) == 3
+    assert len(cluster.states()) == 4
     assert len(cluster.networks()) == 2
 
 
