@@ -54,6 +54,7 @@ EXAMPLES = r"""
       log_max_bytes: 1048576
       overlays:
       sessions: []
+      kept_spools: []
 """
 
 RETURN = r"""

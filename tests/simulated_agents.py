@@ -133,10 +133,11 @@ class SimulatedAgent:
             if network.driver == "bridge" and session_id not in wanted:
                 del self.networks[session_id]
         for session_id in list(self.spool):
-            if wanted.get(session_id, {}).get("desired") != "stop":
+            if wanted.get(session_id, {}).get("desired") != "stop" and session_id not in manifest["kept_spools"]:
                 del self.spool[session_id]
         outcomes = [self._converge_session(session, overlays) for session in wanted.values()]
-        words = [word for session in self.spool.values() for word in session.values()]
+        stopped = [self.spool.get(id_, {}) for id_, session in wanted.items() if session["desired"] == "stop"]
+        words = [word for spool in stopped for word in spool.values()]
         return {"sessions": outcomes, "last_words": words, "report": self.report()}
 
     def _keep_overlays(self, manifest: Mapping[str, Any], overlays: Overlays) -> None:

@@ -199,7 +199,10 @@ class OverlayEntry(ContractModel):
 
 
 class Manifest(ContractModel):
-    """A manifest: all that an agent should run. `overlays` is None for all agents but the one that keeps them."""
+    """A manifest: all that an agent should run. `overlays` is None for all agents but the one that keeps them.
+
+    `kept_spools` are ids of sessions whose last words stay on the agent, for a later visit to fetch.
+    """
 
     version: Literal[1]
     cluster: Cluster
@@ -212,3 +215,4 @@ class Manifest(ContractModel):
     log_max_bytes: Number
     overlays: All[OverlayEntry] | None
     sessions: All[Annotated[LaunchedSession | KnownSession, Field(discriminator="desired")]]
+    kept_spools: All[Id]

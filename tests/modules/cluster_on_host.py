@@ -92,6 +92,7 @@ class Cluster:
             "log_max_bytes": 65536,
             "overlays": None,
             "sessions": list(sessions),
+            "kept_spools": [],
             **settings,
         }
 

@@ -82,6 +82,7 @@ def manifest(
     *,
     keeps_overlays: bool = False,
     encrypting: Collection[str] = (),
+    kept_spools: Collection[str] = (),
 ) -> Manifest:
     """Return all that the agent shall run.
 
@@ -89,7 +90,8 @@ def manifest(
 
     `keys` are by session id, for those to be launched now. `render(template, variables)` returns the text
     of one of muster/templates. With `keeps_overlays` the agent makes and removes the overlay networks of all sessions.
-    `encrypting` are the ids of agents that can encrypt theirs.
+    `encrypting` are the ids of agents that can encrypt theirs. `kept_spools` are the ids of ended sessions whose last
+    words stay there for a later visit.
     """
     present = [session for session in sessions if _desired(session, keys)]
     here = [session for session in present if agent.id in session.agents]
@@ -109,6 +111,7 @@ def manifest(
         log_max_bytes=policy.log_max_bytes,
         overlays=overlays if keeps_overlays else None,
         sessions=tuple(_session(session, agent, keys, policy, render, cpusets) for session in here),
+        kept_spools=tuple(kept_spools),
     )
 
 

@@ -16,7 +16,7 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.facts import Fact, VisitOver
 from muster.core.lifecycle.interpretation import Interpretation, interpret
-from muster.core.lifecycle.last_words import gone_with_usage, spools_to_fetch
+from muster.core.lifecycle.last_words import Spools, gone_with_usage, unfetched_spools
 from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
@@ -189,12 +189,13 @@ class QueueWorker:
         if visit.launches:
             boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
             keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
-        unfetched = self._unfetched(visit.agents, snapshot)
+        spools = unfetched_spools(visit.agents, snapshot, self.ledger.fetched)
+        unfetched = self._unfetched(spools)
         try:
-            manifests = self._manifests(visit, snapshot, keys, generation, unfetched)
+            manifests = self._manifests(visit, snapshot, keys, generation, spools, unfetched)
         except Exception:  # noqa: BLE001 - whatever it is, one session's spec must not cost the others their visit
             keys, snapshot = self._without_unwritable(visit, snapshot, keys, generation)
-            manifests = self._manifests(visit, snapshot, keys, generation, unfetched)
+            manifests = self._manifests(visit, snapshot, keys, generation, spools, unfetched)
         self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
         self._visits.converge(visit.visit, manifests)
 
@@ -204,6 +205,7 @@ class QueueWorker:
         snapshot: Snapshot,
         keys: Mapping[str, KeyPair],
         generation: int,
+        spools: Mapping[str, Spools],
         unfetched: Mapping[str, Sequence[Session]],
     ) -> dict[str, Manifest]:
         launched = [session for session in snapshot.placed if session.id in keys]
@@ -220,6 +222,7 @@ class QueueWorker:
                 self._shell.render,
                 keeps_overlays=visit.overlay_keeper == agent.id,
                 encrypting=[agent.id for agent in snapshot.agents if agent.report.swarm.encrypts],
+                kept_spools=spools[agent.id].to_leave,
             )
             for agent in visit.agents
         }
@@ -229,11 +232,12 @@ class QueueWorker:
     ) -> tuple[dict[str, KeyPair], Snapshot]:
         """Fail each launch of which no manifest can be written; return the others' keys, and what is recorded."""
         failures = {}
+        nothing = {agent.id: Spools() for agent in visit.agents}
         for session in snapshot.placed:
             if session.id in keys:
                 alone = replace(snapshot, sessions=(session,))
                 try:
-                    self._manifests(visit, alone, keys, generation, {})
+                    self._manifests(visit, alone, keys, generation, nothing, {})
                 except Exception as error:
                     log.exception("no manifest can be written for session %s", session.id)
                     reason = f"its manifest cannot be written ({type(error).__name__}); the daemon's log says why"
@@ -241,13 +245,12 @@ class QueueWorker:
         self._apply(list(failures.values()))
         return {key: pair for key, pair in keys.items() if key not in failures}, self._read()
 
-    def _unfetched(self, agents: Iterable[Agent], snapshot: Snapshot) -> dict[str, list[Session]]:
+    def _unfetched(self, spools: Mapping[str, Spools]) -> dict[str, list[Session]]:
         """Read, by agent id, the sessions that have ended while the agent was away, and whose last words it keeps."""
-        spools = spools_to_fetch(agents, snapshot, self.ledger.fetched)
-        ids = sorted({id_ for found in spools.values() for id_ in found})
+        ids = sorted({id_ for found in spools.values() for id_ in found.to_fetch})
         ended = self._shell.store.get(ids) if ids else {}
         return {
-            agent_id: [ended[id_] for id_ in found if id_ in ended and self._lacks_a_log(ended[id_], agent_id)]
+            agent_id: [ended[id_] for id_ in found.to_fetch if id_ in ended and self._lacks_a_log(ended[id_], agent_id)]
             for agent_id, found in spools.items()
         }
 

@@ -61,6 +61,7 @@ class Manifest(NamedTuple):
     log_max_bytes: int
     overlays: list[Overlay] | None  # all that shall exist, for the one agent that keeps them
     sessions: list[Session]
+    kept_spools: frozenset[str]  # session ids
 
 
 def parse_manifest(data: object) -> Manifest:
@@ -81,6 +82,7 @@ def parse_manifest(data: object) -> Manifest:
             log_max_bytes=data["log_max_bytes"],
             overlays=None if data["overlays"] is None else [_overlay(entry) for entry in data["overlays"]],
             sessions=[_session(entry) for entry in data["sessions"]],
+            kept_spools=frozenset(data["kept_spools"]),
         )
     except SchemaError as error:
         raise ManifestError(str(error)) from error

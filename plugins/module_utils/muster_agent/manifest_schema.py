@@ -32,6 +32,10 @@ MANIFEST: dict[str, Any] = {
             },
             "type": "array",
         },
+        "kept_spools": {
+            "items": {"pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", "type": "string"},
+            "type": "array",
+        },
     },
     "required": [
         "version",
@@ -45,6 +49,7 @@ MANIFEST: dict[str, Any] = {
         "log_max_bytes",
         "overlays",
         "sessions",
+        "kept_spools",
     ],
     "type": "object",
     "$defs": {

@@ -126,7 +126,7 @@ def plan_for(manifest: Manifest, observed: Observed) -> Plan:
         discarded_spools=sorted(
             session_id
             for session_id in observed.spools
-            if session_id not in sessions or sessions[session_id].desired != STOP
+            if _is_spool_discarded(session_id, sessions, manifest.kept_spools)
         ),
         launches=launches,
         releases=[
@@ -161,6 +161,11 @@ def _is_discarded(seen: SeenContainer, sessions: dict[str, Session]) -> bool:
     if session.desired in {KEEP, RELEASE}:
         return False
     return seen.generation != session.generation or seen.state not in _LIVED
+
+
+def _is_spool_discarded(session_id: str, sessions: dict[str, Session], kept: frozenset[str]) -> bool:
+    session = sessions.get(session_id)
+    return session_id not in kept if session is None else session.desired != STOP
 
 
 def _is_bridge_discarded(seen: SeenNetwork, sessions: dict[str, Session]) -> bool:

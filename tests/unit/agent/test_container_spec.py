@@ -47,6 +47,7 @@ def _manifest(**kernel):
             "stop_grace_s": 10,
             "log_max_bytes": 1 << 20,
             "overlays": None,
+            "kept_spools": [],
             "sessions": [
                 {
                     "id": SESSION_ID,

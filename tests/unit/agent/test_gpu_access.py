@@ -146,7 +146,8 @@ def test_a_manifest_with_what_cannot_be_is_refused(change, message):
     }
     settings = dict.fromkeys(("sshd_port", "start_timeout_s", "stop_grace_s", "log_max_bytes", "generation"), 1)
     paths = dict.fromkeys(("runtime_path", "folders_root"), "/x")
-    manifest = {"version": 1, "cluster": "c", "overlays": None, "sessions": [session], **settings, **paths}
+    rest = {"overlays": None, "kept_spools": []}
+    manifest = {"version": 1, "cluster": "c", "sessions": [session], **rest, **settings, **paths}
     with pytest.raises(agent_manifest.ManifestError) as refused:
         agent_manifest.parse_manifest(manifest)
     access = "the manifest.sessions[0].kernels[0].gpu_access"

@@ -57,8 +57,9 @@ def _observed(*, containers=(), networks=(), keys=None, spools=(), is_manager=Fa
     )
 
 
-def _plan(*sessions, overlays=None, generation=1, **observed):
-    manifest = agent_manifest.Manifest("c", generation, "/rt", 2200, "/f", 60, 10, 1000, overlays, list(sessions))
+def _plan(*sessions, overlays=None, generation=1, kept_spools=(), **observed):
+    kept = frozenset(kept_spools)
+    manifest = agent_manifest.Manifest("c", generation, "/rt", 2200, "/f", 60, 10, 1000, overlays, list(sessions), kept)
     return agent_plan.plan_for(manifest, _observed(**observed))
 
 
@@ -124,6 +125,11 @@ def test_containers_outside_of_the_manifest_are_discarded():
 
 def test_the_last_words_of_a_stopped_session_stay():
     assert _plan(_session(desired="stop"), spools=[ONE]).discarded_spools == []
+
+
+def test_the_last_words_that_a_later_visit_fetches_stay():
+    assert _plan(spools=[ONE, TWO], kept_spools=[TWO]).discarded_spools == [ONE]
+    assert _plan(_session(desired="launch"), spools=[ONE], kept_spools=[ONE]).discarded_spools == [ONE]
 
 
 def test_the_keeper_makes_missing_overlays_and_discards_the_others():

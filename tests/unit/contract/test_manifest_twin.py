@@ -19,7 +19,7 @@ from tests.modules.agent_code import agent_manifest
 from tests.modules.agent_code import manifest_schema as agents_schema
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on, sessions_in_any_state
-from tests.strategies.values import fake_key_pair
+from tests.strategies.values import fake_key_pair, new_id
 
 S = SessionState
 APP = {"name": "mine", "port": 8888, "command": "serve", "health": "/api", "token": True}
@@ -41,7 +41,14 @@ def full_manifest() -> dict[str, Any]:
     ends = placed_on(make_session(3), "a1", state=S.TERMINATING)
     keys = {starts.id: fake_key_pair("s1")}
     written = manifest(
-        agent, [starts, spread, ends], keys, 7, LaunchPolicy(), lambda name, _: name, keeps_overlays=True
+        agent,
+        [starts, spread, ends],
+        keys,
+        7,
+        LaunchPolicy(),
+        lambda name, _: name,
+        keeps_overlays=True,
+        kept_spools=[new_id(4)],
     )
     return wire(written)
 

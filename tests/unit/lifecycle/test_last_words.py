@@ -6,7 +6,7 @@ from muster.contract.outcome import LastWords, Outcome
 from muster.contract.report import UseSample
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.facts import VisitOver
-from muster.core.lifecycle.last_words import MOST_FETCHED, gone_with_usage, spools_to_fetch
+from muster.core.lifecycle.last_words import MOST_FETCHED, Spools, gone_with_usage, unfetched_spools
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.strategies.agents import make_agent, reporting
@@ -34,17 +34,22 @@ def test_words_of_sessions_that_are_placed_or_were_fetched_here_are_left_alone()
     ending = placed_on(make_session(1), "a1", state=SessionState.TERMINATING)
     spools = [ending.id, new_id(2), new_id(3)]
     agents = (reporting(make_agent("a1"), spools=spools), reporting(make_agent("a2"), spools=spools))
-    found = spools_to_fetch(agents, Snapshot(agents, (ending,), NOW), {("a1", new_id(2))})
-    assert found == {"a1": [new_id(3)], "a2": [new_id(2), new_id(3)]}
+    found = unfetched_spools(agents, Snapshot(agents, (ending,), NOW), {("a1", new_id(2))})
+    assert found == {"a1": Spools((new_id(3),)), "a2": Spools((new_id(2), new_id(3)))}
 
 
-def test_fetched_words_make_room_for_others():
+def test_words_beyond_one_visits_share_stay_for_later_visits():
     ids = [new_id(number) for number in range(1, MOST_FETCHED + 3)]
     agents = (reporting(make_agent("a1"), spools=ids),)
     snapshot = Snapshot(agents, (), NOW)
-    first = spools_to_fetch(agents, snapshot, ())["a1"]
-    assert first == ids[:MOST_FETCHED]
-    assert spools_to_fetch(agents, snapshot, {("a1", id_) for id_ in first}) == {"a1": ids[MOST_FETCHED:]}
+    first = unfetched_spools(agents, snapshot, ())["a1"]
+    assert first == Spools(tuple(ids[:MOST_FETCHED]), tuple(ids[MOST_FETCHED:]))
+    assert unfetched_spools(agents, snapshot, {("a1", id_) for id_ in first.to_fetch}) == {"a1": Spools(first.to_leave)}
+
+
+def test_a_spool_that_no_session_can_have_is_left_to_the_agent_to_discard():
+    agents = (reporting(make_agent("a1"), spools=["../etc", new_id(0xABC).upper(), new_id(10) + "\\n"]),)
+    assert unfetched_spools(agents, Snapshot(agents, (), NOW), ()) == {"a1": Spools()}
 
 
 @pytest.mark.parametrize("state", [SessionState.TERMINATING, SessionState.TERMINATED])

@@ -6,6 +6,7 @@ import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.launch.manifest import manifest
+from muster.core.lifecycle import last_words
 from muster.core.model.session import Result, SessionState
 from tests.simulated_agents import SimulatedAgent
 from tests.simulated_control_node import LOST_AFTER_S, Crash, an_agent
@@ -432,6 +433,24 @@ def test_last_words_that_the_control_node_never_got_are_fetched_when_their_agent
     visits = agents[0].visits
     node.run()
     assert agents[0].visits == visits + 1
+
+
+def test_no_last_words_are_lost_where_one_visit_cannot_fetch_them_all(node, agents, monkeypatch):
+    monkeypatch.setattr(last_words, "MOST_FETCHED", 1)
+    sessions = [node.submit(agents=["a1"], cpu="500m") for _ in range(3)]
+    node.run()
+    for session in sessions:
+        node.end(session)
+    agents[0].answer_gets_lost = True
+    node.run()
+    agents[0].reachable = agents[0].answer_gets_lost = False
+    is_lost(node)
+    assert agents[0].spool.keys() == {session.id for session in sessions}
+    agents[0].reachable = True
+    for _ in range(4):
+        node.run()
+    assert [node.store.log(session.id, "main1") for session in sessions] == [b"main1\n"] * 3
+    assert agents[0].spool == {}
 
 
 def test_last_words_that_will_never_come_are_not_fetched_again_and_again(node, agents):
