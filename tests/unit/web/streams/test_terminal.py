@@ -339,7 +339,7 @@ def test_a_process_that_ends_kills_it_first_no_matter_which_thread_ended_the_ter
     script = """
 import sys, threading, time
 from muster.service.reach.terminal import Terminal
-from tests.strategies import make_session
+from tests.strategies.sessions import make_session
 child = "import signal, time; signal.signal(signal.SIGHUP, signal.SIG_IGN); print('up', flush=True); time.sleep(99)"
 made = Terminal(make_session(1), [sys.executable, "-c", child])
 while True:
