@@ -73,7 +73,7 @@ def test_the_store_is_not_read_without_subscribers(service):
     heard = []
     with live.running():
         service.service.commands.submit(SMALL, "ada")
-        assert live.add(heard.append) == service.store.last_event()
+        assert live.add(heard.append, None) == service.store.last_event()
         live.remove(heard.append)
     assert heard == []
 

@@ -43,7 +43,7 @@ def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, rou
     live = LiveChanges(service.store)
     ears = [Ear() for _ in range(3)]
     for ear in ears:
-        live.add(ear.hear)
+        live.add(ear.hear, None)
     service.service.commands.submit({**SMALL, "name": "train"}, "ada")
     with live.running():
         assert all(ear.news.wait(30) for ear in ears)
@@ -57,7 +57,7 @@ def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, rou
 def test_two_changes_of_one_session_are_put_into_words_apart(service):
     live = LiveChanges(service.store)
     ear = Ear()
-    live.add(ear.hear)
+    live.add(ear.hear, None)
     service.service.commands.submit({**SMALL, "name": "train"}, "ada")
     service.service.commands.terminate(["train"], "ada")
     with live.running():
@@ -69,7 +69,7 @@ def test_two_changes_of_one_session_are_put_into_words_apart(service):
 def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkeypatch):
     live = LiveChanges(service.store)
     first, second = Ear(), Ear()
-    live.add(first.hear)
+    live.add(first.hear, None)
     service.service.commands.submit({**SMALL, "name": "early"}, "ada")
     changes = service.store.changes
     read = changes.after
@@ -81,7 +81,7 @@ def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkey
             # Neither handler waits for the reader.
             live.remove(first.hear)
             service.service.commands.submit({**SMALL, "name": "meanwhile"}, "ada")
-            since.append(live.add(second.hear))
+            since.append(live.add(second.hear, None))
             service.service.commands.submit({**SMALL, "name": "late"}, "ada")
         return found
 
