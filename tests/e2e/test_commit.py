@@ -12,7 +12,7 @@ import pytest
 from muster.core.spec.session_spec import HOME
 from tests.control_node import SMALL
 
-IMAGE = "muster-e2e/committed:1"
+IMAGE = "alice/committed:1"
 FOLDER_TEXT, LOG_TEXT, KEY_TEXT = "text-in-the-folder", "text-in-the-log", "text-of-a-private-key"
 ENV_TEXT, COMMAND_TEXT = "text-in-the-environment", "text-of-the-command"
 NEVER = (FOLDER_TEXT, LOG_TEXT, KEY_TEXT, ENV_TEXT, COMMAND_TEXT, "PRIVATE KEY", "BACKENDAI_")

@@ -167,8 +167,12 @@ def forbidden(lab: Lab, kernel: dict, bridge: str) -> list[Target]:
     return [*knocks, (NETWORK.gateway, 0), (NETWORK.gateway, 22), (METADATA, 0), (METADATA, 22)]
 
 
-def bridge_of(session: dict) -> str:
-    return f"mus-{session['id'].replace('-', '')[:11]}" if len(session["agents"]) == 1 else "docker_gwbridge"
+def bridge_of(lab: Lab, kernel: dict) -> str:
+    """Return the interface of its host by which the kernel reaches the outside."""
+    network, _ = only_network(lab, kernel)
+    options = ("--format", '{{index .Options "com.docker.network.bridge.name"}}', network)
+    own = lab.run(kernel["agent"], "docker", "network", "inspect", *options).out.strip()
+    return own or "docker_gwbridge"
 
 
 @pytest.mark.usefixtures("metadata", "elsewhere")
@@ -178,7 +182,7 @@ def test_no_kernel_reaches_a_host_the_control_node_or_metadata(
     second = lab.hosts[1].name
     on_overlay = next(kernel for kernel in gangs[0]["kernels"] if kernel["agent"] == second)
     for session, kernel in ((gangs[0], on_overlay), (alone, alone["kernels"][0])):
-        closed = forbidden(lab, kernel, bridge_of(session))
+        closed = forbidden(lab, kernel, bridge_of(lab, kernel))
         # Addresses that belong to no host stay open, and so do the session's own names.
         free = [(ELSEWHERE, 0), (ELSEWHERE, 22)]
         names = [(peer["name"], port) for peer in session["kernels"] for port in (0, 2200)]
@@ -215,7 +219,7 @@ def options_of(lab: Lab, overlay: str) -> dict[str, str]:
     )
 
 
-def on_overlay(lab: Lab, kernel: dict) -> tuple[str, dict]:
+def only_network(lab: Lab, kernel: dict) -> tuple[str, dict]:
     """Return the name of the kernel's only network, and what the engine says of the kernel there."""
     networks = ("--format", "{{json .NetworkSettings.Networks}}", kernel["container_id"])
     ((name, own),) = json.loads(lab.run(kernel["agent"], "docker", "inspect", *networks).out).items()
@@ -223,7 +227,7 @@ def on_overlay(lab: Lab, kernel: dict) -> tuple[str, dict]:
 
 
 def victim_of(lab: Lab, kernel: dict) -> Victim:
-    network, own = on_overlay(lab, kernel)
+    network, own = only_network(lab, kernel)
     (number,) = options_of(lab, network)["com.docker.network.driver.overlay.vxlanid_list"].split(",")
     return Victim(int(number), own["MacAddress"], own["IPAddress"])
 
@@ -260,7 +264,7 @@ def test_the_doctor_says_of_each_agent_whether_its_overlays_are_encrypted(
     findings = {finding["check"]: finding for finding in node.run("doctor", "--json", check=False).json()}
     said = {host.name: findings[f"agent {host.name}: overlay encryption"]["ok"] for host in lab.hosts}
     for gang in gangs:
-        options = options_of(lab, on_overlay(lab, gang["kernels"][0])[0])
+        options = options_of(lab, only_network(lab, gang["kernels"][0])[0])
         assert ("encrypted" in options) == all(said[agent] for agent in gang["agents"])
 
 

@@ -122,7 +122,8 @@ class Terminal(TerminalEnd):
         if not self.close():
             return
         self._signal(signal.SIGHUP)
-        threading.Thread(target=self._reap, name="terminal-end").start()
+        # Not a daemon, as the thread that calls this may be: this process must not end before.
+        threading.Thread(target=self._reap, name="terminal-end", daemon=False).start()
 
     def _reap(self) -> None:
         deadline = time.monotonic() + _END_PATIENCE_S

@@ -106,7 +106,7 @@ def test_the_page_says_what_would_let_a_session_start(visit, ada):
 
 
 def test_an_image_is_made_of_a_container(visit, server, busy):
-    name = f"muster-e2e/page-{secrets.token_hex(3)}:1"
+    name = f"ada/page-{secrets.token_hex(3)}:1"
     page = visit("ada")
     page.goto(f"/sessions/{busy}")
     page.get_by_role("button", name="Commit to an image").click()

@@ -20,6 +20,7 @@ from muster.web.streams.terminal import WINDOW_BYTES
 from tests.strategies import make_agent, make_session, placed_on
 from tests.unit.web.api.test_api import submitted
 
+ROOT = Path(__file__).parents[4]
 HERE = {"Origin": "http://testserver"}
 # A stand-in for ssh after its login, which then runs a script. Its child stands for a jump host's ssh.
 SSH = """#!/bin/sh
@@ -330,6 +331,29 @@ def test_a_program_that_ignores_the_hangup_is_killed():
     made.end()
     made.end()
     assert gone(pid)
+
+
+def test_a_process_that_ends_kills_it_first_no_matter_which_thread_ended_the_terminal():
+    """The broker's threads are daemons; and with nohup all programs ignore the hangup."""
+    script = """
+import sys, threading, time
+from muster.service.reach.terminal import Terminal
+from tests.strategies import make_session
+child = "import signal, time; signal.signal(signal.SIGHUP, signal.SIG_IGN); print('up', flush=True); time.sleep(99)"
+made = Terminal(make_session(1), [sys.executable, "-c", child])
+while True:
+    try:
+        if b"up" in made.read():
+            break
+    except BlockingIOError:
+        time.sleep(0.01)
+print(made._process.pid, flush=True)
+ending = threading.Thread(target=made.end, daemon=True)
+ending.start()
+ending.join()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert gone(int(done.stdout))
 
 
 def test_a_control_node_without_ssh_says_so():
