@@ -358,7 +358,7 @@ def test_any_other_word_ends_the_stream(server, changes, word, shown):
 def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, submit, secret_of, monkeypatch):
     brokered = brokered_service(server.line)
     live = brokered.live_changes()
-    heard: dict[str, list[str]] = {}
+    received: dict[str, list[str]] = {}
     news = threading.Event()
     opened: list[str] = []
     connect = server.line.open
@@ -371,25 +371,25 @@ def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, submit, se
     tokens = {user: brokered.tokens.of_secret(secret_of(user)) for user in ("ada", "bob")}
 
     def reader(user: str) -> Callable[[Sequence[LiveChange]], None]:
-        def hear(changes: Sequence[LiveChange]) -> None:
-            heard.setdefault(user, []).extend(one.session.name for one in changes)
+        def on_changes(changes: Sequence[LiveChange]) -> None:
+            received.setdefault(user, []).extend(one.session.name for one in changes)
             if user == "bob":
                 news.set()
 
-        live.add(hear, tokens[user])
-        return hear
+        live.add(on_changes, tokens[user])
+        return on_changes
 
     hears, his = reader("ada"), reader("bob")
     submit("ada", "hers")
     submit("bob", "his")
     assert news.wait(60)
-    assert heard == {"ada": ["hers"], "bob": ["his"]}
+    assert received == {"ada": ["hers"], "bob": ["his"]}
     live.remove(hears)
     news.clear()
     submit("ada", "unheard")
     submit("bob", "again")
     assert news.wait(60)
-    assert heard == {"ada": ["hers"], "bob": ["his", "again"]}
+    assert received == {"ada": ["hers"], "bob": ["his", "again"]}
     assert opened == ["open.changes"]
     live.remove(his)
     news.clear()
@@ -398,7 +398,7 @@ def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, submit, se
     submit("bob", "anew")
     assert news.wait(60)
     live.remove(his)
-    assert heard["bob"] == ["his", "again", "anew"]
+    assert received["bob"] == ["his", "again", "anew"]
     assert opened == ["open.changes"] * 2
 
 
