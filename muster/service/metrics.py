@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from muster.core.agents.agent import AgentState
 from muster.core.model.agent_sample import Amount, sample
 from muster.core.model.session import FINAL, SessionState
+from muster.core.model.token import Scope, Token
 from muster.core.values.slots import Slots, total
 from muster.service.agents.agents import AgentOccupancy, agents_in_use, shown_agents
+from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.queue.pass_durations import PassDurations, pass_durations
 from muster.settings import Settings
@@ -90,8 +92,16 @@ class Meter:
         self._launches = Launches(dict.fromkeys(LAUNCH_BOUNDS_S, 0), 0, 0.0)
         self._entered: Counter[str] = Counter({state.value: 0 for state in SessionState})
 
-    def measure(self) -> Measures:
-        """Raises StoreUnavailableError."""
+    def measure(self, token: Token | None) -> Measures:
+        """Return the numbers, for the holder of a token; without one only where the site lets some networks read them.
+
+        A token that only reads is enough: one that can submit sessions has no place in Prometheus' configuration.
+        Raises NoTokenError, ScopeError and StoreUnavailableError.
+        """
+        if token is None and not self._settings.web.metrics_from:
+            raise NoTokenError("metrics are read with a token here; send the header Authorization: Bearer TOKEN")
+        if token is not None and token.scope is Scope.USER:
+            raise ScopeError("scope user reads no metrics; make a token with muster token create --scope read")
         snapshot = shown_agents(self._store, self._settings)
         heartbeat = self._store.heartbeats.last()
         uses = agents_in_use(snapshot)

@@ -37,7 +37,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
         gateway: AppGateway | None = app.state.app_gateway
         with app.state.live.running(), closing(app.state.watched):
-            async with nullcontext() if gateway is None else gateway.running(app.state.live):
+            async with nullcontext() if gateway is None else gateway.running():
                 yield
 
     app = FastAPI(
@@ -58,7 +58,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.state.log_streams = set()
     app.state.subscribers = set()
     app.state.terminals = set()
-    app.state.app_gateway = None if apps is None else AppGateway(service, apps)
+    app.state.app_gateway = None if apps is None else AppGateway(service, apps, app.state.live)
     app.state.meter = service.meter()
     app.state.request_counts = RequestCounts()
     app.router.routes.extend(all_routes())

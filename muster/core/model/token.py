@@ -42,3 +42,7 @@ class Token:
     def owner_filter(self) -> str | None:
         """Return the owner whose sessions the token may see; None for everybody's."""
         return None if self.sees_all else self.user
+
+    def sees(self, owner: str) -> bool:
+        """Return whether the token may see the owner's sessions."""
+        return self.owner_filter in {None, owner}

@@ -4,9 +4,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from muster.core.model.session import Session
+from muster.core.model.token import Token
 from muster.core.values.errors import StoreUnavailableError
 from muster.service.sessions.visibility import visible_sessions
 from muster.service.trouble import Trouble
@@ -29,8 +31,20 @@ class LiveChange:
     session: Session
     visible_to_owner: Session
 
+    def as_owner_sees(self) -> Self:
+        """Return the change without what the session's owner may not see."""
+        return replace(self, session=self.visible_to_owner)
+
 
 ChangeHandler = Callable[[Sequence[LiveChange]], None]
+
+
+def seen_changes(changes: Sequence[LiveChange], token: Token | None) -> Sequence[LiveChange]:
+    """Return the changes of the sessions that a token may see: the same objects, so that each is rendered once.
+
+    Without a token they are all changes.
+    """
+    return changes if token is None else [live for live in changes if token.sees(live.session.owner)]
 
 
 class LiveChanges:
@@ -41,7 +55,7 @@ class LiveChanges:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._handlers: set[ChangeHandler] = set()
+        self._handlers: dict[ChangeHandler, Token | None] = {}
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._stopped = threading.Event()
@@ -59,23 +73,26 @@ class LiveChanges:
                 self._news.set()
                 reader.join()
 
-    def add(self, handler: ChangeHandler) -> int:
-        """Call the handler with all later changes, from another thread; return the number of the last one before."""
+    def add(self, handler: ChangeHandler, token: Token | None) -> int:
+        """Call the handler with all later changes that the token may see; return the number of the last one before.
+
+        It is called from another thread. Without a token it gets everybody's.
+        """
         with self._lock:
             if not self._handlers:
                 self._last = self._store.last_event()
-            self._handlers.add(handler)
+            self._handlers[handler] = token
             self._news.set()
             return self._last
 
     def remove(self, handler: ChangeHandler) -> None:
         with self._lock:
-            self._handlers.discard(handler)
+            self._handlers.pop(handler, None)
 
-    def after(self, number: int, until: int) -> list[LiveChange]:
-        """Return the changes that a handler missed: after one number and up to another, some hundreds at most."""
+    def after(self, number: int, until: int, token: Token) -> Sequence[LiveChange]:
+        """Return some hundreds of changes that a token's handler missed: after one number and up to another."""
         changes = self._store.changes.after(number, _MOST_AT_ONCE)
-        return self._with_sessions([change for change in changes if change.id <= until])
+        return seen_changes(self._with_sessions([change for change in changes if change.id <= until]), token)
 
     def _run(self) -> None:
         trouble = Trouble(log)
@@ -107,9 +124,9 @@ class LiveChanges:
             # The handlers of now may have come after all others had gone, and after these changes.
             news = [live for live in found if live.change.id > self._last]
             self._last = max(self._last, changes[-1].id)
-            if news:
-                for handler in self._handlers:
-                    handler(news)
+            for handler, token in self._handlers.items():
+                if seen := seen_changes(news, token):
+                    handler(seen)
         return len(changes) == _MOST_AT_ONCE
 
     def _with_sessions(self, changes: Sequence[Change]) -> list[LiveChange]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from muster.core.agents.agent import Agent
 from muster.core.model.session import Session, SessionState
+from muster.core.model.token import Token
 from muster.core.values.errors import StoreUnavailableError
 from muster.service.usage.live import CurrentUsage, UsagePoller
 from muster.store.store import Store
@@ -63,9 +64,9 @@ class UsageCache:
         self._lock = threading.Lock()
         self._watches: dict[str, _Watch] = {}
 
-    def of(self, session: Session) -> SessionUsage:
-        """Return the newest usage at once, of a session that the caller may see."""
-        if session.state is not SessionState.RUNNING:
+    def of(self, session: Session, token: Token) -> SessionUsage:
+        """Return the newest usage at once; none of a session that the token may not see."""
+        if session.state is not SessionState.RUNNING or not token.sees(session.owner):
             return NO_USAGE
         with self._lock:
             watch = self._watches.get(session.id)

@@ -7,7 +7,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from muster.core.values.slots import SLOT_NAMES, Slots
-from muster.service.metrics import Host, Measures, Meter
+from muster.service.metrics import Host, Measures
 from muster.web.protection import RequestCounts
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -15,9 +15,8 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _UNITS = {"cpu": 1000, "mem": 1, "fgpu": 1000, "gpu": 1}
 
 
-def exposition(meter: Meter, requests: RequestCounts) -> bytes:
-    """Return the metrics in Prometheus' text format. Raises StoreUnavailableError."""
-    measures = meter.measure()
+def exposition(measures: Measures, requests: RequestCounts) -> bytes:
+    """Return the metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(_Collector(measures, requests))
     return generate_latest(registry)

@@ -20,7 +20,7 @@ from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.reach.app_gateway import AppTunnel
 from muster.service.service import Service
-from muster.service.sessions.live import LiveChange, LiveChanges
+from muster.service.sessions.live import ChangeHandler, LiveChange, LiveChanges
 from muster.service.sessions.views import SessionView
 from muster.web.opened_apps.server import AppAddresses, AppServer
 from muster.web.problems import TooManyError
@@ -56,23 +56,25 @@ class _OpenedApp:
     browser: Browser
     way: AppTunnel
     server: AppServer
+    on_changes: ChangeHandler
 
 
 class AppGateway:
     """The opened apps of this server."""
 
-    def __init__(self, service: Service, addresses: AppAddresses) -> None:
+    def __init__(self, service: Service, addresses: AppAddresses, live: LiveChanges) -> None:
         self._service = service
         self._addresses = addresses
+        self._live = live
         self._opened: dict[_Key, asyncio.Task[_OpenedApp]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._check_now = asyncio.Event()
         self._next_index = 0
 
     @asynccontextmanager
-    async def running(self, live: LiveChanges) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """Watch over the opened apps; close all of them in the end."""
-        watching = asyncio.create_task(self._watch(live))
+        watching = asyncio.create_task(self._watch())
         try:
             yield
         finally:
@@ -101,15 +103,28 @@ class AppGateway:
 
     async def _open(self, backend: LocalBackend, session: Session, app: App, browser: Browser) -> _OpenedApp:
         way = await run_in_threadpool(backend.open_app_tunnel, session, app)
+        on_changes = self._checks_at_changes_of(session)
         try:
+            # While no app is open, nothing has to read the database for changes.
+            await run_in_threadpool(self._live.add, on_changes, backend.token)
             bound = self._bind()
             server = AppServer(self._addresses, bound, way, f"{browser.scheme}://{browser.host}")
             await server.start()
         except BaseException:  # also a cancellation, when the server stops: no tunnel outlives it
+            self._live.remove(on_changes)
             await run_in_threadpool(way.close)
             raise
         log.info("app %s of session %s is open at port %s", app.name, session.name, server.port)
-        return _OpenedApp(browser, way, server)
+        return _OpenedApp(browser, way, server, on_changes)
+
+    def _checks_at_changes_of(self, session: Session) -> ChangeHandler:
+        loop = asyncio.get_running_loop()
+
+        def on_changes(changes: Sequence[LiveChange]) -> None:
+            if any(change.session.id == session.id for change in changes):
+                loop.call_soon_threadsafe(self._check_now.set)
+
+        return on_changes
 
     def _check_limit(self, user: str) -> None:
         if sum(key.user == user for key in self._opened) >= MAX_PER_USER:
@@ -129,32 +144,17 @@ class AppGateway:
                 return bound
         raise TooManyError(f"all {len(ports)} ports for apps (--app-ports) are in use; try again later")
 
-    async def _watch(self, live: LiveChanges) -> None:
-        loop = asyncio.get_running_loop()
-
-        def on_changes(changes: Sequence[LiveChange]) -> None:
-            ids = {key.session_id for key in list(self._opened)}
-            if any(change.session.id in ids for change in changes):
-                loop.call_soon_threadsafe(self._check_now.set)
-
-        try:
-            while True:
-                # `wait_for` may miss a cancellation that comes at the same moment as the event.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(CHECK_S):
-                        await self._check_now.wait()
-                self._check_now.clear()
-                # While no app is open, nothing has to read the database for changes.
-                if self._opened:
-                    await run_in_threadpool(live.add, on_changes)
-                else:
-                    live.remove(on_changes)
-                for key in list(self._opened):
-                    opened = self._finished(key)
-                    if opened is not None and not await run_in_threadpool(self._may_stay_open, key, opened):
-                        self._close(key)
-        finally:
-            live.remove(on_changes)
+    async def _watch(self) -> None:
+        while True:
+            # `wait_for` may miss a cancellation that comes at the same moment as the event.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_S):
+                    await self._check_now.wait()
+            self._check_now.clear()
+            for key in list(self._opened):
+                opened = self._finished(key)
+                if opened is not None and not await run_in_threadpool(self._may_stay_open, key, opened):
+                    self._close(key)
 
     def _may_stay_open(self, key: _Key, opened: _OpenedApp) -> bool:
         if opened.server.used_at < time.monotonic() - IDLE_S or not opened.way.is_open():
@@ -181,15 +181,15 @@ class AppGateway:
 
     def _close(self, key: _Key) -> None:
         """Refuse new requests at once; the server ends soon after."""
-        closing = asyncio.create_task(_closed(self._opened.pop(key)))
+        closing = asyncio.create_task(self._end(self._opened.pop(key)))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-
-async def _closed(opening: asyncio.Task[_OpenedApp]) -> None:
-    with suppress(MusterError):
-        opened = await opening
-        try:
-            await opened.server.stop()
-        finally:
-            await run_in_threadpool(opened.way.close)
+    async def _end(self, opening: asyncio.Task[_OpenedApp]) -> None:
+        with suppress(MusterError):
+            opened = await opening
+            self._live.remove(opened.on_changes)
+            try:
+                await opened.server.stop()
+            finally:
+                await run_in_threadpool(opened.way.close)

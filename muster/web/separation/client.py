@@ -7,8 +7,11 @@ import queue
 import signal
 import socket
 import threading
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -22,7 +25,7 @@ from muster.service.metrics import Measures
 from muster.service.reach.logs import LogRequest
 from muster.service.reach.terminal import TerminalEnd
 from muster.service.service import Service
-from muster.service.sessions.live import ChangeHandler, LiveChange
+from muster.service.sessions.live import ChangeHandler, LiveChange, seen_changes
 from muster.service.sessions.views import SessionView
 from muster.service.usage.views import CurrentUsagesView
 from muster.service.usage.watched import SessionUsage
@@ -151,9 +154,7 @@ class _BrokeredService:
         self.heartbeat = self._requests.heartbeat
 
     def backend(self, token: Token) -> LocalBackend:
-        if not isinstance(token, KnownToken):
-            raise TypeError("the token was not found by the broker")
-        return cast("LocalBackend", _BrokeredBackend(self._line, token))
+        return cast("LocalBackend", _BrokeredBackend(self._line, _known(token)))
 
     def live_changes(self) -> "_BrokeredChanges":
         return _BrokeredChanges(self._line)
@@ -203,9 +204,6 @@ class _BrokeredBackend(_Methods):
         self.secrets = _Methods(line, "secrets", token.credential)
         self.resources = _Methods(line, "resources", token.credential)
         self._requests = _Methods(line, "caller", token.credential)
-
-    def sees(self, session: Session) -> bool:
-        return self.token.owner_filter in {None, session.owner}
 
     def session_with_shares(self, session: Session) -> SessionView:
         view: SessionView = self._requests.session_with_shares(session.id)
@@ -300,58 +298,113 @@ class _BrokeredTunnel:
         self._connection.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """A handler whose credential was shown to the broker, which answers with a number."""
+
+    handler: ChangeHandler
+    token: KnownToken
+    number: "Future[int]" = field(default_factory=Future)
+
+
 class _BrokeredChanges:
-    """The brokered `LiveChanges`: there is one stream from the broker while anybody reads changes."""
+    """The brokered `LiveChanges`: there is one stream from the broker while anybody reads changes.
+
+    Each handler's credential is shown there, and the broker sends what one of them may see.
+    """
 
     def __init__(self, line: Line) -> None:
         self._line = line
         self._lock = threading.Lock()
-        self._handlers: set[ChangeHandler] = set()
+        self._handlers: dict[ChangeHandler, KnownToken] = {}
+        # The broker answers in the order in which credentials were shown.
+        self._joining: deque[_Joining] = deque()
+        self._shown: Counter[Credential] = Counter()
         self._connection: socket.socket | None = None
-        self._last = 0
 
     def running(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def add(self, handler: ChangeHandler) -> int:
+    def add(self, handler: ChangeHandler, token: Token) -> int:
+        """Raises NoTokenError, NoBrokerError and StoreUnavailableError."""
+        joining = _Joining(handler, _known(token))
         with self._lock:
             if self._connection is None:
-                connection, self._last, _ = self._line.open("open.changes", None)
+                connection, _, _ = self._line.open("open.changes", joining.token.credential)
                 self._connection = connection
                 threading.Thread(target=self._read, args=(connection,), name="live", daemon=True).start()
-            self._handlers.add(handler)
-            return self._last
+            self._joining.append(joining)
+            self._shown[joining.token.credential] += 1
+            # Where the broker has ended it, the reader says so to all who wait for an answer.
+            self._say("show", joining.token.credential)
+        return joining.number.result()
 
     def remove(self, handler: ChangeHandler) -> None:
         with self._lock:
-            self._handlers.discard(handler)
-            if not self._handlers and self._connection is not None:
-                with suppress(OSError):
-                    self._connection.shutdown(socket.SHUT_RDWR)
-                self._connection = None
+            token = self._handlers.pop(handler, None)
+            if token is not None:
+                self._hide(token.credential)
 
-    def after(self, number: int, until: int) -> list[LiveChange]:
-        missed: list[LiveChange] = self._line.request("server.changes_after", None, [number, until])
+    def after(self, number: int, until: int, token: Token) -> Sequence[LiveChange]:
+        credential = _known(token).credential
+        missed: Sequence[LiveChange] = self._line.request("caller.changes_after", credential, [number, until])
         return missed
+
+    def _hide(self, credential: Credential) -> None:
+        """Take a credential back unless somebody else reads with it; end the stream when nobody reads."""
+        self._shown[credential] -= 1
+        if self._shown[credential]:
+            return
+        del self._shown[credential]
+        self._say("hide", credential)
+        if not self._shown and self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+            self._connection = None
+
+    def _say(self, word: str, credential: Credential) -> None:
+        if self._connection is not None:
+            with suppress(OSError):
+                send(self._connection, request_bytes(word, {}, credential))
 
     def _read(self, connection: socket.socket) -> None:
         with connection:
             with suppress(OSError):
                 while (answer := receive(connection)) is not None:
-                    self._pass_on(connection, _value(answer))
+                    self._take(connection, answer)
             with self._lock:
                 if self._connection is not connection:
                     return
+                self._connection = None
+                for joining in self._joining:
+                    joining.number.set_exception(NoBrokerError())
+                self._joining.clear()
         # Nobody could tell what they missed.
         log.error("the broker has ended the stream of changes")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _pass_on(self, connection: socket.socket, changes: Sequence[LiveChange]) -> None:
+    def _take(self, connection: socket.socket, answer: bytes) -> None:
+        """Take the number or the error that answers a shown credential, or the next changes."""
+        value: int | MusterError | Sequence[LiveChange]
+        try:
+            value = _value(answer)
+        except MusterError as error:
+            value = error
         with self._lock:
-            if self._connection is connection:
-                self._last = max(self._last, changes[-1].change.id)
-                for handler in self._handlers:
-                    handler(changes)
+            if self._connection is not connection:
+                return
+            if isinstance(value, int):
+                joining = self._joining.popleft()
+                self._handlers[joining.handler] = joining.token
+                joining.number.set_result(value)
+            elif isinstance(value, MusterError):
+                joining = self._joining.popleft()
+                self._hide(joining.token.credential)
+                joining.number.set_exception(value)
+            else:
+                for handler, token in self._handlers.items():
+                    if seen := seen_changes(value, token):
+                        handler(seen)
 
 
 class _BrokeredUsage:
@@ -360,8 +413,9 @@ class _BrokeredUsage:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    def of(self, session: Session) -> SessionUsage:
-        usage: SessionUsage = self._line.request("server.session_usage", None, [session.id])
+    def of(self, session: Session, token: Token) -> SessionUsage:
+        credential = _known(token).credential
+        usage: SessionUsage = self._line.request("caller.session_usage", credential, [session.id])
         return usage
 
     def close(self) -> None:
@@ -374,8 +428,11 @@ class _BrokeredMeter:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    def measure(self) -> Measures:
-        measures: Measures = self._line.request("server.measure", None)
+    def measure(self, token: Token | None) -> Measures:
+        if token is None:
+            measures: Measures = self._line.request("server.measure", None)
+        else:
+            measures = self._line.request("caller.measure", _known(token).credential)
         return measures
 
 
@@ -391,6 +448,12 @@ class _BrokeredAudit:
             self._line.request("server.note", None, [told])
         except NoBrokerError as error:
             log.error("%s; the audit log lacks %s", error, told)  # noqa: TRY400 - one line
+
+
+def _known(token: Token) -> KnownToken:
+    if not isinstance(token, KnownToken):
+        raise TypeError("the token was not found by the broker")
+    return token
 
 
 def _asked(connection: socket.socket, message: bytes) -> Any:  # noqa: ANN401 - each operation's own

@@ -95,13 +95,11 @@ OPERATIONS: Mapping[str, Operation] = {
     **_of(
         "server",
         (
-            ServerRequests.changes_after,
             ServerRequests.check_database,
             ServerRequests.heartbeat,
             ServerRequests.measure,
             ServerRequests.note,
             ServerRequests.server_settings,
-            ServerRequests.session_usage,
             ServerRequests.sign_out,
         ),
     ),
@@ -109,7 +107,10 @@ OPERATIONS: Mapping[str, Operation] = {
     **_of(
         "caller",
         (
+            CallerRequests.changes_after,
+            CallerRequests.measure,
             CallerRequests.remove_folder,
+            CallerRequests.session_usage,
             CallerRequests.session_with_shares,
             CallerRequests.sign_in,
             CallerRequests.still_runs,

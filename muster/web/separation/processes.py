@@ -67,12 +67,14 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os.kill(server, signal.SIGTERM))
     try:
-        with opened_service() as service:
-            log_as(service.settings.log_format)
-            if account is not None:
-                log.info("the web server is process %d, of user %s", server, account.pw_name)
-            with service.served():
-                Broker(service, None if account is None else (account.pw_uid, account.pw_gid)).serve(control)
+        # A server that ends before its first request has said why.
+        if control.recv(1, socket.MSG_PEEK):
+            with opened_service() as service:
+                log_as(service.settings.log_format)
+                if account is not None:
+                    log.info("the web server is process %d, of user %s", server, account.pw_name)
+                with service.served():
+                    Broker(service, None if account is None else (account.pw_uid, account.pw_gid)).serve(control)
     finally:
         # It ends then, if it has not before.
         control.close()

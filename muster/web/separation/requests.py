@@ -7,13 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.core.model.token import Token
 from muster.service.folders.views import FolderRemovedView
-from muster.service.metrics import Measures
+from muster.service.metrics import Measures, Meter
 from muster.service.questions.views import HeartbeatView
 from muster.service.service import Service
-from muster.service.sessions.live import LiveChange
+from muster.service.sessions.live import LiveChange, LiveChanges
 from muster.service.sessions.views import SessionView
 from muster.service.usage.views import CurrentUsagesView
-from muster.service.usage.watched import SessionUsage
+from muster.service.usage.watched import SessionUsage, UsageCache
 from muster.settings import LogFormat
 from muster.web_settings import WebSettings
 
@@ -41,15 +41,22 @@ class ServerSettings:
     log_format: LogFormat
 
 
-class ServerRequests:
-    """The requests of the web server itself: about no session, except for the changes that it passes on."""
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What reads once for all callers."""
 
-    def __init__(self, service: Service) -> None:
+    live: LiveChanges
+    usage: UsageCache
+    meter: Meter
+
+
+class ServerRequests:
+    """The requests of the web server itself: about no session."""
+
+    def __init__(self, service: Service, readers: Readers) -> None:
         self._service = service
+        self._readers = readers
         self._audit = service.audit_log()
-        self._meter = service.meter()
-        self.live = service.live_changes()
-        self.usage = service.usage_cache()
 
     def server_settings(self) -> ServerSettings:
         return ServerSettings(self._service.settings.web, self._service.settings.log_format)
@@ -61,13 +68,8 @@ class ServerRequests:
         return self._service.heartbeat()
 
     def measure(self) -> Measures:
-        return self._meter.measure()
-
-    def changes_after(self, number: int, until: int) -> list[LiveChange]:
-        return self.live.after(number, until)
-
-    def session_usage(self, session_id: str) -> SessionUsage:
-        return self.usage.of(self._service.queries.find(session_id))
+        """Return what is read without a token, where the site lets addresses do so: the server alone knows these."""
+        return self._readers.meter.measure(None)
 
     def sign_out(self, secret: str) -> None:
         self._service.tokens.sign_out(secret)
@@ -80,9 +82,10 @@ class ServerRequests:
 class CallerRequests:
     """The requests of a caller beside the methods of their backend."""
 
-    def __init__(self, service: Service, token: Token) -> None:
+    def __init__(self, service: Service, token: Token, readers: Readers) -> None:
         self._service = service
         self._token = token
+        self._readers = readers
         self.backend = service.backend(token)
 
     def token(self) -> Token:
@@ -90,6 +93,16 @@ class CallerRequests:
 
     def sign_in(self) -> tuple[str, float]:
         return self._service.tokens.sign_in(self._token)
+
+    def changes_after(self, number: int, until: int) -> list[LiveChange]:
+        seen = self._readers.live.after(number, until, self._token)
+        return [live if self._token.sees_all else live.as_owner_sees() for live in seen]
+
+    def measure(self) -> Measures:
+        return self._readers.meter.measure(self._token)
+
+    def session_usage(self, session_id: str) -> SessionUsage:
+        return self._readers.usage.of(self.backend.find(session_id), self._token)
 
     def session_with_shares(self, session_id: str) -> SessionView:
         return self.backend.session_with_shares(self.backend.find(session_id))

@@ -26,7 +26,7 @@ class Subscriber:
 
     def __init__(self, backend: LocalBackend, live: LiveChanges) -> None:
         self.user = backend.user
-        self._backend = backend
+        self._token = backend.token
         self._live = live
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Sequence[LiveChange] | None] = asyncio.Queue(_MAX_QUEUED)
@@ -34,7 +34,7 @@ class Subscriber:
 
     def begin(self) -> int:
         """Receive changes from now on, and return the number of the last one before."""
-        return self._live.add(self._on_changes)
+        return self._live.add(self._on_changes, self._token)
 
     def end(self) -> None:
         self._live.remove(self._on_changes)
@@ -43,21 +43,16 @@ class Subscriber:
         """End the stream; may be called from any thread and from signal handlers."""
         self._loop.call_soon_threadsafe(self._put_end)
 
-    def missed(self, number: int, until: int) -> list[LiveChange]:
+    def missed(self, number: int, until: int) -> Sequence[LiveChange]:
         """Return the changes after one number, up to another."""
-        return self._visible(self._live.after(number, until))
+        return self._live.after(number, until, self._token)
 
     async def get(self, timeout_s: float) -> Sequence[LiveChange] | None:
         """Return the next changes; None if this reader was too slow or the server stops. Raises TimeoutError."""
         return await asyncio.wait_for(self._queue.get(), timeout_s)
 
     def _receive(self, changes: Sequence[LiveChange]) -> None:
-        visible = self._visible(changes)
-        if visible:
-            self._loop.call_soon_threadsafe(self._put, visible)
-
-    def _visible(self, changes: Sequence[LiveChange]) -> list[LiveChange]:
-        return [change for change in changes if self._backend.sees(change.session)]
+        self._loop.call_soon_threadsafe(self._put, changes)
 
     def _put(self, changes: Sequence[LiveChange]) -> None:
         if self._queue.qsize() >= _MAX_QUEUED - 1:
@@ -92,7 +87,7 @@ async def event_stream(
         stack.callback(subscribers.discard, subscriber)
         stack.callback(subscriber.end)
         now = await run_in_threadpool(subscriber.begin)
-        missed = [] if last_event_id is None else await run_in_threadpool(subscriber.missed, last_event_id, now)
+        missed = () if last_event_id is None else await run_in_threadpool(subscriber.missed, last_event_id, now)
         # From here on the response closes it.
         closing = stack.pop_all()
     first = f": since {now}\n\n" + "".join(map(event, missed))

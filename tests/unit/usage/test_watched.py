@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.model.session import SessionState
+from muster.core.model.token import Scope, Token
 from muster.engine.container_usage import ContainerUsage
 from muster.service.usage import live as live_use
 from muster.service.usage.live import CurrentUsage, UsagePoller
@@ -16,6 +17,7 @@ from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import new_id
 
 WAIT_S = 20
+ANYBODY = Token("operator", "root", Scope.ADMIN, 0.0)
 
 
 class Clock:
@@ -85,45 +87,53 @@ def running(number=1, **values):
 
 def test_one_poller_serves_all_watchers_of_a_session(hub):
     session = running()
-    assert hub.of(session).kernels == {}
-    assert hub.of(session).kernels == {}
+    assert hub.of(session, ANYBODY).kernels == {}
+    assert hub.of(session, ANYBODY).kernels == {}
     (uses,) = FakeUses.made
     uses.answer()
     assert uses.asked.acquire(timeout=WAIT_S)
-    first = hub.of(session).kernels
+    first = hub.of(session, ANYBODY).kernels
     assert list(first) == [kernel.id for kernel in session.kernels]
     assert first[session.id].now.use.cpu_cores == 0.1
     uses.answers.release()
     assert uses.asked.acquire(timeout=WAIT_S)
-    assert [sample.mem_bytes for sample in hub.of(session).kernels[session.id].samples] == [1000, 2000]
+    assert [sample.mem_bytes for sample in hub.of(session, ANYBODY).kernels[session.id].samples] == [1000, 2000]
     assert len(FakeUses.made) == 1
 
 
 def test_polling_ends_after_a_while_without_requests_and_begins_anew(hub, clock):
     session = running()
-    hub.of(session)
+    hub.of(session, ANYBODY)
     clock.now += LINGER_S - 1
-    hub.of(session)
+    hub.of(session, ANYBODY)
     (uses,) = FakeUses.made
     assert uses.asked.acquire(timeout=WAIT_S)
     clock.now += LINGER_S + 1
     uses.answers.release()
     assert uses.stopped.wait(WAIT_S)
     assert hub.watched == 0
-    assert hub.of(session).kernels == {}
+    assert hub.of(session, ANYBODY).kernels == {}
     assert len(FakeUses.made) == 2
 
 
 def test_a_session_that_does_not_run_is_not_watched(hub):
-    assert hub.of(replace(running(), state=SessionState.TERMINATING)).kernels == {}
+    assert hub.of(replace(running(), state=SessionState.TERMINATING), ANYBODY).kernels == {}
     assert hub.watched == 0
+
+
+def test_no_other_user_reads_or_begins_the_watch_of_a_session(hub):
+    bob = Token("laptop", "bob", Scope.USER, 0.0)
+    assert hub.of(running(), bob).kernels == {}
+    assert hub.watched == 0
+    hub.of(running(), replace(bob, user="ada"))
+    assert hub.watched == 1
 
 
 def test_a_restart_makes_other_containers_which_are_watched_then(hub):
     session = running()
-    hub.of(session)
+    hub.of(session, ANYBODY)
     restarted = replace(session, kernels=tuple(replace(k, container_id=f"new-{k.name}") for k in session.kernels))
-    hub.of(restarted)
+    hub.of(restarted, ANYBODY)
     old, new = FakeUses.made
     assert old.stopped.is_set()
     assert new.session is restarted
@@ -132,13 +142,13 @@ def test_a_restart_makes_other_containers_which_are_watched_then(hub):
 
 def test_one_owner_and_all_together_watch_so_many_at_once(hub):
     for number in range(MOST_OF_ONE_OWNER):
-        assert not hub.of(running(number + 1)).problem
-    assert "sessions of ada are watched already" in hub.of(running(900)).problem
+        assert not hub.of(running(number + 1), ANYBODY).problem
+    assert "sessions of ada are watched already" in hub.of(running(900), ANYBODY).problem
     for number in range(MOST_OF_ONE_OWNER, MOST_SESSIONS):
-        assert not hub.of(replace(running(number + 1), owner=f"user{number}")).problem
-    refused = hub.of(replace(running(901), owner="bob"))
+        assert not hub.of(replace(running(number + 1), owner=f"user{number}"), ANYBODY).problem
+    refused = hub.of(replace(running(901), owner="bob"), ANYBODY)
     assert refused.problem.startswith(f"{MOST_SESSIONS} sessions are watched already")
-    assert not hub.of(running(1)).problem
+    assert not hub.of(running(1), ANYBODY).problem
     assert hub.watched == MOST_SESSIONS
 
 

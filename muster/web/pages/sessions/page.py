@@ -77,7 +77,7 @@ def _more(details: DetailsView) -> dict[str, Any]:
 
 
 def _containers(request: Request, viewer: Viewer, found: Session) -> dict[str, Any]:
-    now = _watched(request).of(found)
+    now = _watched(request).of(found, viewer.token)
     shown = viewer.backend.session_with_shares(found)
     return {
         "session": shown,

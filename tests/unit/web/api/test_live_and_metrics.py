@@ -75,7 +75,7 @@ def test_the_store_is_not_read_without_subscribers(service):
     received = []
     with live.running():
         service.service.commands.submit(SMALL, "ada")
-        assert live.add(received.append) == service.store.last_event()
+        assert live.add(received.append, None) == service.store.last_event()
         live.remove(received.append)
     assert received == []
 

@@ -33,7 +33,7 @@ class Watched:
 
     use = SessionUsage()
 
-    def of(self, _session):
+    def of(self, _session, _token):
         return self.use
 
     def close(self):

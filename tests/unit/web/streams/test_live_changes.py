@@ -43,7 +43,7 @@ def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, rou
     live = LiveChanges(service.store)
     receivers = [Receiver() for _ in range(3)]
     for receiver in receivers:
-        live.add(receiver.receive)
+        live.add(receiver.receive, None)
     service.service.commands.submit({**SMALL, "name": "train"}, "ada")
     with live.running():
         assert all(receiver.news.wait(30) for receiver in receivers)
@@ -57,7 +57,7 @@ def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, rou
 def test_two_changes_of_one_session_are_put_into_words_apart(service):
     live = LiveChanges(service.store)
     receiver = Receiver()
-    live.add(receiver.receive)
+    live.add(receiver.receive, None)
     service.service.commands.submit({**SMALL, "name": "train"}, "ada")
     service.service.commands.terminate(["train"], "ada")
     with live.running():
@@ -69,7 +69,7 @@ def test_two_changes_of_one_session_are_put_into_words_apart(service):
 def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkeypatch):
     live = LiveChanges(service.store)
     first, second = Receiver(), Receiver()
-    live.add(first.receive)
+    live.add(first.receive, None)
     service.service.commands.submit({**SMALL, "name": "early"}, "ada")
     changes = service.store.changes
     read = changes.after
@@ -81,7 +81,7 @@ def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkey
             # Neither handler waits for the reader.
             live.remove(first.receive)
             service.service.commands.submit({**SMALL, "name": "meanwhile"}, "ada")
-            since.append(live.add(second.receive))
+            since.append(live.add(second.receive, None))
             service.service.commands.submit({**SMALL, "name": "late"}, "ada")
         return found
 
