@@ -20,9 +20,10 @@ def send(connection: socket.socket, message: bytes, descriptor: int | None = Non
     """Send a message, and a file with it. Raises OSError."""
     length = len(message).to_bytes(_LENGTH_BYTES)
     if descriptor is None:
-        connection.sendall(length)
-    else:
-        socket.send_fds(connection, [length], [descriptor])
+        # At once: a reader may close its end after the last byte, and that of an empty message is its length's.
+        connection.sendall(length + message)
+        return
+    socket.send_fds(connection, [length], [descriptor])
     connection.sendall(message)
 
 
