@@ -176,7 +176,9 @@ class ControlNode:
         run = Path("/run/muster")
         for path in (run / self.cluster, run / ".disk" / self.cluster, Path("/var/lib/muster/agent") / self.cluster):
             shutil.rmtree(path, ignore_errors=True)
-        for group in Path("/sys/fs/cgroup").glob(f"**/muster/{self.cluster}"):
+        # In no other group's directory, since others' groups come and go meanwhile.
+        groups = Path("/sys/fs/cgroup")
+        for group in (*groups.glob(f"muster/{self.cluster}"), *groups.glob(f"*/muster/{self.cluster}")):
             subprocess.run(["find", group, "-depth", "-type", "d", "-delete"], check=False)
 
 
