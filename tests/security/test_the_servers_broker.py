@@ -252,29 +252,29 @@ def test_changes_come_of_sessions_that_a_shown_secret_may_see(changes, submit, s
     assert changes.shown(bob) >= 0
     submit("eve", "of-nobody-here")
     submit("ada", "not-yet")
-    submit("bob", "his")
-    assert changes.names() == ["his"]
+    submit("bob", "bobs")
+    assert changes.names() == ["bobs"]
     assert changes.shown(ada) >= 0
     submit("eve", "of-nobody-here-either")
-    submit("ada", "hers")
-    assert changes.names() == ["hers"]
+    submit("ada", "adas")
+    assert changes.names() == ["adas"]
 
 
 def test_a_secret_that_does_not_hold_shows_nothing(changes, submit, secret_of):
     ada = token(secret_of("ada"))
     for credential in (token("muster_guessed"), Credential(kind="sign-in", secret=ada.secret)):
         assert changes.shown(credential) is NoTokenError
-    submit("ada", "hers")
+    submit("ada", "adas")
     assert isinstance(changes.shown(token(secret_of("bob"))), int)
-    submit("bob", "his")
-    assert changes.names() == ["his"]
+    submit("bob", "bobs")
+    assert changes.names() == ["bobs"]
 
 
 @pytest.mark.parametrize("end", ["revoked", "signed out", "hidden"])
 def test_from_the_end_of_a_secret_on_no_change_comes_by_it(changes, submit, service, secret_of, end):
     found = service.service.tokens.of_secret(secret_of("ada"))
-    hers = Credential(kind="sign-in", secret=service.service.tokens.sign_in(found)[0])
-    changes.shown(hers)
+    adas = Credential(kind="sign-in", secret=service.service.tokens.sign_in(found)[0])
+    changes.shown(adas)
     changes.shown(token(secret_of("bob")))
     submit("ada", "first")
     assert changes.names() == ["first"]
@@ -282,29 +282,29 @@ def test_from_the_end_of_a_secret_on_no_change_comes_by_it(changes, submit, serv
         case "revoked":
             service.service.tokens.revoke(found.name)
         case "signed out":
-            service.service.tokens.sign_out(hers.secret)
+            service.service.tokens.sign_out(adas.secret)
         case _:
-            changes.say("hide", hers)
+            changes.say("hide", adas)
             # It is obeyed once the next is answered.
             assert changes.shown(token("muster_guessed")) is NoTokenError
     submit("ada", "second")
-    submit("bob", "his")
-    assert changes.names() == ["his"]
+    submit("bob", "bobs")
+    assert changes.names() == ["bobs"]
 
 
 def test_a_second_secret_that_holds_goes_on(changes, submit, service, secret_of):
     changes.shown(token(secret_of("ada")))
     changes.shown(token(secret_of("ada", Scope.READ)))
     service.service.tokens.revoke("ada-user")
-    submit("ada", "hers")
-    assert changes.names() == ["hers"]
+    submit("ada", "adas")
+    assert changes.names() == ["adas"]
 
 
 def test_a_change_is_sent_once_however_many_may_see_it(changes, submit, secret_of):
     for credential in (secret_of("ada"), secret_of("ada", Scope.READ), secret_of("root", Scope.ADMIN)):
         changes.shown(token(credential))
-    submit("ada", "hers")
-    assert changes.names() == ["hers"]
+    submit("ada", "adas")
+    assert changes.names() == ["adas"]
     assert isinstance(changes.shown(token(secret_of("bob"))), int)
 
 
@@ -337,8 +337,8 @@ def test_nothing_is_passed_on_while_secrets_cannot_be_looked_up(changes, submit,
         return look_up(secret)
 
     monkeypatch.setattr(service.service.tokens, "of_secret", unsteady)
-    submit("ada", "hers")
-    assert changes.names() == ["hers"]
+    submit("ada", "adas")
+    assert changes.names() == ["adas"]
     assert next(failures, None) is None
 
 
@@ -379,26 +379,26 @@ def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, submit, se
         live.add(on_changes, tokens[user])
         return on_changes
 
-    hears, his = reader("ada"), reader("bob")
-    submit("ada", "hers")
-    submit("bob", "his")
+    ada_reads, bobs = reader("ada"), reader("bob")
+    submit("ada", "adas")
+    submit("bob", "bobs")
     assert news.wait(60)
-    assert received == {"ada": ["hers"], "bob": ["his"]}
-    live.remove(hears)
+    assert received == {"ada": ["adas"], "bob": ["bobs"]}
+    live.remove(ada_reads)
     news.clear()
     submit("ada", "unheard")
     submit("bob", "again")
     assert news.wait(60)
-    assert received == {"ada": ["hers"], "bob": ["his", "again"]}
+    assert received == {"ada": ["adas"], "bob": ["bobs", "again"]}
     assert opened == ["open.changes"]
-    live.remove(his)
+    live.remove(bobs)
     news.clear()
     submit("bob", "while-nobody-reads")
-    his = reader("bob")
+    bobs = reader("bob")
     submit("bob", "anew")
     assert news.wait(60)
-    live.remove(his)
-    assert received["bob"] == ["his", "again", "anew"]
+    live.remove(bobs)
+    assert received["bob"] == ["bobs", "again", "anew"]
     assert opened == ["open.changes"] * 2
 
 
