@@ -33,6 +33,7 @@ class LeanConnection:
         try:
             yield self
         except BaseException:
+            # Also of a simulated kill, which is no Exception; raised again.
             self._driver.execute("ROLLBACK")
             raise
         self._driver.execute("COMMIT")

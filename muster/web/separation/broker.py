@@ -104,6 +104,7 @@ class Broker:
         except LeftError as left:
             raise OSError from left
         except Exception:
+            # A mistake of ours fails this request, with its traceback in the log, and none of the server's others.
             log.exception("%s failed", request.operation)
             answer = refused(MusterError("it failed; the server's log says why"))
         send(connection, answer)
