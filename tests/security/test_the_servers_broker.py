@@ -27,7 +27,8 @@ from muster.web.problems import TooManyError
 from muster.web.separation import broker as brokers
 from muster.web.separation import change_stream
 from muster.web.separation.broker import Broker
-from muster.web.separation.client import Line, NoBrokerError, brokered_service
+from muster.web.separation.client import brokered_service
+from muster.web.separation.line import Line, NoBrokerError
 from muster.web.separation.operations import OPERATIONS, Credential, request_bytes
 from muster.web.separation.wire import MOST_REQUEST_BYTES, receive, send
 from tests.modules.agent_code import ROOT

@@ -2,15 +2,13 @@
 
 import logging
 import os
-import pickle
-import queue
 import signal
 import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -29,98 +27,16 @@ from muster.service.sessions.live import ChangeHandler, LiveChange, seen_changes
 from muster.service.sessions.views import SessionView
 from muster.service.usage.views import CurrentUsagesView
 from muster.service.usage.watched import SessionUsage
+from muster.web.separation.line import Line, NoBrokerError, asked, value_of
 from muster.web.separation.operations import OPERATIONS, Credential, KnownToken, known_token, request_bytes
-from muster.web.separation.wire import receive, receive_with_file, send
+from muster.web.separation.wire import receive, send
 
 log = logging.getLogger("muster.web")
 
 
-class NoBrokerError(MusterError):
-    """The server's broker does not answer."""
-
-
-def brokered_service(line: "Line") -> Service:
+def brokered_service(line: Line) -> Service:
     """Return a service layer that is all requests to the broker, as far as the web server uses one."""
     return cast("Service", _BrokeredService(line))
-
-
-class Line:
-    """The way to the broker: connections that are made as they are needed, by any thread, and used again."""
-
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
-        self._connecting = threading.Lock()
-        self._idle: queue.LifoQueue[socket.socket] = queue.LifoQueue()
-
-    def request(
-        self, operation: str, credential: Credential | None, arguments: Sequence[object] = (), **named: object
-    ) -> Any:  # noqa: ANN401 - each operation's own
-        """Return what the operation gives. Raises as it does, and NoBrokerError."""
-        message = _request(operation, credential, arguments, named)
-        try:
-            connection = self._idle.get_nowait()
-        except queue.Empty:
-            connection = self._connected()
-        try:
-            send(connection, message)
-            answer = receive(connection)
-        except OSError as error:
-            connection.close()
-            raise NoBrokerError from error
-        if answer is None:
-            connection.close()
-            raise NoBrokerError
-        self._idle.put(connection)
-        return _value(answer)
-
-    def open(
-        self, operation: str, credential: Credential | None, arguments: Sequence[object] = ()
-    ) -> tuple[socket.socket, Any, int | None]:
-        """Return a connection for what the operation opens, what it gives, and the file that comes with that.
-
-        Raises as it does, and NoBrokerError.
-        """
-        connection = self._connected()
-        with ExitStack() as stack:
-            stack.enter_context(connection)
-            try:
-                send(connection, _request(operation, credential, arguments, {}))
-                answer, descriptor = receive_with_file(connection)
-            except OSError as error:
-                raise NoBrokerError from error
-            if answer is None:
-                raise NoBrokerError
-            opened = _value(answer)
-            stack.pop_all()
-        return connection, opened, descriptor
-
-    def _connected(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        with theirs, self._connecting:
-            try:
-                socket.send_fds(self._control, [b"+"], [theirs.fileno()])
-            except OSError as error:
-                ours.close()
-                raise NoBrokerError from error
-        return ours
-
-
-def _request(
-    operation: str, credential: Credential | None, arguments: Sequence[object], named: Mapping[str, object]
-) -> bytes:
-    return request_bytes(operation, OPERATIONS[operation].encoded(arguments, named), credential)
-
-
-def _value(answer: bytes) -> Any:  # noqa: ANN401 - each operation's own
-    """Return what an answer says. Raises the error that it says."""
-    done, value = pickle.loads(answer)  # noqa: S301 - the broker is the one of us who is trusted
-    if done:
-        return value
-    kind, arguments, held = value
-    error: MusterError = kind.__new__(kind)
-    error.args = arguments
-    vars(error).update(held)
-    raise error
 
 
 class _Methods:
@@ -251,7 +167,7 @@ class _BrokeredLog:
         self._connection = connection
 
     def __iter__(self) -> Iterator[bytes]:
-        while (answer := self._next()) is not None and (piece := _value(answer)) is not None:
+        while (answer := self._next()) is not None and (piece := value_of(answer)) is not None:
             yield piece
 
     def close(self) -> None:
@@ -274,7 +190,7 @@ class _BrokeredTerminal(TerminalEnd):
 
     def resize(self, columns: int, rows: int) -> None:
         """Raises BadInputError and NoBrokerError."""
-        _asked(self._connection, f"{columns} {rows}".encode())
+        asked(self._connection, f"{columns} {rows}".encode())
 
     def end(self) -> None:
         self.close()
@@ -290,7 +206,7 @@ class _BrokeredTunnel:
 
     def is_open(self) -> bool:
         try:
-            return bool(_asked(self._connection, b"?"))
+            return bool(asked(self._connection, b"?"))
         except NoBrokerError:
             return False
 
@@ -387,7 +303,7 @@ class _BrokeredChanges:
         """Take the number or the error that answers a shown credential, or the next changes."""
         value: int | MusterError | Sequence[LiveChange]
         try:
-            value = _value(answer)
+            value = value_of(answer)
         except MusterError as error:
             value = error
         with self._lock:
@@ -454,15 +370,3 @@ def _known(token: Token) -> KnownToken:
     if not isinstance(token, KnownToken):
         raise TypeError("the token was not found by the broker")
     return token
-
-
-def _asked(connection: socket.socket, message: bytes) -> Any:  # noqa: ANN401 - each operation's own
-    """Return the answer to a message about what is open. Raises as it says, and NoBrokerError."""
-    try:
-        send(connection, message)
-        answer = receive(connection)
-    except OSError as error:
-        raise NoBrokerError from error
-    if answer is None:
-        raise NoBrokerError
-    return _value(answer)

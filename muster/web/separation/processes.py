@@ -17,8 +17,9 @@ from muster.service.service import Service
 from muster.settings import LogFormat
 from muster.web.rendering import STATIC
 from muster.web.separation.broker import Broker
-from muster.web.separation.client import Line, NoBrokerError, brokered_service
+from muster.web.separation.client import brokered_service
 from muster.web.separation.confinement import give_up_rights
+from muster.web.separation.line import Line, NoBrokerError
 from muster.web.server import ServerOptions, serve_pages
 
 log = logging.getLogger("muster.broker")
