@@ -47,23 +47,23 @@ def kinds(schedules: Iterable[tuple[Deed, ...]]) -> set[str]:
 # Faults of the control node's own: what it does instead, and the function that does so
 
 
-def failing_although_others_began(session, outcomes, reports, now, record=conclusions.record) -> Event | None:
+def failing_although_others_began(session, outcomes, reports, now, *rest, record=conclusions.record) -> Event | None:
     """Let one agent's failed release count more than another's that went well."""
     failures = [outcome for outcome in outcomes.values() if outcome.outcome == "failed"]
     if session.step is LaunchStep.RELEASING and failures:
         return transitions.back_to_the_queue(session, str(failures[0].error), now)
-    return record(session, outcomes, reports, now)
+    return record(session, outcomes, reports, now, *rest)
 
 
-def releasing_what_is_not_up(session, outcomes, reports, now, record=conclusions.record) -> Event | None:
-    event = record(session, outcomes, reports, now)
+def releasing_what_is_not_up(session, outcomes, reports, now, *rest, record=conclusions.record) -> Event | None:
+    event = record(session, outcomes, reports, now, *rest)
     if session.step is LaunchStep.STARTING and event is not None and event.to_state is S.PENDING:
         return transitions.all_started(session, {}, now)
     return event
 
 
-def calling_it_a_success(session, outcomes, reports, now, record=conclusions.record) -> Event | None:
-    event = record(session, outcomes, reports, now)
+def calling_it_a_success(session, outcomes, reports, now, *rest, record=conclusions.record) -> Event | None:
+    event = record(session, outcomes, reports, now, *rest)
     return replace(event, session={**event.session, "result": Result.SUCCESS}) if event is not None else None
 
 
