@@ -104,9 +104,10 @@ def read(sysfs: Path = numa.SYSFS, log: Path = xids.LOG) -> Answers:
     return answers
 
 
-def _logged(log: Path, troubles: list[str]) -> dict[str | None, dict[int, int]]:
+def _logged(log: Path, troubles: list[str]) -> dict[str, dict[int, int]]:
+    """Return the Xids by PCI address; none where the log cannot be read."""
     try:
-        return dict(xids.read_xids(log))
+        return xids.read_xids(log)
     except FileNotFoundError:  # in a container that plays a host
         return {}
     except OSError as error:
