@@ -5,6 +5,8 @@
    launch_client DEVICE capture KERNEL MODE MS   captures graphs beside a thread that launches; writes how many, and how
                                                  many of them were spoiled
    launch_client DEVICE contexts KERNEL MS       launches in two contexts by turns
+   launch_client DEVICE elsewhere WAY KERNEL MS  launches while the context of the next device is current; by `nodes` a
+                                                 graph whose kernels are of DEVICE, into a stream of the next
    launch_client DEVICE leave KERNEL             ends with launches that are not waited for */
 #include "abi/cuda.h"
 
@@ -126,6 +128,27 @@ static void work(const char *way, double ms)
         exit(4);
 }
 
+/* The driver takes a graph's stream, and a kernel's own context, from any device. */
+static void elsewhere(const char *way, int device, double ms)
+{
+    CUcontext other;
+    CUgraph graph;
+    CUgraphNode node;
+    CUDA_KERNEL_NODE_PARAMS parameters = {.func = function, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
+                                          .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+    MUST(cuCtxGetCurrent(&parameters.ctx));
+    MUST(cuDevicePrimaryCtxRetain(&other, device + 1));
+    MUST(cuCtxSetCurrent(other));
+    if (strcmp(way, "nodes") == 0) {
+        MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        MUST(cuGraphCreate(&graph, 0));
+        MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &parameters));
+        MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+        way = "graph";
+    }
+    work(way, ms);
+}
+
 static CUcontext of_main;
 
 static void *launch_beside(void *other)
@@ -180,7 +203,7 @@ int main(int count, char **words)
         MUST(cuCtxCreate_v2(&second, 0, atoi(words[1])));
     MUST(cuCtxSetCurrent(of_main));
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    function = kernel(strcmp(mode, "work") == 0 ? words[4] : strncmp(words[3], "spin", 4) == 0 ? words[3] : "noop");
+    function = kernel(strcmp(mode, "work") == 0 || strcmp(mode, "elsewhere") == 0 ? words[4] : strncmp(words[3], "spin", 4) == 0 ? words[3] : "noop");
     MUST(capture(CU_STREAM_CAPTURE_MODE_RELAXED, 0, &graph));
     MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
 
@@ -192,6 +215,8 @@ int main(int count, char **words)
             spoil_a_capture();
         }
         work(words[3], atof(words[5]));
+    } else if (strcmp(mode, "elsewhere") == 0) {
+        elsewhere(words[3], atoi(words[1]), atof(words[5]));
     } else if (strcmp(mode, "capture") == 0) {
         capture_for((CUstreamCaptureMode)atoi(words[4]), atof(words[5]));
     } else if (strcmp(mode, "contexts") == 0) {

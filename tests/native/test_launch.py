@@ -127,6 +127,20 @@ def test_shares_hold_for_kernels_graphs_and_contexts(containers, fake_driver, cl
         clock.output(process)
 
 
+@pytest.mark.parametrize("way", ["graph", "kernel", "nodes"])
+def test_a_launch_takes_its_turn_on_the_gpu_where_it_runs(containers, fake_driver, clock, way):
+    """Under the context of a GPU that is not limited, a hard tenth of another one once gave nearly all of it."""
+    uuid = fake_driver.uuids()[0]
+    containers[0].limit({uuid: 100}, compute="hard")
+    process = containers[0].start(0, "elsewhere", way, "spin_us_2000", 4500)
+    clock.run_for(SECOND)
+    before = busy(fake_driver, clock, [process], uuid)[0]
+    clock.run_for(3 * SECOND)
+    worked = busy(fake_driver, clock, [process], uuid)[0] - before
+    assert worked == pytest.approx(0.1 * 3 * SECOND, rel=0.1)
+    clock.output(process)
+
+
 def test_a_program_that_can_never_be_drained_still_shares(containers, fake_driver, clock):
     """A capture that the program spoiled and never ended forbids every synchronisation: work can only be estimated."""
     uuid = fake_driver.uuids()[0]
