@@ -3,7 +3,8 @@
    launch_client DEVICE once WAY                 the driver's answer to one launch
    launch_client DEVICE work WAY KERNEL MS [spoiled]   launches for so long, and waits for the GPU after every 64
    launch_client DEVICE capture KERNEL MODE MS   captures graphs beside a thread that launches; writes how many, and how
-                                                 many of them were spoiled
+                                                 many of them were spoiled; a MODE of 3 captures into a graph again that there
+                                                 is already, in mode 0
    launch_client DEVICE contexts KERNEL MS       launches in two contexts by turns
    launch_client DEVICE elsewhere WAY KERNEL MS  launches while the context of the next device is current; by `nodes` a
                                                  graph whose kernels are of DEVICE, into a stream of the next
@@ -101,10 +102,15 @@ static CUfunction kernel(const char *name)
     return found;
 }
 
+#define RECAPTURE 3
+static CUgraph recaptured;
+
 /* Of three launches. */
 static CUresult capture(CUstreamCaptureMode mode, int pause_us, CUgraph *graph)
 {
-    CUresult result = cuStreamBeginCapture_v2(stream, mode);
+    CUresult result = (int)mode == RECAPTURE
+                          ? cuStreamBeginRecaptureToGraph(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, recaptured, NULL, NULL)
+                          : cuStreamBeginCapture_v2(stream, mode);
     for (int i = 0; i < 3 && result == CUDA_SUCCESS; i++) {
         result = cuLaunchKernel(function, ONE, 0, stream, NULL, NULL);
         usleep((useconds_t)pause_us);
@@ -165,13 +171,14 @@ static void capture_for(CUstreamCaptureMode mode, double ms)
     pthread_t beside;
     CUstream other; /* made before any capture, which this would spoil */
     MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    MUST(cuGraphCreate(&recaptured, 0));
     pthread_create(&beside, NULL, launch_beside, other);
     for (double until = now_ms() + ms; now_ms() < until; captures++) {
         CUgraph graph = NULL;
-        if (capture(mode, 3000, &graph) == CUDA_SUCCESS)
-            MUST(cuGraphDestroy(graph));
-        else
+        if (capture(mode, 3000, &graph) != CUDA_SUCCESS)
             spoiled++;
+        else if (graph != recaptured)
+            MUST(cuGraphDestroy(graph));
         usleep(1000);
     }
     stopped = true;

@@ -157,11 +157,11 @@ def test_a_program_that_can_never_be_drained_still_shares(containers, fake_drive
 
 
 def test_no_capture_is_spoiled_while_turns_change(containers, fake_driver, clock):
-    uuids = fake_driver.uuids()[:3]
+    uuids = fake_driver.uuids()
     for container in containers[:2]:
         container.limit(dict.fromkeys(uuids, 500))
-    capturing = [containers[0].start(mode, "capture", "spin_us_500", mode, 3000) for mode in range(3)]
-    others = [containers[1].start(device, "work", "kernel", "spin_us_1000", 3500) for device in range(3)]
+    capturing = [containers[0].start(mode, "capture", "spin_us_500", mode, 3000) for mode in range(4)]
+    others = [containers[1].start(device, "work", "kernel", "spin_us_1000", 3500) for device in range(4)]
     for process in capturing:
         captures, spoiled = map(int, clock.output(process).split())
         assert captures > 0

@@ -1,4 +1,4 @@
-"""Programs that once got more of a GPU than their container's share. What the device holds is the driver's own count."""
+"""Programs that once got more of a GPU than their share. What the device holds is the driver's own count."""
 
 import textwrap
 
@@ -27,7 +27,7 @@ def attack(fake_driver, container):
     return run
 
 
-def test_every_further_context_is_charged(attack, fake_driver):
+def test_every_further_context_is_charged(attack):
     told, used = attack("""
         ok(cuda.cuInit(0))
         made = c_void_p()
@@ -66,7 +66,8 @@ def test_a_context_that_another_user_still_has_stays_charged(attack):
 
 
 def test_a_green_context_keeps_the_primary_one_charged_until_the_last_of_them_ends(attack):
-    told, used = attack("""
+    told, used = attack(
+        """
         ok(cuda.cuInit(0))
         greens, of_green, other = [c_void_p(), c_void_p()], c_void_p(), c_void_p()
         ok(cuda.cuCtxCreate_v2(byref(other), 0, 0))
@@ -81,7 +82,8 @@ def test_a_green_context_keeps_the_primary_one_charged_until_the_last_of_them_en
             ok(cuda.cuGreenCtxDestroy(green))
             free += [free_and_total()[0]]
         tell([(CAP - this) // MIB for this in free])
-    """.replace("CAP", str(CAP)))
+    """.replace("CAP", str(CAP))
+    )
     assert (told, used) == ("[512, 512, 512, 256]", CONTEXT)
 
 
