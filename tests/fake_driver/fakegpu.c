@@ -22,7 +22,8 @@ static int init(struct state *state, int count, char **words)
     static const struct option options[] = {
         {"gpus", required_argument, NULL, 'g'},          {"mem", required_argument, NULL, 'm'},
         {"context", required_argument, NULL, 'c'},       {"free-delay-ms", required_argument, NULL, 'd'},
-        {"mig", no_argument, NULL, 'i'},                 {NULL, 0, NULL, 0},
+        {"mig", no_argument, NULL, 'i'},                 {"mute", no_argument, NULL, 'u'},
+        {NULL, 0, NULL, 0},
     };
     for (int option; (option = getopt_long(count, words, "", options, NULL)) != -1;)
         switch (option) {
@@ -40,6 +41,9 @@ static int init(struct state *state, int count, char **words)
             break;
         case 'i':
             settings.mig_capable = 1;
+            break;
+        case 'u':
+            settings.mute = 1;
             break;
         default:
             return 2;

@@ -59,15 +59,16 @@ struct state {
     _Atomic uint32_t slots; /* slots at and above it were never used */
     uint64_t context_bytes, free_delay_ns;
     uint64_t log_records; /* in the file beside the state that stands for the kernel's log */
+    uint32_t mute; /* the driver fails to say the UUID of a device */
     struct device devices[MAX_DEVICES];
     struct process processes[MAX_PROCESSES];
 };
 
 struct settings {
-    uint32_t gpus, mig_capable;
+    uint32_t gpus, mig_capable, mute;
     uint64_t mem_bytes, context_bytes, free_delay_ns;
 };
-#define DEFAULT_SETTINGS ((struct settings){2, 0, 8ull << 30, 256ull << 20, 0})
+#define DEFAULT_SETTINGS ((struct settings){2, 0, 0, 8ull << 30, 256ull << 20, 0})
 
 uint64_t now_ns(void);
 /* The mapped state, made with the defaults where there is none; NULL where it cannot be opened. */
