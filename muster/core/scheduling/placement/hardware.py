@@ -1,5 +1,6 @@
 """The constant facts of a group's agents, as arrays. Agents stand in the order of their ids."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,7 @@ class Hardware:
     racks: Domain
     zones: Domain
     everywhere: Domain
+    gpus_of_model: dict[str, int]
 
     @classmethod
     def of(cls, agents: Sequence[Agent]) -> "Hardware":
@@ -121,6 +123,7 @@ class Hardware:
             Domain.of([agent.rack for agent in known]),
             Domain.of([agent.zone for agent in known]),
             Domain.of(["all"] * len(known)),
+            dict(Counter([gpu.model for agent in known for gpu in agent.gpus])),
         )
 
     def block(self, which: int) -> Ints:
