@@ -41,7 +41,7 @@ def test_the_page_follows_a_session_from_the_queue_to_its_end(visit, server, ada
     page.get_by_role("button", name="Release").click()
     expect(page.get_by_text("followed is released")).to_be_visible()
     expect(page.locator("#state")).to_have_text("RUNNING")
-    expect(page.get_by_text("all kernels run", exact=True)).to_have_count(2)
+    expect(page.get_by_text("running", exact=True)).to_have_count(2)
     page.get_by_role("button", name="Rename").click()
     page.get_by_label("New name").fill("no name")
     page.get_by_role("dialog").get_by_role("button", name="Rename").click()

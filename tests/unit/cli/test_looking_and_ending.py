@@ -31,12 +31,10 @@ def test_ls_show_and_why_of_a_pending_session():
 
 def test_why_says_what_the_last_pass_found(store):
     session = submitted("--name", "train", "--cpu", "3")
-    wait = Wait(
-        WaitCode.BUSY, "busy: needs 1 cpu more", agents_considered=2, filtered={"lost": 1}, exhausted={"cpu": 2}
-    )
+    wait = Wait(WaitCode.BUSY, "agent a1 lacks 1 CPU", agents_considered=2, filtered={"lost": 1}, exhausted={"cpu": 2})
     store.save_waits({session["id"]: wait})
     out = muster("why", "train").out
-    for part in ("busy: needs 1 cpu more", "place in the queue of group default: 1", "too little free now: cpu on 2"):
+    for part in ("agent a1 lacks 1 CPU", "place in the queue of group default: 1", "too little free now: CPU on 2"):
         assert part in out
     assert "1 lost" in out
 
