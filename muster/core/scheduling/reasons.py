@@ -51,9 +51,9 @@ def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], *,
         message = f"no agent of group {group} takes sessions now ({causes})"
         return Wait(WaitCode.BUSY, message, filtered=misses.filtered)
     lacks = _lacks(gang, misses, agents)
-    message = f"too little is free now: {lacks}"
+    message = f"too little is free now; {lacks}"
     if no_overlay:
-        message = f"too little is free now: {lacks}, and no overlay network joins agents: no swarm manager answers"
+        message = f"too little is free now; {lacks}, and no overlay network joins agents: no swarm manager answers"
     if causes:
         message += f" (agents left out: {causes})"
     return _counted(WaitCode.BUSY, message, misses)

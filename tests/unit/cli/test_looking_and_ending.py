@@ -207,7 +207,7 @@ def test_commands_that_need_containers_say_that_there_are_none(command):
 def test_a_kernel_that_does_not_exist_is_named():
     submitted("--name", "a", "--cluster-size", "2")
     answer = muster("logs", "a:sub2")
-    assert (answer.code, "has no kernel 'sub2'; it has main1, sub1" in answer.err) == (2, True)
+    assert (answer.code, "has no container 'sub2'; it has main1, sub1" in answer.err) == (2, True)
 
 
 def test_tables_without_rows_are_a_header():

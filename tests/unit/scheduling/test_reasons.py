@@ -167,7 +167,7 @@ def test_a_busy_wait_names_the_missing_resources_and_the_agent():
     runs = placed_on(make_session(1, cpu=3), "a1")
     waits = make_session(2, cpu=4)
     wait = schedule(Snapshot((make_agent(cpus=4),), (runs, waits), NOW)).waits[waits.id]
-    assert wait.message == "too little is free now: agent a1 comes closest and lacks 3 CPU"
+    assert wait.message == "too little is free now; agent a1 comes closest and lacks 3 CPU"
     assert (wait.exhausted, wait.nearest.agent_id, wait.nearest.missing) == ({"cpu": 1}, "a1", {"cpu": 3000})
 
 

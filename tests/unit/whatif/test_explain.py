@@ -28,7 +28,7 @@ EXAMPLES = [
     (Wait(C.NEVER_RUNS, "prep failed", waits_for=("id-1",)),
      ["waits for: prep (RUNNING)", "waiting does not help; end it: muster cancel train"]),
     (
-        Wait(C.BUSY, "too little is free now: …", agents_considered=3, filtered={"lost": 1, "drained": 2},
+        Wait(C.BUSY, "too little is free now; …", agents_considered=3, filtered={"lost": 1, "drained": 2},
              exhausted={"cpu": 1, "mem": 3}, nearest=NearestMiss("a1", {"mem": 2 * G, "cpu": 500}), passes=7,
              endless=2, estimated_start=NOW + 1200),
         ["of 3 agents, too little free now: CPU on 1, memory on 3",
