@@ -217,12 +217,12 @@ def launch(session: Session, generation: int, public_key: str, now: float, boot_
 
 def all_started(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
     """Return the change after every kernel on every agent answers: their commands may begin."""
-    return transition(session, _S.PREPARING, "all kernels answer", now, step=LaunchStep.RELEASING, kernels=kernels)
+    return transition(session, _S.PREPARING, "all containers answer", now, step=LaunchStep.RELEASING, kernels=kernels)
 
 
 def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
     fresh: dict[str, Any] = {"started_at": now, "step": None, "notice": None, "warned_at": None, "failed_on": ()}
-    return transition(session, _S.RUNNING, "all kernels run", now, **fresh, kernels=kernels)
+    return transition(session, _S.RUNNING, "running", now, **fresh, kernels=kernels)
 
 
 def launch_failed(
