@@ -13,6 +13,7 @@ from muster.core.scheduling.placement.columns import (
     CUT,
     EXCLUSIVE,
     FILL,
+    FIRST_GPU,
     HEAD,
     LEAST_FRAGMENTING,
     MEM_CAPACITY,
@@ -133,6 +134,18 @@ class Hardware:
         """Return what is free with nothing on the agents: cpu, mem, kernels (counted up from 0), then each GPU."""
         counted = np.zeros((len(self.agents), 1), dtype=np.int64)
         return np.hstack((self.fixed[:, CPU_CAPACITY : MEM_CAPACITY + 1], counted, self.block(CAPACITY)))
+
+    def unused(self) -> Ints:
+        """Return what can be given with nothing on the agents, in the columns of `empty`.
+
+        A GPU in quarantine gives nothing, and gets nothing back from the kernels that leave it.
+        """
+        free = self.empty()
+        for number, agent in enumerate(self.agents):
+            for place, gpu in enumerate(agent.gpus):
+                if gpu.quarantine:
+                    free[number, FIRST_GPU + place] = 0
+        return free
 
     def unfit(self, constraint: Constraint) -> dict[str, Flags]:
         """Return, by cause, the agents that a constraint rules out. GPU models do not: they are judged GPU by GPU."""

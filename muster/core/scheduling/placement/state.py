@@ -88,7 +88,7 @@ class PlacementState:
         shut_flags = _flags_of(hardware, shut)
         state = cls(
             hardware,
-            np.ascontiguousarray(hardware.empty()),
+            np.ascontiguousarray(hardware.unused()),
             Memory(hardware, shut_flags),
             shut,
             weight_array(policy, mix, hardware),
@@ -391,7 +391,7 @@ class PlacementState:
             row[columns.KERNELS] -= sign
             for share in allocation.gpus:
                 gpu = hardware.gpu_index[agent].get(share.uuid)
-                if gpu is not None:
+                if gpu is not None and not hardware.agents[agent].gpus[gpu].quarantine:
                     # A whole GPU stays whole where the site has since cut its GPUs into other units.
                     amount = hardware.agents[agent].gpus[gpu].capacity if share.whole else share.amount
                     row[columns.FIRST_GPU + gpu] += sign * amount
