@@ -120,6 +120,32 @@ HOOK CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice
     return result;
 }
 
+/* Memory of an endpoint is for the GPUs of other hosts. When they have done with it cannot be seen. */
+static CUresult kept(CUresult result, struct memory *memory)
+{
+    if (result == CUDA_SUCCESS && memory != NULL)
+        memory->bindings++;
+    vmm_unlock();
+    return result;
+}
+
+HOOK CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset,
+                                       CUmemGenericAllocationHandle memory, uint64_t memory_offset, uint64_t bytes,
+                                       unsigned long long flags)
+{
+    vmm_lock();
+    return kept(REAL(cuLogicalEndpointBindMem)(endpoint, device, offset, memory, memory_offset, bytes, flags),
+                vmm_of_handle(memory));
+}
+
+HOOK CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset, void *address,
+                                        uint64_t bytes, unsigned long long flags)
+{
+    vmm_lock();
+    return kept(REAL(cuLogicalEndpointBindAddr)(endpoint, device, offset, address, bytes, flags),
+                vmm_at((uintptr_t)address));
+}
+
 /* Returns a number for a part of an array. Memory is unmapped by naming the same part again. */
 static uint64_t number_of(const CUarrayMapInfo *map)
 {

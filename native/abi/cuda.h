@@ -245,6 +245,7 @@ typedef struct {
     unsigned deviceBitMask, flags, reserved[2];
 } CUarrayMapInfo;
 
+typedef uint32_t CUlogicalEndpointId;
 typedef int CUmemRangeHandleType;
 #define CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD 1
 

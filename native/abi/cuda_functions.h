@@ -125,6 +125,11 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offs
 CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
                                 CUdeviceptr address, size_t bytes, uint64_t flags);
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset, size_t bytes);
+CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset,
+                                  CUmemGenericAllocationHandle memory, uint64_t memory_offset, uint64_t bytes,
+                                  unsigned long long flags);
+CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset, void *address,
+                                   uint64_t bytes, unsigned long long flags);
 ON_STREAM(cuMemMapArrayAsync, CUarrayMapInfo *maps, unsigned count, CUstream stream);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
                                        uint64_t flags);

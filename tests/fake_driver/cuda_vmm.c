@@ -410,6 +410,35 @@ EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevi
     return holder ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* An endpoint keeps what is bound to it until its process ends; which endpoint it is does not matter here. */
+EXPORT CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset,
+                                         CUmemGenericAllocationHandle memory, uint64_t memory_offset, uint64_t bytes,
+                                         unsigned long long flags)
+{
+    (void)endpoint;
+    (void)device;
+    (void)offset;
+    pthread_mutex_lock(&driver_lock);
+    struct physical *physical = physical_of(memory);
+    bool binds = physical && !memory_offset && bytes && bytes <= physical->bytes && !flags;
+    if (binds)
+        physical->bindings++;
+    pthread_mutex_unlock(&driver_lock);
+    return binds ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset, void *address,
+                                          uint64_t bytes, unsigned long long flags)
+{
+    CUmemGenericAllocationHandle memory;
+    CUresult result = cuMemRetainAllocationHandle(&memory, address);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuLogicalEndpointBindMem(endpoint, device, offset, memory, 0, bytes, flags);
+    cuMemRelease(memory);
+    return result;
+}
+
 static bool same_part(const CUarrayMapInfo *one, const CUarrayMapInfo *other)
 {
     return one->subresourceType == other->subresourceType &&

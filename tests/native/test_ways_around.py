@@ -283,17 +283,31 @@ tell([held, free_and_total()[0]])
     assert told == f"[{OUT_OF_MEMORY}, {CAP - CONTEXT}]"
 
 
-def test_memory_for_a_network_card_stays_charged_until_the_process_ends(attack, container):
-    told, used = attack(f"""
-{HOARD}
-def range_of(handle):
-    address, descriptor = mapped(handle, 256 * MIB), c_int()
-    size = c_size_t(256 * MIB)
+FOR_OTHERS = {
+    "a network card": """
+def given(handle):
+    descriptor = c_int()
+    address, size = mapped(handle, 256 * MIB), c_size_t(256 * MIB)
     ok(cuda.cuMemGetHandleForAddressRange(byref(descriptor), address, size, 1, c_uint64(0)))
     ok(cuda.cuMemUnmap(address, size))
-result, kept = blocks(range_of)
-tell([result, len(kept)])
-    """)
+""",
+    "an endpoint": """
+def given(handle):
+    zero = c_uint64(0)
+    ok(cuda.cuLogicalEndpointBindMem(c_uint64(1), 0, zero, handle, zero, c_uint64(256 * MIB), zero))
+""",
+    "an endpoint by address": """
+def given(handle):
+    zero, address = c_uint64(0), mapped(handle, 256 * MIB)
+    ok(cuda.cuLogicalEndpointBindAddr(c_uint64(1), 0, zero, address, c_uint64(256 * MIB), zero))
+    ok(cuda.cuMemUnmap(address, c_size_t(256 * MIB)))
+""",
+}
+
+
+@pytest.mark.parametrize("other", FOR_OTHERS)
+def test_memory_whose_other_users_cannot_be_seen_stays_charged_until_the_process_ends(attack, container, other):
+    told, used = attack(f"{HOARD}\n{FOR_OTHERS[other]}\nresult, kept = blocks(given)\ntell([result, len(kept)])")
     assert told == f"[{OUT_OF_MEMORY}, {MOST_BLOCKS}]"
     assert used == CONTEXT + MOST_BLOCKS * BLOCK
     assert container.client("fill", "linear", BLOCK)["count"] == MOST_BLOCKS
