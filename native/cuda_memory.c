@@ -7,12 +7,13 @@
 
 #define PITCH_GRAIN 512u
 
-struct allocations linear_memory = ALLOCATIONS_EMPTY, arrays = ALLOCATIONS_EMPTY;
+struct allocations linear_memory = ALLOCATIONS_EMPTY, arrays = ALLOCATIONS_EMPTY, limit_memory = ALLOCATIONS_EMPTY;
 
 static void forget(void)
 {
     allocations_forget(&linear_memory);
     allocations_forget(&arrays);
+    allocations_forget(&limit_memory);
 }
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -39,6 +40,7 @@ void memory_ends_with(CUcontext context)
 {
     end_with(&linear_memory, context);
     end_with(&arrays, context);
+    end_with(&limit_memory, context);
 }
 
 HOOK CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)

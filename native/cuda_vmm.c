@@ -61,8 +61,8 @@ HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
 {
     struct charge charge;
     /* The properties name the device; the current context does not matter. */
-    bool on_device = properties != NULL && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    int gpu = on_device ? fgpu_gpu_of_device(properties->location.id) : -1;
+    CUdevice device = properties != NULL ? fgpu_device_of_location(&properties->location) : NO_DEVICE;
+    int gpu = device != NO_DEVICE ? fgpu_gpu_of_device(device) : NOT_LIMITED;
     struct memory *memory = gpu >= 0 ? malloc(sizeof *memory) : NULL;
     if (gpu >= 0 && memory == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -69,7 +69,7 @@ def warn_if_unworked(backend: _KnowsQueue) -> None:
         return
     if unworked is not None:
         meta["muster.warned"] = True
-        click.echo(f"muster: warning: {unworked}", err=True)
+        click.echo(f"muster: warning: {unworked}; see also `muster doctor` on the control node", err=True)
 
 
 @contextmanager

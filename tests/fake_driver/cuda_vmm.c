@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { GRANULARITY = 2 << 20, NOT_ON_A_DEVICE = MAX_DEVICES };
+enum { GRANULARITY = 2 << 20 };
 
 /* Memory lives until its last handle is released and its last mapping is gone. */
 struct physical {
@@ -52,9 +52,7 @@ static CUresult device_of_properties(const CUmemAllocationProp *properties, unsi
 {
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    *device = NOT_ON_A_DEVICE;
-    return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_of(properties->location.id, device)
-                                                                     : driver_status();
+    return device_of_location(&properties->location, device);
 }
 
 EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,

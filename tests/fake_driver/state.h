@@ -15,6 +15,13 @@ enum {
     QUEUE_DEPTH = 1024,
 };
 
+/* What is wrong with a GPU: `fakegpu ail` sets it, NVML tells it. A lost one answers nothing, a gone one is not listed. */
+struct health {
+    uint64_t ecc_errors, clock_reasons;
+    uint32_t remap_pending, remap_failed, recovery;
+    uint32_t lost, gone;
+};
+
 /* A GPU (index gpu * DEVICES_PER_GPU), or one of its MIG instances (the indices behind it). Times are CLOCK_MONOTONIC ns;
    device time runs ahead of it by what the work of killed processes would have taken. */
 struct device {
@@ -25,6 +32,7 @@ struct device {
     uint64_t mem_bytes;
     _Atomic uint64_t busy_until, skipped_ns;
     char uuid[64];
+    struct health health;
 };
 
 struct launch {
@@ -50,15 +58,17 @@ struct state {
     uint32_t gpus;
     _Atomic uint32_t slots; /* slots at and above it were never used */
     uint64_t context_bytes, free_delay_ns;
+    uint64_t log_records; /* in the file beside the state that stands for the kernel's log */
+    uint32_t mute; /* the driver fails to say the UUID of a device */
     struct device devices[MAX_DEVICES];
     struct process processes[MAX_PROCESSES];
 };
 
 struct settings {
-    uint32_t gpus, mig_capable;
+    uint32_t gpus, mig_capable, mute;
     uint64_t mem_bytes, context_bytes, free_delay_ns;
 };
-#define DEFAULT_SETTINGS ((struct settings){2, 0, 8ull << 30, 256ull << 20, 0})
+#define DEFAULT_SETTINGS ((struct settings){2, 0, 0, 8ull << 30, 256ull << 20, 0})
 
 uint64_t now_ns(void);
 /* The mapped state, made with the defaults where there is none; NULL where it cannot be opened. */

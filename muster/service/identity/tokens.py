@@ -66,7 +66,7 @@ class Tokens:
         now = time.time()
         token = self._store.tokens.of_hash(_hash(secret))
         if token is None:
-            raise NoTokenError("the token is not known here; ask for one made by `muster token create`")
+            raise NoTokenError("the token is not known here; ask an administrator for one")
         if token.is_expired(now):
             raise NoTokenError(f"token {token.name} expired at {timestamp(token.expires_at)}; ask for another")
         self._store.tokens.note_use(token, now)

@@ -108,7 +108,7 @@ def test_the_youngest_gives_way_because_it_loses_least():
     (preemption,) = plan.preemptions
     assert (preemption.session_id, preemption.for_session_id) == (young.id, comes.id)
     assert preemption.message == "preempted by train, which has priority 50"
-    assert plan.waits[comes.id].message == "starts when s2 of lower priority have given their room to it"
+    assert plan.waits[comes.id].message == "starts when s2 of lower priority has ended"
     assert plan.waits[comes.id].waits_for == (young.id,)
 
 

@@ -1,0 +1,147 @@
+"""Programs that once got more of a GPU than their share. What the device holds is the driver's own count."""
+
+import textwrap
+
+import pytest
+
+from tests.native.gpu_container import CAP, CONTEXT, MIB, NOT_PERMITTED, OUT_OF_MEMORY, Container
+
+
+@pytest.fixture
+def container(fake_driver, build_native):
+    return Container(fake_driver, build_native).start()
+
+
+@pytest.fixture
+def attack(fake_driver, container):
+    """Runs a script that waits at its end. Returns what it told, and the bytes that the device then held."""
+
+    def run(script: str, device: int = 0):
+        process = fake_driver.start(textwrap.dedent(script) + "\nwait()", container.libraries)
+        told = process.stdout.readline()
+        used = fake_driver.used_bytes(device)
+        process.communicate()
+        assert process.returncode == 0
+        return told.strip(), used
+
+    return run
+
+
+def test_every_further_context_is_charged(attack):
+    told, used = attack("""
+        ok(cuda.cuInit(0))
+        made = c_void_p()
+        results = [cuda.cuCtxCreate_v2(byref(made), 0, 0) for _ in range(15)]
+        tell([results.count(0), results[-1]])
+    """)
+    assert (told, used) == (f"[{CAP // CONTEXT}, {OUT_OF_MEMORY}]", CAP)
+
+
+@pytest.mark.parametrize("end", ["cuCtxDestroy_v2(made)", "cuCtxDestroy(made)", "cuCtxDetach(made)"])
+def test_a_context_that_ends_gives_back_what_it_cost_and_held(attack, end):
+    """Its linear memory, and what its limits had given it."""
+    told, used = attack(f"""
+        context()
+        made = c_void_p()
+        for _ in range(20):
+            ok(cuda.cuCtxCreate_v2(byref(made), 0, 0))
+            allocate(256 * MIB)
+            ok(cuda.cuCtxSetLimit(2, c_size_t(136 * MIB)))
+            ok(cuda.{end})
+        tell(free_and_total()[0])
+    """)
+    assert (told, used) == (str(CAP - CONTEXT), CONTEXT)
+
+
+def test_a_context_that_another_user_still_has_stays_charged(attack):
+    told, used = attack("""
+        ok(cuda.cuInit(0))
+        made, again = c_void_p(), c_void_p()
+        ok(cuda.cuCtxCreate_v2(byref(made), 0, 0))
+        ok(cuda.cuCtxAttach(byref(again), 0))
+        ok(cuda.cuCtxDetach(made))
+        tell(free_and_total()[0])
+    """)
+    assert (told, used) == (str(CAP - CONTEXT), CONTEXT)
+
+
+def test_a_green_context_keeps_the_primary_one_charged_until_the_last_of_them_ends(attack):
+    told, used = attack(
+        """
+        ok(cuda.cuInit(0))
+        greens, of_green, other = [c_void_p(), c_void_p()], c_void_p(), c_void_p()
+        ok(cuda.cuCtxCreate_v2(byref(other), 0, 0))
+        for green in greens:
+            ok(cuda.cuGreenCtxCreate(byref(green), None, 0, 1))
+        free = [free_and_total()[0]]
+        ok(cuda.cuCtxFromGreenCtx(byref(of_green), greens[0]))
+        ok(cuda.cuCtxPushCurrent_v2(of_green))
+        free += [free_and_total()[0]]
+        ok(cuda.cuCtxPopCurrent_v2(None))
+        for green in greens:
+            ok(cuda.cuGreenCtxDestroy(green))
+            free += [free_and_total()[0]]
+        tell([(CAP - this) // MIB for this in free])
+    """.replace("CAP", str(CAP))
+    )
+    assert (told, used) == ("[512, 512, 512, 256]", CONTEXT)
+
+
+LIMITS = {"stack": 0, "printf": 1, "heap": 2}
+
+
+@pytest.mark.parametrize(("limit", "value"), [("stack", 7 << 10), ("printf", 1793 * MIB), ("heap", 1800 * MIB)])
+def test_what_a_limit_gives_a_context_is_charged(attack, limit, value):
+    """Up to the cap, not beyond it, and no longer than it lasts."""
+    told, used = attack(f"""
+        context()
+        too_much = cuda.cuCtxSetLimit({LIMITS[limit]}, c_size_t({value} * 2))
+        ok(cuda.cuCtxSetLimit({LIMITS[limit]}, c_size_t({value})))
+        held = free_and_total()[0]
+        beside = refused(held + 2 * MIB)
+        ok(cuda.cuCtxSetLimit({LIMITS[limit]}, c_size_t(1024)))
+        given_back = free_and_total()[0]
+        ok(cuda.cuCtxSetLimit({LIMITS[limit]}, c_size_t({value})))
+        tell([too_much, beside, given_back, held == free_and_total()[0] and held < 300 * MIB])
+    """)
+    assert told == f"[{OUT_OF_MEMORY}, {OUT_OF_MEMORY}, {CAP - CONTEXT}, true]"
+    assert CAP - 300 * MIB < used <= CAP
+
+
+def test_a_gpu_whose_name_the_driver_does_not_say_gives_nothing(attack, fake_driver, container):
+    fake_driver.init(2, 8 << 30)
+    container.start()
+    fake_driver.init(2, 8 << 30, "--mute")
+    told, used = attack("""
+        ok(cuda.cuInit(0))
+        made, total = c_void_p(), c_size_t()
+        handle = c_uint64()
+        tell([cuda.cuDevicePrimaryCtxRetain(byref(made), 0), cuda.cuCtxCreate_v2(byref(made), 0, 0),
+              cuda.cuDeviceTotalMem_v2(byref(total), 0),
+              cuda.cuMemCreate(byref(handle), c_size_t(64 * MIB), byref(on_device()), c_uint64(0))])
+    """)
+    assert (told, used) == (str([NOT_PERMITTED] * 4), 0)
+
+
+def test_a_device_or_a_context_that_is_not_there_is_the_drivers_to_refuse(attack):
+    told, _ = attack("""
+        ok(cuda.cuInit(0))
+        made, address = c_void_p(), c_uint64()
+        tell([cuda.cuDevicePrimaryCtxRetain(byref(made), 7), cuda.cuMemAlloc_v2(byref(address), c_size_t(MIB))])
+    """)
+    assert told == "[101, 201]"
+
+
+def test_memory_of_the_host_is_not_charged(attack):
+    told, used = attack("""
+        context()
+        handle, pool, address = c_uint64(), c_void_p(), c_uint64()
+        props = PoolProps(type=1, location=Location(2, 0))
+        for kind in (2, 3, 4):
+            on_host = AllocationProp(type=1, location=Location(kind, 0))
+            ok(cuda.cuMemCreate(byref(handle), c_size_t(4 * GIB), byref(on_host), c_uint64(0)))
+        ok(cuda.cuMemPoolCreate(byref(pool), byref(props)))
+        ok(cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(4 * GIB), pool, None))
+        tell(free_and_total()[0])
+    """)
+    assert (told, used) == (str(CAP - CONTEXT), CONTEXT)
