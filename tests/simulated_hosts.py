@@ -77,6 +77,7 @@ def report_of(
         "kernels": [],
         "networks": [],
         "spools": [],
+        "leftovers": None,
     }
 
 

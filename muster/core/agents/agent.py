@@ -170,6 +170,13 @@ class Agent:
         return replace(self, state=AgentState.STALE) if is_stale else self
 
 
+def leftovers_line(agent: Agent) -> str:
+    """Return in one line what the agent could not remove at the last try, and why; empty if there is nothing."""
+    first, more = (agent.report.leftovers or ())[:1], len(agent.report.leftovers or ()) - 1
+    line = "".join(f"{leftover.name}: {leftover.error}" for leftover in first)
+    return " ".join(f"{line} (and {more} more)".split()) if more > 0 else " ".join(line.split())
+
+
 def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
     """Return the agent that a report describes. Its capacity is without what the inventory reserves for the system.
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.contract.outcome import Outcome
+from muster.contract.report import Report
 from muster.core.agents.agent import HAS_LEFT, Agent, AgentState, agent_from_report
 from muster.core.agents.launch_record import LaunchOutcome, LaunchRecord, records_after
 from muster.core.agents.silence import is_cut_off
@@ -13,7 +14,7 @@ from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import step_of
-from muster.core.lifecycle.touch import spooled
+from muster.core.lifecycle.touch import RESISTING, spooled
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
@@ -85,8 +86,11 @@ def _interpret_answers(
     if not answers:
         return Interpretation(ledger)
     reports = {answer.agent_id: answer.report for answer in answers if answer.report is not None}
+    before = {agent.id: agent for agent in snapshot.agents}
     reporting = tuple(
-        agent_from_report(answer.agent_id, answer.report, answer.inventory, snapshot.now)
+        agent_from_report(
+            answer.agent_id, _with_leftovers(answer.report, before.get(answer.agent_id)), answer.inventory, snapshot.now
+        )
         for answer in answers
         if answer.report is not None
     )
@@ -105,7 +109,7 @@ def _interpret_answers(
         if outcome.outcome == "stopped" and session_id not in snapshot.on_agents
     }
     ledger = replace(ledger, fetched=ledger.fetched | fetched)
-    ledger = ledger.with_spooled(_spooled(snapshot, ledger, reporting, answers))
+    ledger = ledger.with_resisting(_resisting(snapshot, ledger, reporting, answers))
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
     meaning = Interpretation(
         ledger,
@@ -124,17 +128,28 @@ def _interpret_answers(
     return _with_silent(snapshot, meaning, silent)
 
 
-def _spooled(
+def _with_leftovers(report: Report, before: Agent | None) -> Report:
+    """Return the report; one of an observation with the leftovers of the last visit that had a manifest."""
+    if report.leftovers is not None or before is None or not before.report.leftovers:
+        return report
+    return report.model_copy(update={"leftovers": before.report.leftovers})
+
+
+def _resisting(
     snapshot: Snapshot, ledger: Ledger, reporting: Iterable[Agent], answers: Iterable[AgentAnswer]
 ) -> dict[str, frozenset[str]]:
-    """Return, by agent id, the last words that agents keep after a visit with a manifest."""
-    visits = {answer.agent_id: ledger.visits.find(answer.visit) for answer in answers}
+    """Return, by agent id, the last words and the leftovers that agents keep after a visit with a manifest."""
+    given = {answer.agent_id: answer for answer in answers}
     nothing_stops = replace(snapshot, sessions=())
-    return {
-        agent.id: words
-        for agent in reporting
-        if (visit := visits[agent.id]) is not None and visit.steps and (words := spooled(agent, nothing_stops))
-    }
+    found: dict[str, frozenset[str]] = {}
+    for agent in reporting:
+        visit, report = ledger.visits.find(given[agent.id].visit), given[agent.id].report
+        words = spooled(agent, nothing_stops) if visit is not None and visit.steps else frozenset()
+        if report is not None and report.leftovers:
+            words |= {RESISTING}
+        if words:
+            found[agent.id] = words
+    return found
 
 
 def _as_reported(snapshot: Snapshot, reporting: Iterable[Agent]) -> Snapshot:
