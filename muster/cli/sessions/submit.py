@@ -190,7 +190,7 @@ def _warn(impossible: Sequence[tuple[SessionView, WaitView]]) -> None:
     for session, wait in impossible:
         alike.setdefault((session.array_id or session.id, wait.message), []).append(session)
     for (_, message), same in alike.items():
-        click.echo(f"muster: {name_of(same)} {message}", err=True)
+        click.echo(f"muster: {name_of(same)} can never start: {message}", err=True)
 
 
 def _reached_batch(session: SessionView) -> bool:

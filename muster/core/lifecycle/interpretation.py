@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.contract.outcome import Outcome
-from muster.contract.report import Report
-from muster.core.agents.agent import HAS_LEFT, Agent, AgentState, agent_from_report
+from muster.core.agents.agent import HAS_LEFT, Agent, AgentState, reported_again
 from muster.core.agents.launch_record import LaunchOutcome, LaunchRecord, records_after
 from muster.core.agents.silence import is_cut_off
 from muster.core.lifecycle.answer import AgentAnswer
@@ -86,11 +85,9 @@ def _interpret_answers(
     if not answers:
         return Interpretation(ledger)
     reports = {answer.agent_id: answer.report for answer in answers if answer.report is not None}
-    before = {agent.id: agent for agent in snapshot.agents}
+    known = {agent.id: agent for agent in snapshot.agents}
     reporting = tuple(
-        agent_from_report(
-            answer.agent_id, _with_leftovers(answer.report, before.get(answer.agent_id)), answer.inventory, snapshot.now
-        )
+        reported_again(known.get(answer.agent_id), answer.agent_id, answer.report, answer.inventory, snapshot.now)
         for answer in answers
         if answer.report is not None
     )
@@ -126,13 +123,6 @@ def _interpret_answers(
         if a.report is None
     }
     return _with_silent(snapshot, meaning, silent)
-
-
-def _with_leftovers(report: Report, before: Agent | None) -> Report:
-    """Return the report; one of an observation with the leftovers of the last visit that had a manifest."""
-    if report.leftovers is not None or before is None or not before.report.leftovers:
-        return report
-    return report.model_copy(update={"leftovers": before.report.leftovers})
 
 
 def _resisting(
