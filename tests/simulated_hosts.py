@@ -79,6 +79,7 @@ def report_of(
         "kernels": [],
         "networks": [],
         "spools": [],
+        "leftovers": None,
     }
 
 

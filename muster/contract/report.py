@@ -202,8 +202,18 @@ class NetworkReport(ContractModel):
     generation: Amount
 
 
+class LeftoverReport(ContractModel):
+    """A thing that the agent was to remove and could not."""
+
+    name: Line
+    error: Text
+
+
 class Report(ContractModel):
-    """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps."""
+    """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps.
+
+    `leftovers` are those of the last run with a manifest; None in a report that no such run was before.
+    """
 
     version: Literal[1] = 1
     hostname: Line = ""
@@ -228,6 +238,7 @@ class Report(ContractModel):
     kernels: Many[KernelReport] = ()
     networks: Many[NetworkReport] = ()
     spools: Many[Line] = ()
+    leftovers: Annotated[tuple[LeftoverReport, ...] | None, Field(strict=False, max_length=1_024)] = None
 
     @model_validator(mode="after")
     def _names_nothing_twice(self) -> Self:

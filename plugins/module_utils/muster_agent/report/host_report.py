@@ -36,8 +36,12 @@ def gather_report(
     cluster: str,
     runtime_path: str,
     warn: Callable[[str], None],
+    leftovers: list[dict[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """Return the report. `warn` is called with what could not be read, if the host can work without it."""
+    """Return the report. `warn` is called with what could not be read, if the host can work without it.
+
+    `leftovers` are those of the run of `converge` before it, None without one.
+    """
     reading = GpuReading()
     cluster_label = names.of_cluster(cluster)
     with ThreadPoolExecutor(_INSPECT_THREADS) as pool:
@@ -94,6 +98,7 @@ def gather_report(
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
         "networks": _networks(networks, is_manager=swarm["manager"]),
         "spools": sorted(last_words.spooled_sessions(cluster)),
+        "leftovers": leftovers,
     }
 
 
