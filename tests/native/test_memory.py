@@ -152,8 +152,30 @@ def test_unused_memory_of_a_pool_is_given_up_for_another_allocation(fake_driver,
     assert left == CAP - CONTEXT - 1024 * MIB
 
 
+def test_a_pool_that_was_destroyed_stays_charged_until_its_last_memory_is_free(fake_driver, plain_container):
+    script = """
+        context()
+        pool, first, second = c_void_p(), c_uint64(), c_uint64()
+        ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 0)))))
+        for address in (first, second):
+            ok(cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(512 * MIB), pool, None))
+        ok(cuda.cuMemPoolDestroy(pool))
+        free = [free_and_total()[0]]
+        for address in (first, second):
+            ok(cuda.cuMemFreeAsync(address, None))
+            ok(cuda.cuStreamSynchronize(None))
+            free.append(free_and_total()[0])
+        ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 0)))))
+        ok(cuda.cuMemPoolDestroy(pool))
+        tell([*free, refused(1024 * MIB)])
+    """
+    held = CAP - CONTEXT - 1024 * MIB
+    assert fake_driver.run(script, plain_container.libraries) == [held, held, CAP - CONTEXT, 0]
+
+
 BROKEN = {
     "missing": None,
+    "a directory": "/",
     "empty": "",
     "cut off": "version 1\nkernel 6f1c\n",
     "of another version": "version 2\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 2097152 1\n",
@@ -170,12 +192,16 @@ BROKEN = {
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
 def test_without_usable_limits_nothing_is_given_and_one_line_says_why(container, text):
-    if text is None:
+    if text is None or text == "/":
         container.limits.unlink()
-    else:
+    if text == "/":
+        container.limits.mkdir()
+    elif text is not None:
         container.write_limits(text)
     process = container.popen("info")
     _, errors = process.communicate(timeout=30)
     first, second = errors.splitlines()
     assert first.startswith(f"muster fgpu: the GPU limits of this container, {container.limits}, cannot be used (")
     assert second == f"cuInit(0): CUDA error {NOT_PERMITTED}"
+    if text == "/":
+        container.limits.rmdir()
