@@ -60,6 +60,7 @@ def report_of(
                 "parent_uuid": None,
                 "mig_profile": None,
                 "fraction": None,
+                "context_bytes": None,
                 "address": f"0000:{index + 1:02x}:00.0",
             }
             for index in range(gpus)

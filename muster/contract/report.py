@@ -80,7 +80,8 @@ class SwarmReport(ContractModel):
 class GpuReport(ContractModel):
     """A GPU, or a MIG instance of one, which names its parent; `fraction` is in thousandths of that.
 
-    `address` is the physical GPU's place on the PCI bus.
+    `address` is the physical GPU's place on the PCI bus. `context_bytes` is what a context costs on it, as
+    measured when the host was set up; None where that could not be.
     """
 
     index: Annotated[int, Field(ge=0, le=65_535)]
@@ -93,6 +94,7 @@ class GpuReport(ContractModel):
     mig_profile: Line | None = None
     fraction: Milli | None = None
     address: PciAddress | None = None
+    context_bytes: Amount | None = None
 
     @property
     def is_instance(self) -> bool:

@@ -43,7 +43,8 @@ class Gpu:
     that one kernel takes whole, with the `fraction` of its GPU that it is in thousandths.
 
     One in `quarantine` gets no new kernels; the text says why. So does that of a `warning`, which keeps none away.
-    `quarantined_by` has the symptoms' codes.
+    `quarantined_by` has the symptoms' codes. `context_bytes` is what a context costs, if that
+    was measured.
     """
 
     uuid: str
@@ -59,6 +60,7 @@ class Gpu:
     quarantine: str = ""
     quarantined_by: tuple[str, ...] = ()
     warning: str = ""
+    context_bytes: int | None = None
 
     @property
     def physical_uuid(self) -> str:
@@ -281,4 +283,5 @@ def _gpu(
         quarantine=health.quarantine,
         quarantined_by=health.codes,
         warning=health.warning,
+        context_bytes=gpu.context_bytes,
     )

@@ -16,7 +16,7 @@ from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
 from ..gpus import toolkit
-from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_container, strangers
+from ..gpus.gpu_report import GpuReading, context_costs, memory_by_container, percent_by_container, strangers
 from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
 from . import app_health, disk_use, kernel_usage, numa
@@ -60,6 +60,9 @@ def gather_report(
     used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
     busy = percent_by_container(answers, [kernel["container_id"] for kernel in kernels])
     of_nobody = strangers(answers, _of_all_clusters(engine)) if any(answers.processes.values()) else {}
+    costs = context_costs(Path(names.FGPU_PATH))
+    for gpu in answers.gpus:
+        gpu["context_bytes"] = costs.get(gpu["parent_uuid"] or gpu["uuid"])
     for health in answers.health:
         health["strangers"] = of_nobody.get(health["uuid"], [])
     for kernel in kernels:
