@@ -19,7 +19,7 @@
 #define TABLE_FILE FGPU_STATE "/usage"
 #define MAGIC 0x656761737570476dull
 #define VERSION 1
-#define SLOTS 2048
+#define SLOTS USAGE_MOST_PROCESSES
 #define REAPED_LATELY_NS 1500000000ull
 
 struct slot {
@@ -295,4 +295,20 @@ bool usage_reaped_lately(int gpu)
     bool lately = table->reaped_ns[gpu] != 0 && now_ns() - table->reaped_ns[gpu] < REAPED_LATELY_NS;
     unlock(table);
     return lately;
+}
+
+enum usage usage_processes(int gpu, struct usage_process found[USAGE_MOST_PROCESSES], unsigned *count)
+{
+    struct table *table = get_table();
+    *count = 0;
+    if (table == NULL || !lock(table))
+        return USAGE_UNUSABLE;
+    reap(table);
+    for (uint32_t i = 0; i < table->slots_used; i++) {
+        const struct slot *slot = &table->slot[i];
+        if (slot->owner.pid != 0 && slot->owner.pid_namespace == self.pid_namespace && slot->bytes[gpu] != 0)
+            found[(*count)++] = (struct usage_process){slot->owner.pid, slot->bytes[gpu]};
+    }
+    unlock(table);
+    return USAGE_GRANTED;
 }
