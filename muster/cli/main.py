@@ -95,7 +95,8 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
-    | {"folder", "secret", "top", "report", "agents", "images", "commit", "completion", "version"}
+    | {"exec", "ssh", "cp", "open", "folder", "secret", "top", "report", "agents", "images", "commit"}
+    | {"completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
 
