@@ -1,4 +1,4 @@
-"""Containers' devices when systemd is reloaded, as package upgrades and our own roles do: why agents name GPUs' nodes."""
+"""Devices of containers when systemd is reloaded, as upgrades and our own roles do: why agents name GPUs' nodes."""
 
 import json
 
