@@ -80,7 +80,7 @@ struct view {
 static nvmlReturn_t limit(nvmlReturn_t result, nvmlDevice_t device, struct view view, bool *limited)
 {
     uint64_t used;
-    int gpu;
+    int gpu = -1;
     *limited = false;
     if (limits_get() == NULL)
         return NVML_ERROR_NO_PERMISSION;
