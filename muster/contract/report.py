@@ -235,6 +235,7 @@ class Report(ContractModel):
     runtime: Line | None = None
     fgpu: Line | None = None
     gpu_toolkit: Line | None = None
+    gpu_unlinked: Few[Line] = ()
     images: Many[ImageReport] = ()
     generation: Amount | None = None
     kernels: Many[KernelReport] = ()

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .. import names
-from ..gpus import gpu_access
+from ..gpus import device_nodes, gpu_access
 from ..gpus.gpu_access import Bind
 
 if TYPE_CHECKING:
@@ -183,6 +183,11 @@ def _host_config(
     access = kernel.spec["gpu_access"]
     if access and access["devices"]:
         config["DeviceRequests"] = [gpu_access.device_request(access["devices"])]
+        # What the hook alone gives is lost to the container when systemd writes its allowed devices anew.
+        config["Devices"] = [
+            {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rw"}
+            for path in device_nodes.nodes_of(gpu_access.visible_devices(access))
+        ]
     return config
 
 

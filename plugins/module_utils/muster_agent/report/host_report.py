@@ -15,7 +15,7 @@ from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
-from ..gpus import toolkit
+from ..gpus import device_nodes, toolkit
 from ..gpus.gpu_report import GpuReading, context_costs, memory_by_container, percent_by_container, strangers
 from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
@@ -96,6 +96,7 @@ def gather_report(
         "runtime": _first_line(Path(runtime_path, "VERSION")),
         "fgpu": _first_line(Path(names.FGPU_PATH, "VERSION")),
         "gpu_toolkit": toolkit.version() if answers.gpus else None,
+        "gpu_unlinked": device_nodes.unlinked_nodes() if info.get("CgroupDriver") == "systemd" else [],
         "images": [_image(image) for image in images],
         "generation": host_state.read_generation(cluster),
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
