@@ -75,6 +75,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "commit": ("muster.cli.sessions.commit:commit", "Make an image of a running kernel: main1, or SESSION:sub1."),
     "pass": ("muster.cli.operate:pass_", "Work the queue once: observe, schedule, launch, record."),
     "daemon": ("muster.cli.operate:daemon", "Work the queue until SIGTERM."),
+    "playbook": (
+        "muster.cli.playbook:playbook",
+        "Run a playbook of Muster's by ansible-playbook, such as site.yml; without PLAYBOOK, list them.",
+    ),
     "doctor": ("muster.cli.doctor:doctor", "Check the installation, and say what to mend."),
     "backup": (
         "muster.cli.backup:backup",

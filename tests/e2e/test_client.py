@@ -36,7 +36,7 @@ def way(server: Server, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 
 def _run(example: str) -> dict[str, Any]:
     names: dict[str, Any] = {}
-    exec(compile(example, "docs/client.md", "exec"), names)  # noqa: S102 - the page is ours
+    exec(compile(example, "docs/client.md", "exec"), names)
     return names
 
 
