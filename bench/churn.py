@@ -1,7 +1,7 @@
 """Measure how placement policies do under churn: sessions of many shapes arrive, run, and end, with gangs among them.
 
     .venv/bin/python bench/churn.py [--workloads mixed,gangs,shares] [--seeds 1-5] [--policies muster,fgd,pack,spread]
-                                    [--jobs 2000] [--load 1.05] [--json]
+                                    [--hours 12] [--load 1.05] [--json]
 
 Everything is synthetic and seeded. The cluster has 16 agents of 8 GPUs, 96 cores and 768 GiB. Sessions arrive at random
 (a Poisson process), so that they ask for `--load` of all GPUs over time, and run for a time that is spread widely
@@ -104,9 +104,12 @@ def _gpus(request: Mapping[str, Any]) -> float:
     return float(request.get("cluster_size", 1) * (request.get("gpu", 0) + request.get("fgpu", 0)))
 
 
-def jobs(mix: _Mix, count: int, load: float, seed: int, capacity: float = _AGENTS * _GPUS) -> list[Job]:
+def jobs(mix: _Mix, hours: float, load: float, seed: int, capacity: float = _AGENTS * _GPUS) -> list[Job]:
     """Return the jobs in the order in which they arrive. They ask for just `load` of the GPUs while they arrive."""
     chance = Random(seed)
+    worth = sum(weight * _gpus(request) for weight, request in mix) / sum(weight for weight, _ in mix)
+    length = _MEDIAN_S * math.exp(_SPREAD**2 / 2)
+    count = round(load * capacity * hours * 3600 / (worth * length))
     requests = chance.choices([request for _, request in mix], [weight for weight, _ in mix], k=count)
     lengths = [max(1.0, chance.lognormvariate(math.log(_MEDIAN_S), _SPREAD)) for _ in requests]
     arrivals = list(accumulate(chance.expovariate(1.0) for _ in requests))
@@ -124,8 +127,8 @@ def jobs(mix: _Mix, count: int, load: float, seed: int, capacity: float = _AGENT
     return made
 
 
-def run(workload: str, policy: str, seed: int, count: int, load: float) -> dict[str, float]:
-    queue = jobs(WORKLOADS[workload], count, load, seed)
+def run(workload: str, policy: str, seed: int, hours: float, load: float) -> dict[str, float]:
+    queue = jobs(WORKLOADS[workload], hours, load, seed)
     known = agents(_AGENTS, cpus=96, mem=768 * _GIB, units=4)
     cluster = Cluster(known, SchedulingPolicy(GroupPolicy(placement=POLICIES[policy])), launch_s=5.0, interval_s=1.0)
     result = simulate(queue, cluster)
@@ -161,7 +164,7 @@ def main() -> None:
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--seeds", default="1-5", type=numbers, help="FIRST-LAST")
     parser.add_argument("--policies", default=",".join(POLICIES))
-    parser.add_argument("--jobs", type=int, default=2000)
+    parser.add_argument("--hours", type=float, default=12.0, help="in which sessions arrive")
     parser.add_argument("--load", type=float, default=1.05)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -169,7 +172,7 @@ def main() -> None:
     policies = chosen(options.policies, POLICIES, "--policies")
     rows = []
     for workload, policy in product(workloads, policies):
-        found = [run(workload, policy, seed, options.jobs, options.load) for seed in options.seeds]
+        found = [run(workload, policy, seed, options.hours, options.load) for seed in options.seeds]
         rows.append({"workload": workload, "policy": policy, "seeds": options.seeds, **means(found), "each": found})
         if not options.json:
             figures = "".join(f"{rows[-1][name]:>14,.2f}" for name in FIGURES)

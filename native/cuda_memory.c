@@ -1,6 +1,7 @@
 /* Linear memory: plain, pitched, managed. */
 #include "cuda_memory.h"
 
+#include "cuda_vmm.h"
 #include "pools.h"
 #include "process.h"
 #include "usage.h"
@@ -28,12 +29,22 @@ void memory_note(struct allocations *allocations, const struct charge *charge, C
                         (struct allocation){.key = key, .owner = context, .bytes = charge->bytes, .gpu = charge->gpu});
 }
 
+void array_ended(uint64_t array)
+{
+    vmm_lock();
+    bindings_end((const void *)(uintptr_t)array);
+    vmm_unlock();
+}
+
 static void end_with(struct allocations *allocations, CUcontext context)
 {
     struct allocation allocation;
     size_t from = 0;
-    while (allocations_take_of(allocations, context, &from, &allocation))
+    while (allocations_take_of(allocations, context, &from, &allocation)) {
+        if (allocations == &arrays)
+            array_ended(allocation.key);
         usage_release(allocation.gpu, allocation.bytes);
+    }
 }
 
 void memory_ends_with(CUcontext context)

@@ -206,6 +206,49 @@ typedef enum {
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH = 3,
 } CUgraphMem_attribute;
 
+/* Memory that is bound to an object of several devices, or mapped into an array. */
+typedef struct {
+    unsigned numDevices;
+    size_t size;
+    unsigned long long handleTypes, flags;
+} CUmulticastObjectProp;
+
+typedef enum { CU_MEM_OPERATION_TYPE_MAP = 1, CU_MEM_OPERATION_TYPE_UNMAP = 2 } CUmemOperationType;
+typedef enum { CU_RESOURCE_TYPE_ARRAY = 0, CU_RESOURCE_TYPE_MIPMAPPED_ARRAY = 1 } CUresourcetype;
+typedef enum {
+    CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL = 0,
+    CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL = 1,
+} CUarraySparseSubresourceType;
+
+typedef struct {
+    CUresourcetype resourceType;
+    union {
+        CUmipmappedArray mipmap;
+        CUarray array;
+    } resource;
+    CUarraySparseSubresourceType subresourceType;
+    union {
+        struct {
+            unsigned level, layer, offsetX, offsetY, offsetZ, extentWidth, extentHeight, extentDepth;
+        } sparseLevel;
+        struct {
+            unsigned layer;
+            unsigned long long offset, size;
+        } miptail;
+    } subresource;
+    CUmemOperationType memOperationType;
+    int memHandleType;
+    union {
+        CUmemGenericAllocationHandle memHandle;
+    } memHandle;
+    unsigned long long offset;
+    unsigned deviceBitMask, flags, reserved[2];
+} CUarrayMapInfo;
+
+typedef uint32_t CUlogicalEndpointId;
+typedef int CUmemRangeHandleType;
+#define CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD 1
+
 /* Contexts. */
 typedef enum {
     CU_LIMIT_STACK_SIZE = 0,
@@ -344,6 +387,8 @@ _Static_assert(sizeof(CUDA_ARRAY_MEMORY_REQUIREMENTS) == 32, "CUDA_ARRAY_MEMORY_
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
 _Static_assert(sizeof(CUmemAccessDesc) == 12, "CUmemAccessDesc");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
+_Static_assert(sizeof(CUmulticastObjectProp) == 32, "CUmulticastObjectProp");
+_Static_assert(sizeof(CUarrayMapInfo) == 96, "CUarrayMapInfo");
 _Static_assert(sizeof(CUctxCreateParams) == 24, "CUctxCreateParams");
 _Static_assert(sizeof(CUlaunchAttribute) == 72, "CUlaunchAttribute");
 _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");

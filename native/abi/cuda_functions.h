@@ -113,6 +113,27 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type);
 
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *multicast, const CUmulticastObjectProp *properties);
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice device);
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t offset, CUmemGenericAllocationHandle memory,
+                            size_t memory_offset, size_t bytes, uint64_t flags);
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                               CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                               uint64_t flags);
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset, CUdeviceptr address, size_t bytes,
+                             uint64_t flags);
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                                CUdeviceptr address, size_t bytes, uint64_t flags);
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset, size_t bytes);
+CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset,
+                                  CUmemGenericAllocationHandle memory, uint64_t memory_offset, uint64_t bytes,
+                                  unsigned long long flags);
+CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset, void *address,
+                                   uint64_t bytes, unsigned long long flags);
+ON_STREAM(cuMemMapArrayAsync, CUarrayMapInfo *maps, unsigned count, CUstream stream);
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                                       uint64_t flags);
+
 /* Pools. */
 ON_STREAM(cuMemAllocAsync, CUdeviceptr *address, size_t bytes, CUstream stream);
 ON_STREAM(cuMemAllocFromPoolAsync, CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream);

@@ -101,6 +101,9 @@ void allocation_drop(CUdeviceptr base);
 void free_memory_of(CUcontext context);
 void free_arrays_of(CUcontext context);
 
+/* cuda_vmm.c; under driver_lock. */
+void array_is_gone(CUarray array);
+
 /* cuda_pool.c */
 void pools_trim(unsigned device);
 void pool_give_back(CUmemoryPool pool, uint64_t bytes);

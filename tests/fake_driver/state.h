@@ -13,6 +13,7 @@ enum {
     MAX_DEVICES = MAX_GPUS * DEVICES_PER_GPU,
     MAX_PROCESSES = 128,
     QUEUE_DEPTH = 1024,
+    MAX_EXPORTS = 256,
 };
 
 /* What is wrong with a GPU: `fakegpu ail` sets it, NVML tells it. A lost one answers nothing, a gone one is not listed. */
@@ -53,6 +54,15 @@ struct process {
     struct launch queue[QUEUE_DEPTH];
 };
 
+/* Memory behind descriptors. As with the driver's own, it lives while a descriptor of it is open anywhere, or a process
+   has a handle or a mapping; each of these holds a lock on a byte of the file. A descriptor is the file opened anew,
+   whose offset is the number of the memory. */
+struct exported {
+    uint32_t used, device;
+    uint64_t bytes;
+    char properties[32];
+};
+
 struct state {
     uint64_t magic;
     uint32_t gpus;
@@ -62,6 +72,7 @@ struct state {
     uint32_t mute; /* the driver fails to say the UUID of a device */
     struct device devices[MAX_DEVICES];
     struct process processes[MAX_PROCESSES];
+    struct exported exports[MAX_EXPORTS];
 };
 
 struct settings {
@@ -87,6 +98,13 @@ void state_reap(struct state *state);
 
 bool state_reserve(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 void state_release(struct process *process, unsigned device, uint64_t bytes);
+/* Moves memory of this process behind descriptors. Returns its number, or -1. */
+int state_export(struct state *state, unsigned device, uint64_t bytes);
+/* Returns a new descriptor of it, or -1. */
+int state_export_open(int number);
+/* Returns the number of the memory behind a descriptor, which this process has from now on as well, or -1. */
+int state_import(struct state *state, int file);
+void state_export_drop(int number);
 /* In use by the living; of a GPU with its instances. */
 uint64_t state_used(struct state *state, unsigned device);
 
