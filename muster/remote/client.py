@@ -40,12 +40,12 @@ class OtherVersionError(MusterError):
 
 
 def socket_of(url: str) -> Path | None:
-    """Return the path of a URL such as unix:/run/muster/api.sock; None for another URL. Raises BadInputError."""
+    """Return the path of a URL such as unix:/run/muster-api.sock; None for another URL. Raises BadInputError."""
     scheme, colon, path = url.partition(":")
     if not colon or scheme != "unix":
         return None
     if not path.startswith("/") or "\0" in path:
-        raise BadInputError(f"--server: {url!r} names no socket; write one such as unix:/run/muster/api.sock")
+        raise BadInputError(f"--server: {url!r} names no socket; write one such as unix:/run/muster-api.sock")
     return Path("/" + path.lstrip("/"))
 
 
@@ -53,7 +53,7 @@ class Client:
     """A client of the server at `url`.
 
     That is one such as https://muster.example.org, with a token; a path in it comes before ours. Or it is a socket of
-    this machine, such as unix:/run/muster/api.sock, where the server knows the Unix user without one.
+    this machine, such as unix:/run/muster-api.sock, where the server knows the Unix user without one.
     """
 
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:
