@@ -189,7 +189,8 @@ def test_nothing_is_opened_in_a_kernel_of_no_agent(server, service, secret_of, o
         [make_session(1, owner="ada", name="waits"), running_session(2, "gone", owner="ada", name="lost")]
     )
     shown = token(secret_of("ada"))
-    more = {"open.log": [LogRequest()], "open.program": [["id"]]}.get(operation, [])
+    more_of: dict[str, list[Any]] = {"open.log": [LogRequest()], "open.program": [["id"]]}
+    more = more_of.get(operation, [])
     named = {"terminal": False} if operation == "open.program" else {}
     for reference, kernel, error in (
         ("waits", None, NotPossibleInStateError),
