@@ -77,7 +77,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "daemon": ("muster.cli.operate:daemon", "Work the queue until SIGTERM."),
     "playbook": (
         "muster.cli.playbook:playbook",
-        "Run a playbook of Muster's by ansible-playbook, such as site.yml; without PLAYBOOK, list them.",
+        "Run a playbook of Muster's by ansible-playbook; without PLAYBOOK, list them.",
     ),
     "doctor": ("muster.cli.doctor:doctor", "Check the installation, and say what to mend."),
     "backup": (
