@@ -191,7 +191,7 @@ class Client:
         try:
             return response.json()
         except ValueError:
-            raise ServerError(f"--server: {self._url} is no server of Muster: its answer is no JSON") from None
+            raise ServerError(f"{self._title} is no server of Muster: its answer is no JSON") from None
 
     def _versions(self) -> str:
         """Return which versions the two sides have, as far as the server says its own, and the remedy."""
@@ -200,13 +200,18 @@ class Client:
         known = f"the server runs Muster {there}, this is {version('muster')}; " if isinstance(there, str) else ""
         return f"{known}use the server's version of Muster"
 
+    @property
+    def _title(self) -> str:
+        """Return what to call the server in messages: nobody need have named the socket."""
+        return f"--server: {self._url}" if self._socket is None else f"the control node's socket {self._socket}"
+
     @contextmanager
     def _reaching(self) -> Iterator[None]:
         try:
             yield
         except httpx.TransportError as error:
             cause = " ".join(str(error).split()) or type(error).__name__
-            raise ServerError(f"--server: {self._url} cannot be reached: {cause}") from None
+            raise ServerError(f"{self._title} cannot be reached: {cause}") from None
 
 
 def path_part(name: str) -> str:

@@ -149,7 +149,10 @@ def test_nothing_is_sent_to_a_socket_that_another_user_serves(open_directory):
         _as_listener(BOB, listener)
         done = muster_as(become(ADA), "submit", *SPEC, "--env", "PASSWORD=hush", server=f"unix:{squatted}")
         assert done.code == 1
-        assert f"uid {uid_of(BOB)} listens there, who is neither root nor you; nothing was sent" in done.err
+        assert done.err == (
+            f"muster: the control node's socket {squatted} cannot be reached: uid {uid_of(BOB)} listens there, who is"
+            " neither root nor you; nothing was sent\n"
+        )
         listener.settimeout(10)
         with listener.accept()[0] as connection:
             assert connection.recv(1) == b""
