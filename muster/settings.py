@@ -41,6 +41,13 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class OwnerUid(StrEnum):
+    """Whose uid kernels have: one that the site gives, or their owner's on the control node."""
+
+    GIVEN = "given"
+    UNIX = "unix"
+
+
 class GroupScheduling(Section):
     """The scheduling of one resource group. A missing key is as in `scheduling`."""
 
@@ -207,6 +214,10 @@ class Settings(BaseModel):
         pattern=r"^[0-9]{1,10}-[0-9]{1,10}$",
         description="uids of which every owner gets one of their own that owner_uids does not name; none: work_uid",
     )
+    owner_uid: OwnerUid = Field(
+        default=OwnerUid.GIVEN,
+        description="unix: kernels of a user of the control node have their uid and gid; needs owner_uid_range",
+    )
     start_timeout_s: int = Field(
         default=_LAUNCH.start_timeout_s, ge=1, description="seconds in which a kernel's sshd must answer"
     )
@@ -269,6 +280,11 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _uids_are_one_owners(self) -> Self:
         uids = self.uids_for_owners()
+        if uids is None and self.owner_uid is OwnerUid.UNIX:
+            raise invalid(
+                "owner_uid: unix needs owner_uid_range, for owners who are no Unix users",
+                "write owner_uid_range: 100000-165535, for example",
+            )
         if uids is None:
             return self
         if not uids or uids[0] < 1 or uids[-1] > _MOST_UID:
@@ -357,6 +373,7 @@ class Settings(BaseModel):
             work_uid=self.work_uid,
             owner_uids=self.owner_uids,
             owner_uid_range=self.uids_for_owners(),
+            unix_owners=self.owner_uid is OwnerUid.UNIX,
         )
 
 

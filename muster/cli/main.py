@@ -75,6 +75,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "commit": ("muster.cli.sessions.commit:commit", "Make an image of a running kernel: main1, or SESSION:sub1."),
     "pass": ("muster.cli.operate:pass_", "Work the queue once: observe, schedule, launch, record."),
     "daemon": ("muster.cli.operate:daemon", "Work the queue until SIGTERM."),
+    "playbook": (
+        "muster.cli.playbook:playbook",
+        "Run a playbook of Muster's by ansible-playbook; without PLAYBOOK, list them.",
+    ),
     "doctor": ("muster.cli.doctor:doctor", "Check the installation, and say what to mend."),
     "backup": (
         "muster.cli.backup:backup",
@@ -152,7 +156,7 @@ class _LazyGroup(click.Group):
     "--server",
     metavar="URL",
     envvar="MUSTER_SERVER",
-    help="Ask the `muster web` there, from any machine, or at a socket of this one (unix:/run/muster/api.sock);"
+    help="Ask the `muster web` there, from any machine, or at a socket of this one (unix:/run/muster-api.sock);"
     " MUSTER_SERVER by default. Users who may not read the settings ask that socket anyway.",
 )
 @click.option(

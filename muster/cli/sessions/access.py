@@ -17,6 +17,7 @@ from muster.cli.context import (
     opened_service,
     server_options,
     split_kernel,
+    unwarned_backend,
 )
 from muster.cli.sessions.server_ssh import written_config
 from muster.core.model.session import Kernel, Session, kernel_named
@@ -88,7 +89,7 @@ def opened_programs(reference: str) -> "Iterator[KernelPrograms]":
     """Yield what starts programs in the kernel SESSION[:KERNEL], without the control node's database."""
     session, kernel = split_kernel(reference)
     with ExitStack() as stack:
-        with opened_backend() as backend:
+        with unwarned_backend() as backend:
             programs = stack.enter_context(backend.programs(session, kernel))
             note_session_ids([programs.session_id])
         yield programs
@@ -97,7 +98,7 @@ def opened_programs(reference: str) -> "Iterator[KernelPrograms]":
 def _ssh_by_server(reference: str, command: Sequence[str], *, print_only: bool) -> NoReturn:
     """Log in by the server, with the user's own key."""
     name, kernel = split_kernel(reference)
-    with opened_backend() as backend:
+    with unwarned_backend() as backend:
         access = backend.ssh_access(name)
         found = backend.details(name)
     kernels = {one.name: one.command for one in access.kernels}

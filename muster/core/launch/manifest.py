@@ -66,10 +66,16 @@ class LaunchPolicy:
     work_uid: int = 1000
     owner_uids: Mapping[str, int] = field(default_factory=dict)
     owner_uid_range: range | None = None
+    owner_gids: Mapping[str, int] = field(default_factory=dict)
+    unix_owners: bool = False
 
     def uid_of(self, owner: str) -> int:
         """Return the uid of an owner's kernels. Raises KeyError where each owner has one of their own, but not this."""
         return self.owner_uids[owner] if self.owner_uid_range else self.owner_uids.get(owner, self.work_uid)
+
+    def gid_of(self, owner: str) -> int:
+        """Return the gid of an owner's kernels: as their uid, unless they are a Unix user. Raises KeyError."""
+        return self.owner_gids.get(owner, self.uid_of(owner))
 
 
 def manifest(
@@ -205,7 +211,7 @@ def _kernel(
     cpus: str | None,
     files: Files,
 ) -> LaunchedKernel:
-    uid = policy.uid_of(session.owner)
+    uid, gid = policy.uid_of(session.owner), policy.gid_of(session.owner)
     gpus = gpu_access(agent, kernel)
     host_ip = agent.connection.publish_address
     sshd = PublishEntry(container_port=policy.sshd_port, host_ip=host_ip, host_port=policy.ssh_port_range)
@@ -215,7 +221,7 @@ def _kernel(
         image=kernel.image,
         command=("sh", "-c", kernel.command) if kernel.command else (),
         env=environment(session, kernel, policy.master_port),
-        user=UserEntry(name="work", uid=uid, gid=uid, home=HOME),
+        user=UserEntry(name="work", uid=uid, gid=gid, home=HOME),
         resources=ResourcesEntry(
             cpu_milli=kernel.slots.cpu,
             mem_bytes=kernel.slots.mem,
