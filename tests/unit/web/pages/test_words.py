@@ -3,13 +3,13 @@
 import re
 
 import pytest
-from tests.unit.web.pages.test_launch_page import words_of
 
 from muster.core.model.token import Scope
 from muster.core.model.wait import WaitCode
 from muster.web.words import plain_words, wait_label
 from tests.strategies.agents import make_agent
 from tests.unit.web.api.test_api import SESSIONS, SMALL
+from tests.unit.web.pages.test_launch_page import words_of
 
 PAGES = ("/sessions", "/launch", "/queue", "/resources", "/usage", "/folders", "/images", "/account", "/sessions/mine")
 # What is meant to be copied into a terminal or a file, and values that the session file has too.
