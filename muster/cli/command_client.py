@@ -1,5 +1,6 @@
 """A short command handed to the daemon's command server, in which Muster is loaded: `command_server.py`."""
 
+import gc
 import hashlib
 import json
 import os
@@ -9,7 +10,8 @@ import struct
 import sys
 from collections.abc import Sequence
 
-DEFAULT_CONFIG = "/etc/muster/muster.yml"
+from muster.places import SETTINGS
+
 ACCEPTED, GO = b"+", b"!"
 # The short commands, each with the flags that let it wait: then it must outlast a restart of the daemon.
 _SERVED = {
@@ -22,6 +24,8 @@ _SERVED = {
     "submit": frozenset({"--wait"}),
     "why": frozenset[str](),
 }
+# It ends before it has made much garbage, and collecting it would cost up to half of its time.
+_OBJECTS_BEFORE_GARBAGE_COLLECTION = 1_000_000
 _COMPLETION = "_MUSTER_COMPLETE"
 _PATIENCE_S = 1.0
 _PEER = struct.Struct("3i")
@@ -32,7 +36,7 @@ def served_exit_code(arguments: Sequence[str]) -> int | None:
 
     None where it has to run here: it is none of the short ones, or no server of this user and installation answers.
     """
-    if not _is_short(arguments):
+    if not is_short(arguments):
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
@@ -47,13 +51,18 @@ def server_address() -> bytes:
     """Return the abstract address of the server for this user, settings file, installation and view of the files."""
     parts = (
         os.geteuid(),
-        os.path.abspath(os.environ.get("MUSTER_CONFIG", DEFAULT_CONFIG)),  # noqa: PTH100 - links stay as written
+        os.path.abspath(os.environ.get("MUSTER_CONFIG", SETTINGS)),  # noqa: PTH100 - links stay as written
         sys.prefix,
         __file__,
         sys.getfilesystemencoding(),
         *(os.readlink(f"/proc/self/ns/{space}") for space in ("mnt", "user", "net")),  # noqa: PTH115
     )
     return b"\0muster-commands-" + hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest().encode()
+
+
+def collect_little_garbage() -> None:
+    """Let this process, which runs one short command, keep its garbage to its end."""
+    gc.set_threshold(_OBJECTS_BEFORE_GARBAGE_COLLECTION)
 
 
 def is_own(connection: socket.socket) -> bool:
@@ -71,7 +80,8 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
     return process, uid
 
 
-def _is_short(arguments: Sequence[str]) -> bool:
+def is_short(arguments: Sequence[str]) -> bool:
+    """Return whether this is a command that reads or writes a little, and ends."""
     if "MUSTER_SERVER" in os.environ:
         return False
     if _COMPLETION in os.environ:

@@ -9,26 +9,21 @@ import termios
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
 
-from docker.models.containers import Container
 from docker.utils.socket import frames_iter
 
+from muster.engine.execution import Programs
 
-def run_in(container: Container, command: Sequence[str], *, terminal: bool) -> int:
+
+def run_in(kernel: Programs, command: Sequence[str], *, terminal: bool) -> int:
     """Run the command with this process' standard input, output and error, and return its exit code."""
-    if container.client is None:
-        raise ValueError("the container was not made by a client")
-    api = container.client.api
-    execution = api.exec_create(container.id, list(command), stdin=True, tty=terminal)["Id"]
-    stream = api.exec_start(execution, tty=terminal, socket=True)
-    connection = cast("socket.socket", getattr(stream, "_sock", stream))
-    if terminal:
-        with _raw_terminal(), _resizing(lambda rows, columns: api.exec_resize(execution, rows, columns)):
-            _pump(connection, terminal=True)
-    else:
-        _pump(connection, terminal=False)
-    return int(api.exec_inspect(execution)["ExitCode"])
+    with kernel.start(command, terminal=terminal) as execution:
+        if terminal:
+            with _raw_terminal(), _resizing(execution.resize):
+                _pump(execution.connection, terminal=True)
+        else:
+            _pump(execution.connection, terminal=False)
+        return execution.exit_code()
 
 
 def _pump(connection: socket.socket, *, terminal: bool) -> None:
@@ -72,7 +67,7 @@ def _raw_terminal() -> Iterator[None]:
 def _resizing(resize: Callable[[int, int], object]) -> Iterator[None]:
     def changed(*_: object) -> None:
         columns, rows = os.get_terminal_size(sys.stdin.fileno())
-        resize(rows, columns)
+        resize(columns, rows)
 
     changed()
     before = signal.signal(signal.SIGWINCH, changed)

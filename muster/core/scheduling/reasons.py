@@ -9,6 +9,8 @@ from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.placement import Gang, Misses
 from muster.core.values.slots import format_slot, spell_slot
 
+_MOST_NAMED = 3
+
 
 def obstacle(agent: Agent, snapshot: Snapshot) -> str:
     """Return in one word why an agent gets no new sessions; empty when it may get some."""
@@ -56,6 +58,8 @@ def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], *,
         message = f"too little is free now; {lacks}, and no overlay network joins agents: no swarm manager answers"
     if causes:
         message += f" (agents left out: {causes})"
+    if any(slots.gpu or slots.fgpu for slots in gang.slots):
+        message += _quarantined(agents)
     return _counted(WaitCode.BUSY, message, misses)
 
 
@@ -97,6 +101,14 @@ def _counted(code: WaitCode, message: str, misses: Misses) -> Wait:
 
 def _causes(filtered: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {cause}" for cause, count in sorted(filtered.items()))
+
+
+def _quarantined(agents: Mapping[str, Agent]) -> str:
+    """Return which GPUs get no sessions because they are sick."""
+    sick = [f"GPU {gpu.index} of {agent.id}" for agent in agents.values() for gpu in agent.gpus if gpu.quarantine]
+    more = f" and {len(sick) - _MOST_NAMED} others" if len(sick) > _MOST_NAMED else ""
+    named = f"{', '.join(sick[:_MOST_NAMED])}{more}"
+    return f"; in quarantine: {named}, see `muster agents --gpus`" if sick else ""
 
 
 def _lacks(gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> str:

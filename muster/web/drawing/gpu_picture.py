@@ -46,6 +46,8 @@ class GpuCard:
     devices: tuple[Device, ...]
     memory: str
     picture: Markup
+    quarantine: str | None
+    warning: str | None
 
 
 def gpu_cards(gpus: Sequence[GpuView]) -> list[GpuCard]:
@@ -65,7 +67,15 @@ def _card(gpus: Sequence[GpuView]) -> GpuCard:
             parts.append(Part(held, (number - 1) % _KINDS + 1 if held.session_id else 0, _size_text(held)))
         devices.append(Device(gpu, f"MIG {gpu.mig_profile}" if gpu.mig_profile else "", tuple(parts), _free(gpu)))
     first = gpus[0]
-    return GpuCard(first.index, first.model, tuple(devices), _memory(gpus), _picture(first.index, devices))
+    return GpuCard(
+        first.index,
+        first.model,
+        tuple(devices),
+        _memory(gpus),
+        _picture(first.index, devices),
+        first.quarantine,
+        first.warning,
+    )
 
 
 def _size_text(held: GpuHolderView) -> str:

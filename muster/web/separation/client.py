@@ -28,7 +28,7 @@ from muster.service.sessions.views import SessionView
 from muster.service.usage.views import CurrentUsagesView
 from muster.service.usage.watched import SessionUsage
 from muster.web.separation.line import Line, NoBrokerError, asked, value_of
-from muster.web.separation.operations import OPERATIONS, Credential, KnownToken, known_token, request_bytes
+from muster.web.separation.operations import EXIT_CODE, OPERATIONS, Credential, KnownToken, known_token, request_bytes
 from muster.web.separation.wire import receive, send
 
 log = logging.getLogger("muster.web")
@@ -66,6 +66,7 @@ class _BrokeredService:
         self._requests = _Methods(line, "server", None)
         self.settings = self._requests.server_settings()
         self.tokens = _BrokeredTokens(line)
+        self.unix_callers = _BrokeredUnixCallers(line)
         self.check_database = self._requests.check_database
         self.heartbeat = self._requests.heartbeat
 
@@ -105,8 +106,17 @@ class _BrokeredTokens:
         self._line.request("server.sign_out", None, [secret])
 
     def _found(self, kind: Literal["token", "sign-in"], secret: str) -> KnownToken:
-        credential = Credential(kind=kind, secret=secret)
-        return known_token(self._line.request("caller.token", credential), credential)
+        return _found(self._line, Credential(kind=kind, secret=secret))
+
+
+class _BrokeredUnixCallers:
+    """The brokered `UnixCallers`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def of_secret(self, secret: str) -> KnownToken:
+        return _found(self._line, Credential(kind="connection", secret=secret))
 
 
 class _BrokeredBackend(_Methods):
@@ -147,6 +157,16 @@ class _BrokeredBackend(_Methods):
             connection.close()
             raise NoBrokerError
         return _BrokeredTerminal(session, master, connection)
+
+    def open_program(
+        self, reference: str, kernel: str | None, command: list[str], *, terminal: bool
+    ) -> "_BrokeredProgram":
+        arguments = [reference, kernel, command]
+        connection, session, program = self._line.open("open.program", self._credential, arguments, terminal=terminal)
+        if program is None:
+            connection.close()
+            raise NoBrokerError
+        return _BrokeredProgram(session, connection, socket.socket(fileno=program))
 
     def open_app_tunnel(self, session: Session, app: App) -> "_BrokeredTunnel":
         return _BrokeredTunnel(*self._line.open("open.app", self._credential, [session.id, app.name])[:2])
@@ -195,6 +215,27 @@ class _BrokeredTerminal(TerminalEnd):
     def end(self) -> None:
         self.close()
         self._connection.close()
+
+
+class _BrokeredProgram:
+    """The brokered `Program`."""
+
+    def __init__(self, session: Session, broker: socket.socket, connection: socket.socket) -> None:
+        self.session = session
+        self.connection = connection
+        self._broker = broker
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Raises MusterError."""
+        asked(self._broker, f"{columns} {rows}".encode())
+
+    def exit_code(self) -> int:
+        """Raises MusterError."""
+        return int(asked(self._broker, EXIT_CODE))
+
+    def close(self) -> None:
+        self.connection.close()
+        self._broker.close()
 
 
 class _BrokeredTunnel:
@@ -364,6 +405,11 @@ class _BrokeredAudit:
             self._line.request("server.note", None, [told])
         except NoBrokerError as error:
             log.error("%s; the audit log lacks %s", error, told)  # noqa: TRY400 - one line
+
+
+def _found(line: Line, credential: Credential) -> KnownToken:
+    """Return the token that was found by a credential, with it. Raises NoTokenError."""
+    return known_token(line.request("caller.token", credential), credential)
 
 
 def _known(token: Token) -> KnownToken:
