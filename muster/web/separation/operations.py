@@ -178,7 +178,13 @@ OPERATIONS: Mapping[str, Operation] = {
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
     **_of(
         "resources",
-        (ClusterResources.agent, ClusterResources.groups, ClusterResources.use, ClusterResources.use_by_group),
+        (
+            ClusterResources.agent,
+            ClusterResources.group_names,
+            ClusterResources.groups,
+            ClusterResources.use,
+            ClusterResources.use_by_group,
+        ),
     ),
     # After these a connection is what they have opened.
     "open.app": Operation(LocalBackend.openable_app),

@@ -96,6 +96,7 @@ def sessions(
         pages=min(MAX_PAGES, -(-found.total // PAGE_LENGTH)),
         selected=frozenset(selected),
         states=tuple(SessionState),
+        groups=viewer.backend.resources.group_names(),
     )
 
 
