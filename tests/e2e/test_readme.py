@@ -46,7 +46,7 @@ def test_the_tour_goes_as_written(toured, tmp_path):
         "rank 1 of 3, master main1:12345",
         "hello from main1\nhello from sub1\n",
         "main1\nsub1\n",
-        "giant is PENDING: never fits",
+        "giant is PENDING: it asks for more than",
         "exit code 2",
         "\n17\n# Muster\n",
         "ssh -N -L 127.0.0.1:8000:127.0.0.1:8000 ",
