@@ -27,6 +27,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "logs": ("muster.cli.sessions.access:logs", "Print what a kernel has written: main1, or SESSION:sub1."),
     "ssh": ("muster.cli.sessions.access:ssh", "Log in to a kernel by ssh: main1, or SESSION:sub1 through main1."),
     "exec": ("muster.cli.sessions.access:exec_", "Run a command in a kernel: `muster exec train:sub1 -- nvidia-smi`."),
+    "run": (
+        "muster.cli.sessions.access:run",
+        "Run a command in every kernel of a session: `muster run train -- nvidia-smi`.",
+    ),
     "open": (
         "muster.cli.sessions.open:open_",
         "Open an app of a session: make a tunnel to it, print its URL, and serve until Ctrl-C.",

@@ -15,8 +15,11 @@ from docker.models.containers import Container
 from docker.utils.socket import frames_iter
 
 
-def run_in(container: Container, command: Sequence[str], *, terminal: bool) -> int:
-    """Run the command with this process' standard input, output and error, and return its exit code."""
+def run_in(container: Container, command: Sequence[str], *, terminal: bool, reads_input: bool = True) -> int:
+    """Run the command with this process' standard input, output and error, and return its exit code.
+
+    Without `reads_input` its standard input is empty, and open for as long as this process runs it.
+    """
     if container.client is None:
         raise ValueError("the container was not made by a client")
     api = container.client.api
@@ -25,17 +28,17 @@ def run_in(container: Container, command: Sequence[str], *, terminal: bool) -> i
     connection = cast("socket.socket", getattr(stream, "_sock", stream))
     if terminal:
         with _raw_terminal(), _resizing(lambda rows, columns: api.exec_resize(execution, rows, columns)):
-            _pump(connection, terminal=True)
+            _pump(connection, terminal=True, reads_input=reads_input)
     else:
-        _pump(connection, terminal=False)
+        _pump(connection, terminal=False, reads_input=reads_input)
     return int(api.exec_inspect(execution)["ExitCode"])
 
 
-def _pump(connection: socket.socket, *, terminal: bool) -> None:
+def _pump(connection: socket.socket, *, terminal: bool, reads_input: bool) -> None:
     """Pass standard input to the command and its output to ours, until it ends."""
     # It reads no further than the frame that it gives, so `select` knows whether there is more.
     frames: Iterator[tuple[int, bytes]] = frames_iter(connection, tty=terminal)  # type: ignore[no-untyped-call]
-    sources: list[socket.socket | int] = [connection, sys.stdin.fileno()]
+    sources: list[socket.socket | int] = [connection, *([sys.stdin.fileno()] if reads_input else [])]
     while True:
         ready, _, _ = select.select(sources, [], [])
         if connection in ready:

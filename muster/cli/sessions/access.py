@@ -1,4 +1,4 @@
-"""`logs`, `ssh`, `exec`."""
+"""`logs`, `ssh`, `exec`, `run`."""
 
 import os
 import shlex
@@ -10,7 +10,8 @@ import click
 from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import complete_session, opened_backend, opened_service, split_kernel
 from muster.core.model.session import Kernel, Session, kernel_named
-from muster.core.values.errors import MusterError
+from muster.core.spec.session_spec import MAX_TASKS
+from muster.core.values.errors import BadInputError, MusterError
 from muster.service.reach.logs import LogRequest, agent_of
 from muster.service.reach.ssh_access import plain_ssh_command, ssh_config
 from muster.service.service import Service
@@ -70,6 +71,33 @@ def exec_(reference: str, command: tuple[str, ...]) -> NoReturn:
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with container_of(agent, kernel) as container:
         raise click.exceptions.Exit(run_in(container, command, terminal=terminal))
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("reference", metavar="SESSION", shell_complete=complete_session)
+@click.option("--tasks", "-n", type=click.IntRange(1, MAX_TASKS), metavar="N", help="N processes over all kernels.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(reference: str, tasks: int | None, command: tuple[str, ...]) -> NoReturn:
+    """Run a command in every kernel of a session: `muster run train -- nvidia-smi`.
+
+    Lines of its output begin with the kernel's name. The highest of its exit codes is ours. Ctrl-C ends it everywhere.
+    Within the session `muster-run` does the same.
+    """
+    from muster.engine.agent_engine import container_of  # noqa: PLC0415 - the Docker SDK loads slowly
+    from muster.engine.command import run_in  # noqa: PLC0415
+
+    with opened_service() as service:
+        session, kernel = _found(service, reference)
+        if kernel.rank != 0:
+            raise BadInputError(f"SESSION: {reference} is one kernel; use `muster exec {reference} -- COMMAND`")
+        agent = agent_of(service.agents.all(), session, kernel)
+        runner = f"{service.settings.launch_policy().runtime_path}/bin/muster-run"
+        note_sessions([session])
+    count = () if tasks is None else ("-n", str(tasks))
+    with container_of(agent, kernel) as container:
+        # Our end of its standard input stays open: by its end muster-run learns that we have gone.
+        code = run_in(container, [runner, "--tied", *count, "--", *command], terminal=False, reads_input=False)
+    raise click.exceptions.Exit(code)
 
 
 def _found(service: Service, reference: str) -> tuple[Session, Kernel]:

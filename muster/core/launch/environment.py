@@ -3,6 +3,7 @@
 import json
 from itertools import groupby
 
+from muster.core.launch.slurm import slurm_environment
 from muster.core.model.session import Kernel, Session
 
 
@@ -30,8 +31,12 @@ def environment(session: Session, kernel: Kernel, master_port: int) -> dict[str,
             "MUSTER_ARRAY_INDEX": str(session.array_index),
             "MUSTER_ARRAY_SIZE": str(len(session.spec.array_indexes)),
         }
+    if session.spec.tasks is not None:
+        variables["MUSTER_TASKS"] = str(session.spec.tasks)
     if len(names) > 1 and session.spec.distributed_env:
         variables |= _distributed(session, kernel, names, master_port)
+    if session.spec.slurm_env:
+        variables |= slurm_environment(session, kernel)
     return variables
 
 

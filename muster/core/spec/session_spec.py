@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from muster.core.spec.apps import AppFields
 from muster.core.spec.base import MAX_ARGUMENT_BYTES, Argument, Bounds, SpecModel, flag
 from muster.core.spec.idle import IdleFields
+from muster.core.spec.log_files import LogFields
 from muster.core.spec.scheduling import SchedulingFields
 from muster.core.spec.startup import StartupFields
 from muster.core.spec.values import Bytes, Milli, assignments, invalid
@@ -22,6 +23,7 @@ from muster.core.values.errors import FieldError
 from muster.core.values.slots import Slots
 
 MAX_KERNELS = 1000
+MAX_TASKS = 100_000
 MAX_IMAGE = 1024
 MAX_MOUNTS = 100
 MAX_SCRIPT_BYTES = 1 << 20
@@ -129,7 +131,7 @@ class RoleSpec(SpecModel):
         return value
 
 
-class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, StartupFields):
+class SessionSpec(AppFields, FolderFields, IdleFields, LogFields, SchedulingFields, StartupFields):
     """The spec that a user submits."""
 
     NAMELESS: ClassVar[str] = ""
@@ -226,6 +228,18 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         description="LOCAL_RANK counts the session's kernels on one agent, or is 0 in each kernel",
         json_schema_extra=flag("--local-rank"),
     )
+    tasks: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TASKS,
+        description="processes that `muster-run` starts, over all kernels; one in each if not given",
+        json_schema_extra=flag("--tasks", metavar="N"),
+    )
+    slurm_env: bool = Field(
+        default=False,
+        description="set SLURM_JOB_ID, SLURM_PROCID, …, and provide srun; the default for scripts with #SBATCH lines",
+        json_schema_extra=flag("--slurm-env/--no-slurm-env"),
+    )
     ssh_keys: Annotated[tuple[str, ...], Bounds(MAX_KEY_BYTES)] = Field(
         default=(), description="public keys that may log in to main1 from outside"
     )
@@ -279,11 +293,13 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         errors = [
             *self._command_errors(),
             *self._size_errors(),
+            *self._task_errors(),
             *self._resource_errors(),
             *self._constraint_errors(),
             *self._idle_errors(),
             *self._app_errors(),
             *self._startup_errors(),
+            *self._log_errors(HOME),
         ]
         if errors:
             raise PydanticCustomError("disagreements", "the fields do not agree", {"errors": errors})
@@ -321,6 +337,13 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
                 "cluster_size",
                 f"{self.cluster_size} is more than the roles add up to",
                 "leave cluster_size out, or raise sub's replicas",
+            )
+
+    def _task_errors(self) -> Iterator[FieldError]:
+        kernels = sum(role.replicas for role in self.kernel_roles())
+        if self.tasks is not None and self.tasks < kernels <= MAX_KERNELS:
+            yield FieldError(
+                "tasks", f"{self.tasks} are less than the session's kernels, {kernels}", f"write {kernels} or more"
             )
 
     def _resource_errors(self) -> Iterator[FieldError]:

@@ -69,6 +69,8 @@ START = (
     FormField("workdir", "Working directory"),
     FormField("bootstrap", "Bootstrap script", Kind.LONG),
     FormField("input", "Input", Kind.LONG),
+    FormField("output", "Output file"),
+    FormField("error", "File of standard error"),
 )
 PUBLISH = FormField("publish", "Published ports", Kind.NAMES)
 DOT_FOLDERS = FormField("dot_folders", "Mount my dot folders", Kind.CHECK)
@@ -85,6 +87,8 @@ ADVANCED = (
     FormField("topology", "Topology", Kind.CHOICE),
     FormField("roles", "Roles", Kind.LINES, hint="one per line, besides main: NAME:REPLICAS[,cpu=…,mem=…,image=…]"),
     FormField("local_rank", "Local rank", Kind.CHOICE),
+    FormField("tasks", "Tasks"),
+    FormField("slurm_env", "Slurm's variables", Kind.CHECK),
     FormField("requeue", "Requeue", Kind.CHECK),
     FormField("preemptible", "Preemptible", Kind.CHECK),
     FormField("idle_timeout", "Idle timeout"),
