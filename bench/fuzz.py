@@ -5,7 +5,7 @@
 Failures are a traceback, an answer that is no short line, a spec that changes when it is stored, a change that an
 archive makes outside of its copy, and an API call with a 5xx answer or one that the API's document does not allow. The
 exit code is 1 if there was any. `--first 50000` skips that many of each kind, so that a long run may be split.
-`tests/security/test_fuzzing.py` is a smaller run.
+`tests/security/test_fuzzing.py` and `tests/security/fuzzing/` are a smaller run.
 """
 
 import argparse

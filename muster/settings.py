@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from muster import places
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.apps import KINDS, AppDefinition
 from muster.core.model.policy import EACH, Limit, Limits
@@ -21,9 +22,10 @@ from muster.core.values.errors import SettingsError, SpecError
 from muster.core.values.units import format_duration
 from muster.idle_settings import Idle
 from muster.settings_section import Section
+from muster.unix_accounts import is_in_group
 from muster.web_settings import WebSettings
 
-DEFAULT_PATH = Path("/etc/muster/muster.yml")
+DEFAULT_PATH = Path(places.SETTINGS)
 _LAUNCH = LaunchPolicy()
 # Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
 _UNWORKED_LIMIT_S = 180.0
@@ -219,7 +221,12 @@ class Settings(BaseModel):
         default=LimitsSettings(), description="what users, projects and resource groups may have running and pending"
     )
     projects: dict[str, tuple[str, ...]] = Field(
-        default={}, description="members of each project, * for everybody; without any, all projects are open to all"
+        default={},
+        description="members of each project: users, %GROUP for a Unix group's, * for everybody; without any, all"
+        " projects are open to all",
+    )
+    admin_group: str | None = Field(
+        default=None, min_length=1, description="Unix group of the control node whose members are administrators"
     )
     max_priority: dict[str, Annotated[int, Field(ge=0, le=100)]] = Field(
         default={}, description="highest priority of a user's sessions; * for all that are not named, 50 by default"
@@ -308,7 +315,7 @@ class Settings(BaseModel):
 
     @property
     def members(self) -> Projects:
-        return Projects(self.projects)
+        return Projects(self.projects, is_in_group)
 
     def most_priority_of(self, user: str) -> int:
         return self.max_priority.get(user, self.max_priority.get(EACH, _USUAL_PRIORITY))

@@ -40,7 +40,7 @@ CUresult charge_begin(struct charge *charge, int gpu, uint64_t bytes)
 {
     process_check();
     *charge = (struct charge){.gpu = gpu, .bytes = bytes};
-    if (limits_get() == NULL)
+    if (limits_get() == NULL || gpu == GPU_UNKNOWN)
         return CUDA_ERROR_NOT_PERMITTED;
     return gpu >= 0 ? reserve(gpu, bytes) : CUDA_SUCCESS;
 }

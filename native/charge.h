@@ -9,7 +9,7 @@
 uint64_t charge_size(uint64_t bytes);
 
 struct charge {
-    int gpu; /* -1: not limited */
+    int gpu; /* an index in the limits' gpus, or NOT_LIMITED */
     uint64_t bytes;
     uint64_t retry_since_ns, pause_ns;
 };

@@ -151,9 +151,10 @@ HOOK CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D
 
 static CUresult destroyed(CUresult result, bool known, const struct allocation *allocation)
 {
-    if (known && result == CUDA_SUCCESS)
+    if (known && result == CUDA_SUCCESS) {
+        array_ended(allocation->key);
         usage_release(allocation->gpu, allocation->bytes);
-    else if (known)
+    } else if (known)
         allocations_put(&arrays, *allocation);
     return result;
 }

@@ -155,6 +155,18 @@ HOOK CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, c
     BEGIN(stream, true, REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, edge_count, mode));
 }
 
+HOOK CUresult cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+                                            CUgraphRecaptureCallback callback, void *data)
+{
+    BEGIN(stream, false, REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+}
+
+HOOK CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+                                                 CUgraphRecaptureCallback callback, void *data)
+{
+    BEGIN(stream, true, REAL(cuStreamBeginRecaptureToGraph_ptsz)(stream, mode, graph, callback, data));
+}
+
 HOOK CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     return after_capture(REAL(cuStreamEndCapture)(stream, graph), stream, false);
@@ -165,7 +177,8 @@ HOOK CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
     return after_capture(REAL(cuStreamEndCapture_ptsz)(stream, graph), stream, true);
 }
 
-/* Forgets the stream, then destroys it: no drain may query a stream that is gone. */
+/* Forgets the stream, then destroys it: no drain may query a stream that is gone, and the next stream at its address
+   may be another context's. */
 static CUresult destroy(CUstream stream, CUresult (*real)(CUstream))
 {
     process_check();
@@ -173,7 +186,9 @@ static CUresult destroy(CUstream stream, CUresult (*real)(CUstream))
     forget_stream(stream, false);
     forget_stream(stream, true);
     pthread_mutex_unlock(&mutex);
-    return real(stream);
+    CUresult result = real(stream);
+    fgpu_contexts_changed();
+    return result;
 }
 
 HOOK CUresult cuStreamDestroy(CUstream stream)

@@ -1,4 +1,4 @@
-/* The memory that contexts cost. It is charged once for each process and GPU, from its first context to its last. */
+/* The memory that contexts cost, each of them from its begin to its end, and what cuCtxSetLimit() gives them beside. */
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -10,18 +10,24 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct allocations contexts = ALLOCATIONS_EMPTY; /* created contexts; primary ones are not among them */
+static struct allocations greens = ALLOCATIONS_EMPTY;   /* green contexts, each of which keeps its GPU's primary one */
 static struct {
-    int created;
     CUcontext primary;
+    CUdevice device;
     uint64_t charged;
 } of_gpu[MAX_LIMITED_GPUS];
+
+/* What a context has of itself, by these limits. */
+#define DEFAULT_STACK_BYTES 1024u
+#define DEFAULT_FIFO_BYTES (1ull << 20)
+#define DEFAULT_HEAP_BYTES (8ull << 20)
 
 static void forget(void)
 {
     pthread_mutex_init(&mutex, NULL);
     allocations_forget(&contexts);
+    allocations_forget(&greens);
     for (int gpu = 0; gpu < MAX_LIMITED_GPUS; gpu++) {
-        of_gpu[gpu].created = 0;
         of_gpu[gpu].primary = NULL;
         of_gpu[gpu].charged = 0;
     }
@@ -32,14 +38,15 @@ __attribute__((constructor)) static void watch_forks(void)
     process_on_fork(forget);
 }
 
-static CUresult begin(struct charge *charge, int gpu)
+/* Locks the contexts, and reserves the memory of one. `primary`: of the GPU's primary context, which is made once. */
+static CUresult begin(struct charge *charge, int gpu, bool primary)
 {
     process_check();
     if (limits_get() == NULL)
         return CUDA_ERROR_NOT_PERMITTED;
     pthread_mutex_lock(&mutex);
-    bool first = gpu >= 0 && of_gpu[gpu].created == 0 && of_gpu[gpu].primary == NULL;
-    CUresult result = charge_begin(charge, first ? gpu : -1, limits_get()->context_bytes);
+    bool made = primary && gpu >= 0 && of_gpu[gpu].primary != NULL;
+    CUresult result = charge_begin(charge, made ? NOT_LIMITED : gpu, limits_get()->context_bytes);
     if (result != CUDA_SUCCESS)
         pthread_mutex_unlock(&mutex);
     return result;
@@ -47,44 +54,48 @@ static CUresult begin(struct charge *charge, int gpu)
 
 static CUresult end(struct charge *charge, CUresult result)
 {
-    if (charge_end(charge, result) == CUDA_SUCCESS && charge->gpu >= 0)
-        of_gpu[charge->gpu].charged = charge->bytes;
+    charge_end(charge, result);
     fgpu_contexts_changed();
     pthread_mutex_unlock(&mutex);
     return result;
 }
 
 /* Frees the charges of a context that the driver has destroyed. The caller holds the mutex. */
-static void ended(int gpu, CUcontext context)
+static void ended(int gpu, CUcontext context, uint64_t bytes)
 {
     fgpu_contexts_changed();
     memory_ends_with(context);
     pools_measure(gpu);
-    if (of_gpu[gpu].created == 0 && of_gpu[gpu].primary == NULL) {
-        usage_release(gpu, of_gpu[gpu].charged);
-        of_gpu[gpu].charged = 0;
-    }
+    usage_release(gpu, bytes);
 }
 
-static void note_created(CUresult result, int gpu, CUcontext context)
+static void note_created(CUresult result, const struct charge *charge, CUcontext context)
 {
-    if (result != CUDA_SUCCESS || gpu < 0)
+    if (result == CUDA_SUCCESS && charge->gpu >= 0)
+        allocations_put(&contexts, (struct allocation){
+                                       .key = (uintptr_t)context, .gpu = charge->gpu, .bytes = charge->bytes});
+}
+
+static void note_primary(CUresult result, const struct charge *charge, CUcontext context, CUdevice device)
+{
+    if (result != CUDA_SUCCESS || charge->gpu < 0)
         return;
-    of_gpu[gpu].created++;
-    allocations_put(&contexts, (struct allocation){.key = (uintptr_t)context, .gpu = gpu});
+    of_gpu[charge->gpu].primary = context;
+    of_gpu[charge->gpu].device = device;
+    of_gpu[charge->gpu].charged = charge->bytes;
 }
 
 #define CREATE(device, context, call)                                                                                  \
     do {                                                                                                               \
         struct charge charge;                                                                                          \
         int gpu = fgpu_gpu_of_device(device);                                                                          \
-        CUresult result = begin(&charge, gpu);                                                                         \
+        CUresult result = begin(&charge, gpu, false);                                                                  \
         if (result != CUDA_SUCCESS)                                                                                    \
             return result;                                                                                             \
         do                                                                                                             \
             result = (call);                                                                                           \
         while (charge_again(&charge, result));                                                                         \
-        note_created(result, gpu, result == CUDA_SUCCESS ? *(context) : NULL);                                         \
+        note_created(result, &charge, result == CUDA_SUCCESS ? *(context) : NULL);                                     \
         return end(&charge, result);                                                                                   \
     } while (0)
 
@@ -109,17 +120,28 @@ HOOK CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, 
     CREATE(device, context, REAL(cuCtxCreate_v4)(context, parameters, flags, device));
 }
 
-static CUresult destroy(CUcontext context, CUresult (*real)(CUcontext))
+static bool always(CUcontext context)
+{
+    (void)context;
+    return true;
+}
+
+/* A context must be current to be detached, and is no longer once its last user has detached it. */
+static bool unless_current(CUcontext context)
+{
+    CUcontext current = NULL;
+    return REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current != context;
+}
+
+static CUresult destroy(CUcontext context, CUresult (*real)(CUcontext), bool (*is_gone)(CUcontext))
 {
     struct allocation allocation;
     process_check();
     launch_context_ends(context);
     pthread_mutex_lock(&mutex);
     CUresult result = real(context);
-    if (result == CUDA_SUCCESS && allocations_take(&contexts, (uintptr_t)context, &allocation)) {
-        of_gpu[allocation.gpu].created--;
-        ended(allocation.gpu, context);
-    }
+    if (result == CUDA_SUCCESS && is_gone(context) && allocations_take(&contexts, (uintptr_t)context, &allocation))
+        ended(allocation.gpu, context, allocation.bytes);
     fgpu_contexts_changed();
     pthread_mutex_unlock(&mutex);
     return result;
@@ -127,50 +149,67 @@ static CUresult destroy(CUcontext context, CUresult (*real)(CUcontext))
 
 HOOK CUresult cuCtxDestroy(CUcontext context)
 {
-    return destroy(context, REAL(cuCtxDestroy));
+    return destroy(context, REAL(cuCtxDestroy), always);
 }
 
 HOOK CUresult cuCtxDestroy_v2(CUcontext context)
 {
-    return destroy(context, REAL(cuCtxDestroy_v2));
+    return destroy(context, REAL(cuCtxDestroy_v2), always);
+}
+
+HOOK CUresult cuCtxDetach(CUcontext context)
+{
+    return destroy(context, REAL(cuCtxDetach), unless_current);
 }
 
 HOOK CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     struct charge charge;
     int gpu = fgpu_gpu_of_device(device);
-    CUresult result = begin(&charge, gpu);
+    CUresult result = begin(&charge, gpu, true);
     if (result != CUDA_SUCCESS)
         return result;
     do
         result = REAL(cuDevicePrimaryCtxRetain)(context, device);
     while (charge_again(&charge, result));
-    if (result == CUDA_SUCCESS && gpu >= 0)
-        of_gpu[gpu].primary = *context;
+    note_primary(result, &charge, result == CUDA_SUCCESS ? *context : NULL, device);
     return end(&charge, result);
 }
 
-/* Releases the primary context. Other code of this process may have retained it too, so the driver is queried whether
-   it still exists. */
-static CUresult release_primary(CUdevice device, CUresult (*real)(CUdevice))
+/* No drain of ours may go on in the primary context when it ends, and it may end in the call after this. */
+static void primary_may_end(int gpu)
 {
-    unsigned flags;
-    int active = 1, gpu = fgpu_gpu_of_device(device);
     process_check();
     pthread_mutex_lock(&mutex);
     CUcontext primary = gpu >= 0 ? of_gpu[gpu].primary : NULL;
     pthread_mutex_unlock(&mutex);
     if (primary != NULL) /* without the mutex, since this may wait for a drain */
         launch_context_ends(primary);
-    pthread_mutex_lock(&mutex);
-    CUresult result = real(device);
-    if (result == CUDA_SUCCESS && gpu >= 0 && of_gpu[gpu].primary != NULL &&
-        REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active == 0) {
+}
+
+/* Notes that the primary context was released. Other code of this process may have retained it too, so the driver is
+   queried whether it still exists. The caller holds the mutex. */
+static void primary_released(int gpu)
+{
+    unsigned flags;
+    int active = 1;
+    if (gpu >= 0 && of_gpu[gpu].primary != NULL &&
+        REAL(cuDevicePrimaryCtxGetState)(of_gpu[gpu].device, &flags, &active) == CUDA_SUCCESS && active == 0) {
         CUcontext context = of_gpu[gpu].primary;
         of_gpu[gpu].primary = NULL;
-        ended(gpu, context);
+        ended(gpu, context, of_gpu[gpu].charged);
     }
     fgpu_contexts_changed();
+}
+
+static CUresult release_primary(CUdevice device, CUresult (*real)(CUdevice))
+{
+    int gpu = fgpu_gpu_of_device(device);
+    primary_may_end(gpu);
+    pthread_mutex_lock(&mutex);
+    CUresult result = real(device);
+    if (result == CUDA_SUCCESS)
+        primary_released(gpu);
     pthread_mutex_unlock(&mutex);
     return result;
 }
@@ -193,4 +232,101 @@ HOOK CUresult cuDevicePrimaryCtxReset(CUdevice device)
 HOOK CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     return release_primary(device, REAL(cuDevicePrimaryCtxReset_v2));
+}
+
+/* A green context is a part of a GPU's processors. It retains the primary context, in whose memory it lives. */
+HOOK CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device, unsigned flags)
+{
+    struct charge charge;
+    CUcontext primary = NULL;
+    int gpu = fgpu_gpu_of_device(device);
+    CUresult result = begin(&charge, gpu, true);
+    if (result != CUDA_SUCCESS)
+        return result;
+    do
+        result = REAL(cuGreenCtxCreate)(green, description, device, flags);
+    while (charge_again(&charge, result));
+    if (result == CUDA_SUCCESS && gpu >= 0) {
+        allocations_put(&greens, (struct allocation){.key = (uintptr_t)*green, .gpu = gpu});
+        if (REAL(cuDevicePrimaryCtxRetain)(&primary, device) == CUDA_SUCCESS) {
+            REAL(cuDevicePrimaryCtxRelease_v2)(device);
+            note_primary(result, &charge, primary, device);
+        }
+    }
+    return end(&charge, result);
+}
+
+HOOK CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    struct allocation allocation;
+    CUcontext context = NULL;
+    process_check();
+    bool known = allocations_get(&greens, (uintptr_t)green, &allocation);
+    if (REAL(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS)
+        launch_context_ends(context);
+    if (known)
+        primary_may_end(allocation.gpu);
+    pthread_mutex_lock(&mutex);
+    CUresult result = REAL(cuGreenCtxDestroy)(green);
+    if (result == CUDA_SUCCESS && allocations_take(&greens, (uintptr_t)green, &allocation))
+        primary_released(allocation.gpu);
+    fgpu_contexts_changed();
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+static uint64_t above(uint64_t bytes, uint64_t of_every_context)
+{
+    return bytes > of_every_context ? bytes - of_every_context : 0;
+}
+
+/* Returns the memory that a limit gives the current context, beside what every context has. */
+static uint64_t limit_bytes(CUlimit limit, uint64_t value)
+{
+    CUdevice device;
+    int processors = 0, threads = 0;
+    uint64_t bytes;
+    switch (limit) {
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+        return charge_size(above(value, DEFAULT_FIFO_BYTES));
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+        return charge_size(above(value, DEFAULT_HEAP_BYTES));
+    case CU_LIMIT_STACK_SIZE: /* the driver keeps a stack for each thread that the GPU can have at a time */
+        if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
+            REAL(cuDeviceGetAttribute)(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) != CUDA_SUCCESS ||
+            REAL(cuDeviceGetAttribute)(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device) !=
+                CUDA_SUCCESS ||
+            __builtin_mul_overflow(above(value, DEFAULT_STACK_BYTES), (uint64_t)processors * (uint64_t)threads, &bytes))
+            return UINT64_MAX;
+        return charge_size(bytes);
+    default:
+        return 0;
+    }
+}
+
+HOOK CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    struct charge charge;
+    struct allocation before = {0};
+    CUcontext context;
+    size_t set = value;
+    int gpu = fgpu_gpu_of_current(&context);
+    process_check();
+    /* A context's address is that of a structure, so that a small number fits in. */
+    uint64_t key = (uintptr_t)context | (limit & 7u), bytes = gpu >= 0 ? limit_bytes(limit, value) : 0;
+    CUresult result = charge_begin(&charge, gpu, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    do
+        result = REAL(cuCtxSetLimit)(limit, value);
+    while (charge_again(&charge, result));
+    if (charge_end(&charge, result) != CUDA_SUCCESS || gpu < 0)
+        return result;
+    if (REAL(cuCtxGetLimit)(&set, limit) == CUDA_SUCCESS) /* the driver may set less, or a little more */
+        charge_settle(&charge, limit_bytes(limit, set));
+    if (allocations_take(&limit_memory, key, &before))
+        usage_release(before.gpu, before.bytes);
+    if (charge.bytes != 0)
+        memory_note(&limit_memory, &charge, context, key);
+    return result;
 }

@@ -1,4 +1,5 @@
-/* Memory nodes of graphs. They take memory when their graph is launched, and the device's graph memory keeps it. */
+/* What is known of a graph: the GPUs on which its CUDA kernels run, and its memory nodes. These take memory when their
+   graph is launched, and the device's graph memory keeps it. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -10,6 +11,8 @@
 #include "usage.h"
 
 struct graph_memory {
+    CUcontext contexts[MAX_LIMITED_GPUS]; /* in which its CUDA kernels run */
+    bool launches;                        /* at least one context is known */
     struct {
         uint64_t bytes;
         CUdevice device;
@@ -36,6 +39,21 @@ __attribute__((constructor)) static void watch_forks(void)
 
 static bool add_graph(CUgraph graph, struct graph_memory *memory);
 
+static bool add_kernel(CUgraphNode node, struct graph_memory *memory)
+{
+    CUDA_KERNEL_NODE_PARAMS parameters = {0};
+    CUdevice device;
+    if (REAL(cuGraphKernelNodeGetParams_v2)(node, &parameters) != CUDA_SUCCESS || parameters.ctx == NULL ||
+        fgpu_device_of_context(parameters.ctx, &device) != CUDA_SUCCESS)
+        return false;
+    int gpu = fgpu_gpu_of_device(device);
+    if (gpu < 0)
+        return false;
+    memory->contexts[gpu] = parameters.ctx;
+    memory->launches = true;
+    return true;
+}
+
 static bool add_node(CUgraphNode node, struct graph_memory *memory)
 {
     CUgraphNodeType type;
@@ -43,17 +61,19 @@ static bool add_node(CUgraphNode node, struct graph_memory *memory)
     CUDA_MEM_ALLOC_NODE_PARAMS parameters;
     if (REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS)
         return false;
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL)
+        return add_kernel(node, memory);
     if (type == CU_GRAPH_NODE_TYPE_GRAPH)
         return REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS && add_graph(child, memory);
     if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-        REAL(cuGraphMemAllocNodeGetParams)(node, &parameters) != CUDA_SUCCESS ||
-        parameters.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        REAL(cuGraphMemAllocNodeGetParams)(node, &parameters) != CUDA_SUCCESS)
         return false;
-    int gpu = fgpu_gpu_of_device(parameters.poolProps.location.id);
+    CUdevice device = fgpu_device_of_location(&parameters.poolProps.location);
+    int gpu = device != NO_DEVICE ? fgpu_gpu_of_device(device) : NOT_LIMITED;
     if (gpu < 0)
         return false;
     memory->of_gpu[gpu].bytes += (parameters.bytesize + MEMORY_GRAIN - 1) / MEMORY_GRAIN * MEMORY_GRAIN;
-    memory->of_gpu[gpu].device = parameters.poolProps.location.id;
+    memory->of_gpu[gpu].device = device;
     return true;
 }
 
@@ -156,6 +176,17 @@ static void measure(const struct graph_memory *memory)
     for (int gpu = 0; gpu < limits_get()->gpu_count; gpu++)
         if (memory->of_gpu[gpu].bytes != 0)
             pools_measure(gpu);
+}
+
+const CUcontext *fgpu_contexts_of_graph(CUgraphExec executable)
+{
+    struct allocation allocation;
+    process_check();
+    if (!atomic_load_explicit(&any, memory_order_relaxed) ||
+        !allocations_get(&executables, (uintptr_t)executable, &allocation))
+        return NULL;
+    const struct graph_memory *memory = allocation.owner;
+    return memory->launches ? memory->contexts : NULL;
 }
 
 CUresult fgpu_before_graph_launch(CUgraphExec executable)

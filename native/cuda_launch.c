@@ -128,12 +128,8 @@ static struct lease *open_lease(int gpu)
     return lease;
 }
 
-static CUresult wait_for_turn(CUstream stream, bool per_thread)
+static CUresult wait_for_turn_of(int gpu, CUcontext context)
 {
-    CUcontext context;
-    int gpu = fgpu_gpu_of_current(&context);
-    if (gpu < 0 || limits_get()->compute == COMPUTE_NONE || capture_records(stream, per_thread))
-        return CUDA_SUCCESS;
     process_check();
     struct lease *lease = atomic_load_explicit(&leases[gpu], memory_order_acquire);
     if (lease == NULL && (lease = open_lease(gpu)) == NULL)
@@ -141,6 +137,21 @@ static CUresult wait_for_turn(CUstream stream, bool per_thread)
     if (known.context != context || known.ended != atomic_load_explicit(&contexts_ended, memory_order_relaxed))
         note_context(context, gpu);
     return lease_before_launch(lease) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Waits for a turn on the GPU on which the stream's work runs. The current context may be another GPU's. */
+static CUresult wait_for_turn(CUstream stream, bool per_thread)
+{
+    CUcontext context;
+    const struct limits *limits = limits_get();
+    if (limits == NULL)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (limits->compute == COMPUTE_NONE)
+        return CUDA_SUCCESS;
+    int gpu = fgpu_gpu_of_stream(stream, &context);
+    if (gpu == NOT_LIMITED || capture_records(stream, per_thread))
+        return CUDA_SUCCESS;
+    return gpu == GPU_UNKNOWN ? CUDA_ERROR_NOT_PERMITTED : wait_for_turn_of(gpu, context);
 }
 
 #define IN_TURN(stream, per_thread, call)                                                                              \
@@ -190,18 +201,26 @@ ON_BOTH(cuLaunchCooperativeKernel,
 HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned devices, unsigned flags)
 {
     for (unsigned i = 0; i < devices && launches != NULL; i++) {
-        CUcontext context;
-        CUresult result = REAL(cuStreamGetCtx)(launches[i].hStream, &context);
-        if (result == CUDA_SUCCESS)
-            result = REAL(cuCtxPushCurrent_v2)(context);
-        if (result != CUDA_SUCCESS)
-            return result;
-        result = wait_for_turn(launches[i].hStream, false);
-        REAL(cuCtxPopCurrent_v2)(&context);
+        CUresult result = wait_for_turn(launches[i].hStream, false);
         if (result != CUDA_SUCCESS)
             return result;
     }
     return REAL(cuLaunchCooperativeKernelMultiDevice)(launches, devices, flags);
+}
+
+/* Waits for turns on the GPUs on which the graph's CUDA kernels run, if these are others than the stream's. */
+static CUresult wait_for_kernels(CUgraphExec executable, CUstream stream)
+{
+    CUcontext context;
+    CUresult result = CUDA_SUCCESS;
+    const CUcontext *contexts = fgpu_contexts_of_graph(executable);
+    if (contexts == NULL || limits_get()->compute == COMPUTE_NONE)
+        return CUDA_SUCCESS;
+    int of_stream = fgpu_gpu_of_stream(stream, &context);
+    for (int gpu = 0; gpu < MAX_LIMITED_GPUS && result == CUDA_SUCCESS; gpu++)
+        if (contexts[gpu] != NULL && gpu != of_stream)
+            result = wait_for_turn_of(gpu, contexts[gpu]);
+    return result;
 }
 
 static CUresult launch_graph(CUgraphExec executable, CUstream stream, bool per_thread,
@@ -210,6 +229,8 @@ static CUresult launch_graph(CUgraphExec executable, CUstream stream, bool per_t
     if (capture_records(stream, per_thread))
         return real(executable, stream);
     CUresult result = wait_for_turn(stream, per_thread);
+    if (result == CUDA_SUCCESS)
+        result = wait_for_kernels(executable, stream);
     if (result == CUDA_SUCCESS)
         result = fgpu_before_graph_launch(executable);
     if (result != CUDA_SUCCESS)

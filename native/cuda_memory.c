@@ -1,18 +1,20 @@
 /* Linear memory: plain, pitched, managed. */
 #include "cuda_memory.h"
 
+#include "cuda_vmm.h"
 #include "pools.h"
 #include "process.h"
 #include "usage.h"
 
 #define PITCH_GRAIN 512u
 
-struct allocations linear_memory = ALLOCATIONS_EMPTY, arrays = ALLOCATIONS_EMPTY;
+struct allocations linear_memory = ALLOCATIONS_EMPTY, arrays = ALLOCATIONS_EMPTY, limit_memory = ALLOCATIONS_EMPTY;
 
 static void forget(void)
 {
     allocations_forget(&linear_memory);
     allocations_forget(&arrays);
+    allocations_forget(&limit_memory);
 }
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -27,18 +29,29 @@ void memory_note(struct allocations *allocations, const struct charge *charge, C
                         (struct allocation){.key = key, .owner = context, .bytes = charge->bytes, .gpu = charge->gpu});
 }
 
+void array_ended(uint64_t array)
+{
+    vmm_lock();
+    bindings_end((const void *)(uintptr_t)array);
+    vmm_unlock();
+}
+
 static void end_with(struct allocations *allocations, CUcontext context)
 {
     struct allocation allocation;
     size_t from = 0;
-    while (allocations_take_of(allocations, context, &from, &allocation))
+    while (allocations_take_of(allocations, context, &from, &allocation)) {
+        if (allocations == &arrays)
+            array_ended(allocation.key);
         usage_release(allocation.gpu, allocation.bytes);
+    }
 }
 
 void memory_ends_with(CUcontext context)
 {
     end_with(&linear_memory, context);
     end_with(&arrays, context);
+    end_with(&limit_memory, context);
 }
 
 HOOK CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)

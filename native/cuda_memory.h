@@ -3,10 +3,12 @@
 #include "allocations.h"
 #include "charge.h"
 
-/* The linear memory and the arrays of this process, by address and by handle. */
-extern struct allocations linear_memory, arrays;
+/* The linear memory and the arrays of this process, by address and by handle, and what limits give its contexts. */
+extern struct allocations linear_memory, arrays, limit_memory;
 
 /* Notes a successful allocation of `charge` as the context's. */
 void memory_note(struct allocations *allocations, const struct charge *charge, CUcontext context, uint64_t key);
 /* Releases the charges of all memory of a context that the driver has destroyed. */
 void memory_ends_with(CUcontext context);
+/* Notes that an array is gone, and with it what kept the memory that was mapped into it. */
+void array_ended(uint64_t array);

@@ -10,29 +10,29 @@
 
 static CUresult device_of_stream(CUstream stream, CUresult (*context_of)(CUstream, CUcontext *), CUdevice *device)
 {
-    CUcontext context = NULL, popped;
+    CUcontext context = NULL;
     CUresult result = context_of(stream, &context);
     if (result != CUDA_SUCCESS || context == NULL)
         return REAL(cuCtxGetDevice)(device);
-    result = REAL(cuCtxPushCurrent_v2)(context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = REAL(cuCtxGetDevice)(device);
-    REAL(cuCtxPopCurrent_v2)(&popped);
-    return result;
+    return fgpu_device_of_context(context, device);
 }
 
-/* Returns the pool of a handle. One that no hook has created is a device's default pool, or another process's, from
-   which this process cannot allocate. */
-static struct pool *known_pool(CUmemoryPool handle)
+static struct pool *add(CUmemoryPool handle, CUdevice device)
+{
+    return pools_add(handle, device, device == NO_DEVICE ? NOT_LIMITED : fgpu_gpu_of_device(device));
+}
+
+/* Returns the pool of a handle. One that no hook has seen is a device's default pool, or another process's, from which
+   this process cannot allocate. An unknown one counts as the stream's device. */
+static struct pool *known_pool(CUmemoryPool handle, CUdevice of_stream)
 {
     struct pool *pool = pools_find(handle);
     CUdevice device;
     CUmemoryPool of_device;
     for (int i = 0; pool == NULL && REAL(cuDeviceGet)(&device, i) == CUDA_SUCCESS; i++)
         if (REAL(cuDeviceGetDefaultMemPool)(&of_device, device) == CUDA_SUCCESS && of_device == handle)
-            pool = pools_add(handle, device, fgpu_gpu_of_device(device));
-    return pool;
+            pool = add(handle, device);
+    return pool != NULL ? pool : add(handle, of_stream);
 }
 
 struct request {
@@ -108,17 +108,25 @@ static CUresult allocate(struct request *request, CUresult (*context_of)(CUstrea
 {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     CUdevice device;
+    CUresult result;
     if (limits_get() == NULL)
         return CUDA_ERROR_NOT_PERMITTED;
     /* While the stream is captured, this call adds a node to its graph, which is charged when the graph runs. */
     if (is_capturing(request->stream, &capturing) != CUDA_SUCCESS || capturing != CU_STREAM_CAPTURE_STATUS_NONE)
         return call(request);
-    if (request->plain != NULL && (device_of_stream(request->stream, context_of, &device) != CUDA_SUCCESS ||
-                                   REAL(cuDeviceGetMemPool)(&request->handle, device) != CUDA_SUCCESS))
-        return call(request);
+    result = device_of_stream(request->stream, context_of, &device);
+    if (result == CUDA_SUCCESS && request->plain != NULL)
+        result = REAL(cuDeviceGetMemPool)(&request->handle, device);
+    if (result != CUDA_SUCCESS)
+        return result;
     pools_lock();
-    request->pool = known_pool(request->handle);
-    CUresult result = request->pool != NULL && request->pool->gpu >= 0 ? allocate_limited(request) : call(request);
+    request->pool = known_pool(request->handle, device);
+    if (request->pool == NULL)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else if (request->pool->gpu == GPU_UNKNOWN)
+        result = CUDA_ERROR_NOT_PERMITTED;
+    else
+        result = request->pool->gpu == NOT_LIMITED ? call(request) : allocate_limited(request);
     pools_unlock();
     return result;
 }
@@ -158,11 +166,33 @@ HOOK CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properti
     CUresult result = REAL(cuMemPoolCreate)(pool, properties);
     if (result != CUDA_SUCCESS)
         return result;
-    bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     pools_lock();
-    pools_add(*pool, properties->location.id, on_device ? fgpu_gpu_of_device(properties->location.id) : -1);
+    add(*pool, fgpu_device_of_pool(&properties->location, properties->allocType));
     pools_unlock();
     return result;
+}
+
+/* Notes where the memory of a pool is that the driver itself has made. */
+static CUresult found(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
+                      CUmemAllocationType type)
+{
+    if (result != CUDA_SUCCESS || limits_get() == NULL)
+        return result;
+    pools_lock();
+    if (pools_find(*pool) == NULL)
+        add(*pool, fgpu_device_of_pool(location, type));
+    pools_unlock();
+    return result;
+}
+
+HOOK CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+    return found(REAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location, type);
+}
+
+HOOK CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+    return found(REAL(cuMemGetMemPool)(pool, location, type), pool, location, type);
 }
 
 HOOK CUresult cuMemPoolDestroy(CUmemoryPool handle)

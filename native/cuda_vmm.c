@@ -1,19 +1,17 @@
-/* Virtual memory management. Physical memory lives until its handle is released as often as it was retained, and no
-   mapping of it is left. */
+/* Virtual memory management. Physical memory lives until its handle is released as often as it was retained, no mapping
+   of it is left, nothing has it bound, and no other process has it. */
+#include "cuda_vmm.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "allocations.h"
 #include "charge.h"
+#include "cuda_memory.h"
 #include "process.h"
+#include "shares.h"
 #include "usage.h"
-
-struct memory {
-    uint64_t bytes;
-    int gpu;
-    unsigned handles, mappings;
-};
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct allocations by_handle = ALLOCATIONS_EMPTY;
@@ -31,29 +29,55 @@ __attribute__((constructor)) static void watch_forks(void)
     process_on_fork(forget);
 }
 
-static void lock(void)
+void vmm_lock(void)
 {
     process_check();
     pthread_mutex_lock(&mutex);
 }
 
-static void unlock(void)
+void vmm_unlock(void)
 {
     pthread_mutex_unlock(&mutex);
 }
 
-static struct memory *of_handle(CUmemGenericAllocationHandle handle)
+struct memory *vmm_of_handle(CUmemGenericAllocationHandle handle)
 {
     struct allocation entry;
     return allocations_get(&by_handle, handle, &entry) ? entry.owner : NULL;
 }
 
-static void drop_unused(struct memory *memory)
+struct memory *vmm_at(CUdeviceptr address)
 {
-    if (memory->handles == 0 && memory->mappings == 0) {
+    struct allocation mapping;
+    return allocations_holding(&by_address, address, &mapping) ? mapping.owner : NULL;
+}
+
+void vmm_drop_unused(struct memory *memory)
+{
+    struct allocation entry;
+    if (memory->handles != 0 || memory->mappings != 0 || memory->bindings != 0)
+        return;
+    if (memory->share != 0)
+        shares_drop(memory->share);
+    else if (memory->gpu >= 0 && !memory->elsewhere)
         usage_release(memory->gpu, memory->bytes);
+    if (memory->elsewhere && memory->share == 0)
+        return; /* others may still have memory bound to it */
+    bindings_end(memory);
+    for (size_t from = 0; memory->aliased && allocations_take_of(&by_handle, memory, &from, &entry);)
+        ;
+    free(memory);
+}
+
+void vmm_add(CUmemGenericAllocationHandle handle, const struct memory *made)
+{
+    struct memory *memory = malloc(sizeof *memory);
+    if (memory == NULL)
+        return; /* its charge stays until this process ends */
+    *memory = *made;
+    memory->handles = 1;
+    if (!allocations_put(&by_handle, (struct allocation){.key = handle, .owner = memory}))
         free(memory);
-    }
 }
 
 HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
@@ -61,11 +85,8 @@ HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
 {
     struct charge charge;
     /* The properties name the device; the current context does not matter. */
-    bool on_device = properties != NULL && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    int gpu = on_device ? fgpu_gpu_of_device(properties->location.id) : -1;
-    struct memory *memory = gpu >= 0 ? malloc(sizeof *memory) : NULL;
-    if (gpu >= 0 && memory == NULL)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUdevice device = properties != NULL ? fgpu_device_of_location(&properties->location) : NO_DEVICE;
+    int gpu = device != NO_DEVICE ? fgpu_gpu_of_device(device) : NOT_LIMITED;
     CUresult result = charge_begin(&charge, gpu, (bytes + MEMORY_GRAIN - 1) / MEMORY_GRAIN * MEMORY_GRAIN);
     if (result == CUDA_SUCCESS) {
         do
@@ -73,85 +94,121 @@ HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, co
         while (charge_again(&charge, result));
         charge_end(&charge, result);
     }
-    if (result != CUDA_SUCCESS || memory == NULL) {
-        free(memory);
-        return result;
+    if (result == CUDA_SUCCESS && gpu >= 0) {
+        vmm_lock();
+        vmm_add(*handle, &(struct memory){.bytes = charge.bytes, .gpu = gpu});
+        vmm_unlock();
     }
-    *memory = (struct memory){.bytes = charge.bytes, .gpu = gpu, .handles = 1};
-    lock();
-    allocations_put(&by_handle, (struct allocation){.key = *handle, .owner = memory});
-    unlock();
     return result;
 }
 
 HOOK CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     struct allocation entry;
-    lock(); /* during the driver's call: once it returns, another thread may get the same handle */
+    vmm_lock(); /* during the driver's call: once it returns, another thread may get the same handle */
     CUresult result = REAL(cuMemRelease)(handle);
-    struct memory *memory = result == CUDA_SUCCESS ? of_handle(handle) : NULL;
+    struct memory *memory = result == CUDA_SUCCESS ? vmm_of_handle(handle) : NULL;
     if (memory != NULL) {
         if (--memory->handles == 0)
             allocations_take(&by_handle, handle, &entry);
-        drop_unused(memory);
+        vmm_drop_unused(memory);
     }
-    unlock();
+    vmm_unlock();
     return result;
 }
 
 /* Counts one more handle for known memory. Its value may equal a former one's, or be new. */
 static void note_handle(CUmemGenericAllocationHandle handle, struct memory *memory)
 {
-    struct memory *known = of_handle(handle);
+    struct memory *known = vmm_of_handle(handle);
     if (known == NULL && memory != NULL &&
-        allocations_put(&by_handle, (struct allocation){.key = handle, .owner = memory}))
+        allocations_put(&by_handle, (struct allocation){.key = handle, .owner = memory})) {
         known = memory;
+        known->aliased = true;
+    }
     if (known != NULL)
         known->handles++;
 }
 
 HOOK CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
-    struct allocation mapping;
-    lock();
+    vmm_lock();
     CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
     if (result == CUDA_SUCCESS)
-        note_handle(*handle,
-                    allocations_holding(&by_address, (uintptr_t)address, &mapping) ? mapping.owner : NULL);
-    unlock();
+        note_handle(*handle, vmm_at((uintptr_t)address));
+    vmm_unlock();
     return result;
 }
 
 HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                              CUmemAllocationHandleType type)
 {
-    lock();
+    int descriptor = (int)(intptr_t)shareable;
+    vmm_lock();
     CUresult result = REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && vmm_of_handle(*handle) != NULL)
         note_handle(*handle, NULL);
-    unlock();
+    else if (result == CUDA_SUCCESS)
+        vmm_add(*handle, &(struct memory){
+                             .gpu = NOT_LIMITED,
+                             .share = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? shares_import(descriptor) : 0,
+                             .elsewhere = true,
+                         });
+    vmm_unlock();
+    return result;
+}
+
+HOOK CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                           CUmemAllocationHandleType type, uint64_t flags)
+{
+    vmm_lock();
+    CUresult result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    struct memory *memory = result == CUDA_SUCCESS ? vmm_of_handle(handle) : NULL;
+    if (memory != NULL) {
+        memory->elsewhere = true;
+        if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+            memory->share = shares_export(memory->share, memory->gpu, memory->bytes, *(int *)shareable);
+    }
+    vmm_unlock();
+    return result;
+}
+
+/* A range of memory as a descriptor, for a network card for example. Who has it cannot be seen, so the memory stays
+   charged until this process ends. */
+HOOK CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                                            uint64_t flags)
+{
+    struct allocation linear;
+    vmm_lock();
+    CUresult result = REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags);
+    struct memory *memory = result == CUDA_SUCCESS ? vmm_at(address) : NULL;
+    if (memory != NULL)
+        memory->elsewhere = true;
+    else if (result == CUDA_SUCCESS && allocations_holding(&linear_memory, address, &linear))
+        allocations_take(&linear_memory, linear.key, &linear);
+    vmm_unlock();
     return result;
 }
 
 HOOK CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                        uint64_t flags)
 {
-    lock();
+    vmm_lock();
     CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
     if (result == CUDA_SUCCESS) {
-        struct memory *memory = of_handle(handle);
+        struct memory *memory = vmm_of_handle(handle);
         if (allocations_put(&by_address, (struct allocation){.key = address, .owner = memory, .bytes = bytes}) &&
             memory != NULL)
             memory->mappings++;
     }
-    unlock();
+    vmm_unlock();
     return result;
 }
 
 HOOK CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     struct allocation mapping;
-    lock();
+    vmm_lock();
     CUresult result = REAL(cuMemUnmap)(address, bytes);
     /* A range may hold several mappings, each of them whole. */
     for (uint64_t at = address; result == CUDA_SUCCESS && at - address < bytes; at += mapping.bytes) {
@@ -160,9 +217,9 @@ HOOK CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
         struct memory *memory = mapping.owner;
         if (memory != NULL) {
             memory->mappings--;
-            drop_unused(memory);
+            vmm_drop_unused(memory);
         }
     }
-    unlock();
+    vmm_unlock();
     return result;
 }

@@ -27,15 +27,30 @@ struct real_driver {
 extern struct real_driver real_driver;
 #define REAL(symbol) real_driver.symbol
 
-/* Returns the device's index in the limits' gpus; -1: not limited. */
+/* In the place of an index in the limits' gpus. NOT_LIMITED also stands for a device or a context that there is not: the
+   driver itself refuses its use. If the driver does not say which GPU it is, it is GPU_UNKNOWN, and hooks refuse. */
+enum { NOT_LIMITED = -1, GPU_UNKNOWN = -2 };
+
+/* Returns the device's index in the limits' gpus. */
 int fgpu_gpu_of_device(CUdevice device);
-/* Likewise for the device of the calling thread's current context; -1 also without a context. */
+/* Likewise for the device of the calling thread's current context. */
 int fgpu_gpu_of_current_context(void);
 /* Likewise, with the context itself in *context; NULL if there is none. */
 int fgpu_gpu_of_current(CUcontext *context);
-/* Forgets cached contexts. For hooks after which a new context may have the address of an old one. */
+/* Likewise for the context in which a stream's work runs. */
+int fgpu_gpu_of_stream(CUstream stream, CUcontext *context);
+/* Returns the device on which memory at a location takes room. An unknown kind of location counts as a limited GPU's.
+   NO_DEVICE: the host's memory. */
+#define NO_DEVICE (-1)
+CUdevice fgpu_device_of_location(const CUmemLocation *location);
+/* Likewise for a pool. Managed memory moves between host and GPUs, and counts where it is used. */
+CUdevice fgpu_device_of_pool(const CUmemLocation *location, CUmemAllocationType type);
+CUresult fgpu_device_of_context(CUcontext context, CUdevice *device);
+/* Forgets cached contexts. For hooks after which a new context or stream may have the address of an old one. */
 void fgpu_contexts_changed(void);
 
+/* Returns a context for each limited GPU on which a CUDA kernel of the graph runs. NULL: there are none. */
+const CUcontext *fgpu_contexts_of_graph(CUgraphExec executable);
 /* Reserve and settle the memory of a graph's memory nodes, around each launch of it. An error: do not launch. */
 CUresult fgpu_before_graph_launch(CUgraphExec executable);
 void fgpu_after_graph_launch(void);

@@ -3,13 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static struct limits limits;
-static bool usable;
+static _Atomic(const struct limits *) known;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Not by strtoull(), which newer C libraries bind to a version that older ones lack. */
@@ -133,16 +134,20 @@ static void read_limits(void)
     const char *wrong = read_file(text, sizeof text);
     if (wrong == NULL)
         wrong = parse(text);
-    usable = wrong == NULL;
-    if (!usable)
+    if (wrong == NULL)
+        atomic_store(&known, &limits);
+    else
         fprintf(stderr, "muster fgpu: the GPU limits of this container, " FGPU_LIMITS ", cannot be used (%s): "
                         "no GPU memory is given; tell the administrator\n", wrong);
 }
 
 const struct limits *limits_get(void)
 {
+    const struct limits *got = atomic_load_explicit(&known, memory_order_acquire);
+    if (__builtin_expect(got != NULL, 1))
+        return got;
     pthread_once(&once, read_limits);
-    return usable ? &limits : NULL;
+    return atomic_load(&known);
 }
 
 static int hex_digit(char c)

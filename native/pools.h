@@ -8,7 +8,7 @@
 struct pool {
     CUmemoryPool handle; /* NULL: the device's graph memory, or a pool that was destroyed */
     CUdevice device;
-    int gpu; /* -1: not limited, or not memory of a GPU */
+    int gpu; /* NOT_LIMITED also for the host's memory */
     bool of_graphs;
     uint64_t charged;
     uint64_t outstanding; /* allocations that are not freed; a destroyed pool's memory is freed with the last */

@@ -13,29 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "limits.h"
-#include "process.h"
+#include "usage_table.h"
 
 #define TABLE_FILE FGPU_STATE "/usage"
 #define MAGIC 0x656761737570476dull
-#define VERSION 1
-#define SLOTS 2048
+#define VERSION 2
 #define REAPED_LATELY_NS 1500000000ull
-
-struct slot {
-    struct process owner; /* pid 0: free */
-    uint64_t bytes[MAX_LIMITED_GPUS];
-};
-
-struct table {
-    _Atomic uint64_t magic; /* written last, when the table is whole */
-    uint32_t version, slots;
-    pthread_mutex_t mutex;
-    uint64_t total[MAX_LIMITED_GPUS]; /* the sum over the slots */
-    uint64_t reaped_ns[MAX_LIMITED_GPUS];
-    uint32_t slots_used; /* all slots from this one on are free */
-    struct slot slot[SLOTS];
-};
 
 /* The agent puts each container's file on a file system of this size. */
 static_assert(sizeof(struct table) <= 1u << 20, "the file system of a container's use has room for the table");
@@ -85,7 +68,8 @@ static const char *make(int file, struct table *mapped)
     memset(mapped, 0, sizeof *mapped);
     pthread_mutex_init(&mapped->mutex, &shared);
     mapped->version = VERSION;
-    mapped->slots = SLOTS;
+    mapped->slots = USAGE_SLOTS;
+    mapped->seed = (uint32_t)(now_ns() ^ (uint64_t)getpid() << 20);
     atomic_store(&mapped->magic, MAGIC);
     return NULL;
 }
@@ -107,8 +91,8 @@ static const char *map_file(int file, struct table **mapped)
     const char *wrong = NULL;
     if (atomic_load(&(*mapped)->magic) == 0)
         wrong = make(file, *mapped);
-    else if ((*mapped)->magic != MAGIC || (*mapped)->version != VERSION || (*mapped)->slots != SLOTS ||
-             (*mapped)->slots_used > SLOTS)
+    else if ((*mapped)->magic != MAGIC || (*mapped)->version != VERSION || (*mapped)->slots != USAGE_SLOTS ||
+             (*mapped)->slots_used > USAGE_SLOTS)
         wrong = "it is not a table of this library";
     if (wrong != NULL)
         munmap(*mapped, sizeof **mapped);
@@ -154,6 +138,9 @@ static void count_again(struct table *table)
         for (int gpu = 0; gpu < MAX_LIMITED_GPUS; gpu++)
             if (table->slot[i].owner.pid != 0)
                 table->total[gpu] += table->slot[i].bytes[gpu];
+    for (uint32_t i = 0; i < USAGE_SHARES; i++)
+        if (table->share[i].used)
+            table->total[table->share[i].gpu] += table->share[i].bytes;
 }
 
 static bool lock(struct table *table)
@@ -194,6 +181,7 @@ static void reap(struct table *table)
         slot->owner.pid = 0;
     }
     table->slots_used = used;
+    shares_reap(table, &self);
     count_again(table);
     pthread_setcancelstate(cancel, NULL);
 }
@@ -204,7 +192,7 @@ static bool claim(struct table *table)
         return true;
     process_self(&self);
     reap(table);
-    for (uint32_t i = 0; i < SLOTS; i++) {
+    for (uint32_t i = 0; i < USAGE_SLOTS; i++) {
         struct slot *slot = &table->slot[i];
         if (i < table->slots_used && slot->owner.pid != 0)
             continue;
@@ -220,6 +208,24 @@ static bool claim(struct table *table)
         return true;
     }
     return false;
+}
+
+struct table *usage_lock(struct slot **slot)
+{
+    struct table *table = get_table();
+    if (table == NULL || !lock(table))
+        return NULL;
+    if (claim(table)) {
+        *slot = mine;
+        return table;
+    }
+    unlock(table);
+    return NULL;
+}
+
+void usage_unlock(struct table *table)
+{
+    unlock(table);
 }
 
 static void add(struct table *table, int gpu, uint64_t bytes)

@@ -7,9 +7,11 @@ import pytest
 
 import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
+from tests.kept_strategies import keep_strategies
 from tests.shared_statements import share_compiled_statements
 
 share_compiled_statements()
+keep_strategies()
 
 
 def pytest_collection_finish() -> None:

@@ -28,3 +28,6 @@ def examples(count: int) -> settings:
 
 cheap = examples(300)
 """For a property whose examples take a millisecond or so."""
+
+dear = examples(100)
+"""For one whose examples take some ten milliseconds."""

@@ -140,7 +140,8 @@ def _take(page: Page, file: Path) -> None:
 def _imagined_cluster() -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
-        node = ControlNode(directory / "node", f"e2e-{secrets.token_hex(4)}")
+        # Nobody works its queue, and the pages would say so.
+        node = ControlNode(directory / "node", f"e2e-{secrets.token_hex(4)}", {"unworked_after_s": 1e9})
         (node.directory / "state").mkdir(mode=0o700)
         live_through(node.directory / "state")
         (node.directory / "images.yml").write_text(yaml.safe_dump({"images": _CATALOG}))

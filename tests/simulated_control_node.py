@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 S = SessionState
 LOST_AFTER_S = 300.0
 SLOW_AFTER_S = 15.0
+# Compiling the templates would be most of a small test's time.
+_RENDER = Templates().render
 
 
 class Crash(BaseException):
@@ -78,7 +80,7 @@ class ControlNode:
             store=self.store,
             gateway=self.gateway,
             pull_image=self.gateway.pull,
-            render=Templates().render,
+            render=_RENDER,
             make_key_pair=fake_key_pair,
             launch_policy=LaunchPolicy(),
             start=self._start,

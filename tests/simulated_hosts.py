@@ -60,9 +60,11 @@ def report_of(
                 "parent_uuid": None,
                 "mig_profile": None,
                 "fraction": None,
+                "address": f"0000:{index + 1:02x}:00.0",
             }
             for index in range(gpus)
         ],
+        "gpu_health": [healthy_gpu(hostname, index) for index in range(gpus)],
         "runtime": "1",
         "fgpu": "1" if gpus else None,
         "gpu_toolkit": "1.17.8" if gpus else None,
@@ -77,6 +79,23 @@ def report_of(
         "kernels": [],
         "networks": [],
         "spools": [],
+    }
+
+
+def healthy_gpu(hostname: str, index: int) -> dict[str, Any]:
+    """Return the health of a GPU that has no symptoms, as it comes over the wire."""
+    return {
+        "index": index,
+        "uuid": f"GPU-{hostname}-{index}",
+        "address": f"0000:{index + 1:02x}:00.0",
+        "problem": "",
+        "xids": [],
+        "ecc_errors": 0,
+        "remap_failed": False,
+        "remap_pending": False,
+        "throttled": [],
+        "recovery": None,
+        "strangers": [],
     }
 
 

@@ -4,13 +4,15 @@ What the inventory says of an agent is rendered here, never there: a host that i
 it nor see it. Nor does anything of its result reach Ansible that Ansible would act on, such as facts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from muster.ansible_gateway.bounded_pipes import bounded_pipes
+from muster.ansible_gateway.kept_code import NOT_KEPT, by_name, with_sources
 from muster.ansible_gateway.layout import INVENTORY
 
 # A visit may bring the logs of many kernels that ended.
@@ -31,10 +33,22 @@ class AgentAction(ActionBase):  # type: ignore[misc]
         attributes = self._templar.template((task_vars or {}).get("agent_attributes", {}))
         most_bytes = _MOST_OF_A_VISIT if self._task.action == "agent_converge" else _MOST_BYTES
         with bounded_pipes(most_bytes) as allowance:
-            result = self._execute_module(task_vars=task_vars)
+            result = self._execute_as(by_name, task_vars)
+            if result.get(NOT_KEPT):
+                result = self._execute_as(with_sources, task_vars)
         if allowance.is_exceeded:
             raise AnsibleActionFail(f"the agent's answer is longer than {most_bytes >> 20} MiB")
         return {**_kept(result), INVENTORY: attributes}
+
+    def _execute_as(self, program: Callable[[bytes], bytes], task_vars: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the module's result. What Ansible would send is turned into another `program` that does the same."""
+        self._program = program
+        result: dict[str, Any] = self._execute_module(task_vars=task_vars)
+        return result
+
+    def _configure_module(self, *arguments: Any, **named: Any) -> tuple[Any, str]:  # noqa: ANN401 - as in Ansible
+        built, path = super()._configure_module(*arguments, **named)
+        return replace(built, b_module_data=self._program(built.b_module_data)), path
 
 
 def _kept(result: Mapping[str, Any]) -> dict[str, Any]:

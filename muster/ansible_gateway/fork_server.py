@@ -27,6 +27,8 @@ _REQUEST_TIMEOUT_S = 30.0
 _BUILT_MODULES = "ansiballz_cache"
 # The modules that Ansible loads for every playbook, and those that ours name; it keeps both.
 _ALL_OF = ("connection_loader", "shell_loader", "become_loader")
+# Ours import pydantic: each worker of each playbook would do so anew, in 0.1 s.
+_ALL_FUNCTIONS_OF = ("filter_loader", "test_loader")
 _SOME_OF = {
     # Not ansible-runner's: when it is imported, it reads where this one playbook's events belong.
     "callback_loader": ("default", "junit", "minimal", "oneline", "tree"),
@@ -107,6 +109,8 @@ def _load(environment: dict[str, str]) -> None:
         for kind, names in _SOME_OF.items():
             for name in names:
                 getattr(loader, kind).get(name, class_only=True)
+        for kind in _ALL_FUNCTIONS_OF:
+            list(getattr(loader, kind).all())
     finally:
         os.environ.clear()
         os.environ.update(own)

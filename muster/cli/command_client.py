@@ -9,7 +9,8 @@ import struct
 import sys
 from collections.abc import Sequence
 
-DEFAULT_CONFIG = "/etc/muster/muster.yml"
+from muster.places import SETTINGS
+
 ACCEPTED, GO = b"+", b"!"
 # The short commands, each with the flags that let it wait: then it must outlast a restart of the daemon.
 _SERVED = {
@@ -47,7 +48,7 @@ def server_address() -> bytes:
     """Return the abstract address of the server for this user, settings file, installation and view of the files."""
     parts = (
         os.geteuid(),
-        os.path.abspath(os.environ.get("MUSTER_CONFIG", DEFAULT_CONFIG)),  # noqa: PTH100 - links stay as written
+        os.path.abspath(os.environ.get("MUSTER_CONFIG", SETTINGS)),  # noqa: PTH100 - links stay as written
         sys.prefix,
         __file__,
         sys.getfilesystemencoding(),

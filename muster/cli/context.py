@@ -1,4 +1,8 @@
-"""What the commands share: the service layer, or a server's, and who calls."""
+"""What the commands share: the service layer, or a server's, and who calls.
+
+Root's commands use the control node's database themselves. Those of other users go to its socket, where the server
+knows who they are, and with --server to a server elsewhere.
+"""
 
 import getpass
 import os
@@ -9,9 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from muster import places
 from muster.cli.audit import audited
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, MusterError
+
+SOCKET = Path(places.SOCKET)
+SETTINGS = Path(places.SETTINGS)
 
 if TYPE_CHECKING:  # `--help`, `version` and the completion of flags do not need it
     from muster.service.backend import Backend
@@ -40,7 +48,7 @@ class _KnowsQueue(Protocol):
 
 @contextmanager
 def opened_backend() -> "Iterator[Backend]":
-    """Open the control node's own answers, or with --server those of another one. Raises BadInputError.
+    """Open the control node's own answers, or those of the server that `server()` names. Raises BadInputError.
 
     At the end, the user is warned if nobody works the queue.
     """
@@ -61,37 +69,62 @@ def warn_if_unworked(backend: _KnowsQueue) -> None:
         return
     if unworked is not None:
         meta["muster.warned"] = True
-        click.echo(f"muster: warning: {unworked}", err=True)
+        click.echo(f"muster: warning: {unworked}; see also `muster doctor` on the control node", err=True)
 
 
 @contextmanager
 def _unwarned_backend() -> "Iterator[Backend]":
-    if not asks_server():
+    url = server()
+    if url is None:
         with opened_service() as service:
             yield service.backend(Token("command line", current_user(), Scope.ADMIN, created_at=0.0))
         return
-    from muster.remote.backend import RemoteBackend  # noqa: PLC0415 - needed with --server only
-    from muster.remote.client import Client  # noqa: PLC0415
+    from muster.remote.backend import RemoteBackend  # noqa: PLC0415 - needed for a server only
+    from muster.remote.client import Client, socket_of  # noqa: PLC0415
 
-    given = click.get_current_context().find_root().params
-    client = Client(given["server"], _token(given["token_file"]))
+    file = click.get_current_context().find_root().params["token_file"]
+    client = Client(url, None if socket_of(url) is not None else _token(file))
     try:
         yield RemoteBackend(client)
     finally:
         client.close()
 
 
-def asks_server() -> bool:
-    """Return whether --server is given, or MUSTER_SERVER."""
+def server() -> str | None:
+    """Return the URL of the server that answers: --server, MUSTER_SERVER, or the control node's own socket.
+
+    None where the command uses the control node's database itself.
+    """
     context = click.get_current_context(silent=True)
-    return context is not None and context.find_root().params.get("server") is not None
+    given: str | None = None if context is None else context.find_root().params.get("server")
+    return given if given is not None else _own_socket()
+
+
+def _own_socket() -> str | None:
+    """Return the URL of this machine's socket for a user who may not read the control node's settings."""
+    if "MUSTER_CONFIG" in os.environ or os.geteuid() == 0 or os.access(SETTINGS, os.R_OK):
+        return None
+    return f"unix:{SOCKET}" if SOCKET.is_socket() else None
+
+
+def asks_server() -> bool:
+    """Return whether a server answers, rather than this process."""
+    return server() is not None
 
 
 def check_on_control_node() -> None:
-    """Raises BadInputError with --server, for what no server answers."""
-    if asks_server():
+    """Raises BadInputError where a server would have to answer what none does."""
+    url = server()
+    if url is not None:
         _, _, command = click.get_current_context().command_path.partition(" ")
-        raise BadInputError(f"--server: muster {command} needs the control node; run it there, without --server")
+        raise BadInputError(needs_control_node(command, url))
+
+
+def needs_control_node(command: str, url: str) -> str:
+    """Return what to say of a command that no server answers."""
+    if url == f"unix:{SOCKET}":
+        return f"muster {command} needs the control node's settings; ask an administrator, such as root, to run it"
+    return f"--server: muster {command} needs the control node; run it there, without --server"
 
 
 def _token(file: Path | None) -> str:

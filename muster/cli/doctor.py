@@ -160,6 +160,19 @@ def encryption_finding(agent: Agent) -> Finding:
     )
 
 
+def _gpus(name: str, agent: Agent) -> Iterator[Finding]:
+    if agent.fgpu_obstacle:
+        found, _, remedy = agent.fgpu_obstacle.partition("; ")
+        yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)
+    elif agent.capacity.fgpu:
+        found = f"{format_slot('fgpu', agent.capacity.fgpu)} units on {len(agent.gpus)} devices"
+        yield Finding(f"{name}: fgpu", ok=True, found=found)
+    for gpu in agent.gpus:
+        if gpu.quarantine:
+            remedy = 'mend it (docs/fgpu.md, "Sick GPUs"); until then it gets no new sessions'
+            yield Finding(f"{name}: GPU {gpu.index}", ok=False, found=gpu.quarantine, remedy=remedy)
+
+
 def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterator[Finding]:
     name, report = f"agent {answer.agent_id}", answer.report
     if report is None:
@@ -184,12 +197,7 @@ def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterat
         yield Finding(f"{name}: remapped ids", ok=False, found=found, remedy=remedy)
     elif ids := report.docker.remapped_ids:
         yield Finding(f"{name}: remapped ids", ok=True, found=f"{min(ids.uids, ids.gids)} ids (userns-remap)")
-    if agent.fgpu_obstacle:
-        found, _, remedy = agent.fgpu_obstacle.partition("; ")
-        yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)
-    elif agent.capacity.fgpu:
-        found = f"{format_slot('fgpu', agent.capacity.fgpu)} units on {len(agent.gpus)} devices"
-        yield Finding(f"{name}: fgpu", ok=True, found=found)
+    yield from _gpus(name, agent)
     if agent.on_overlay and not is_alone:
         yield encryption_finding(agent)
     image = default_reference(settings)

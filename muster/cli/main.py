@@ -155,7 +155,8 @@ class _LazyGroup(click.Group):
     "--server",
     metavar="URL",
     envvar="MUSTER_SERVER",
-    help="Ask the `muster web` there, from any machine; MUSTER_SERVER by default.",
+    help="Ask the `muster web` there, from any machine, or at a socket of this one (unix:/run/muster/api.sock);"
+    " MUSTER_SERVER by default. Users who may not read the settings ask that socket anyway.",
 )
 @click.option(
     "--token-file",

@@ -1,7 +1,7 @@
 """`simulate`: a workload on an imagined cluster, or on one's own, decided by the scheduler that the site runs."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
@@ -10,11 +10,12 @@ import click
 
 from muster.cli.context import json_option, opened_service
 from muster.cli.output import print_json, print_table
-from muster.core.simulation.simulation import Life, Progress, Simulated
-from muster.core.simulation.summary import Summary, summarize
+from muster.core.simulation.simulation import Job, Life, Progress, Simulated
+from muster.core.simulation.summary import Summary, Window, summarize
 from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE
 from muster.core.values.errors import BadInputError
 from muster.core.values.units import format_duration, parse_duration
+from muster.service.questions.traces import TRACES, format_of
 from muster.service.questions.what_if import HISTORY, LIVE, Trial, WhatIf, agents_of, jobs_of, policies
 from muster.settings import load_settings
 
@@ -35,12 +36,18 @@ _USE_NAMES = {"cpu": "cpu", "mem": "mem", "gpu": "GPUs", "fragmented": "GPUs fre
 )
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), default=7.0, show_default=True, metavar="N",
               help=f"With `--workload {HISTORY}`: how far back.")  # fmt: skip
+@click.option(
+    "--trace", type=click.Choice(TRACES), help="The trace whose files these are, for other endings than .csv."
+)
+@click.option("--column", "columns", multiple=True, metavar="FIELD=COLUMN",
+              help="Where a trace of another form has a field, such as arrival=submit_time.")  # fmt: skip
 @click.option("--order", metavar="NAME", help="Queue order, in place of the site's: fifo, lifo, drf, fair_share, …")
 @click.option("--policy", metavar="NAME", help="Placement policy, in place of the site's: pack, spread, …")
 @click.option("--compare", metavar="NAME,NAME", help="Several orders or placement policies, side by side.")
 @click.option("--backfill/--no-backfill", default=None, help="Whether sessions may pass one that waits.")
 @click.option("--preemption/--no-preemption", default=None, help="Whether preemptible sessions give way.")
 @click.option("--until", metavar="TIME", help="Stop after this time, such as 7d.")
+@click.option("--window", metavar="FROM..TO", help="Figures of this time alone, such as 1d..6d or 20%..80%.")
 @click.option("--launch-time", default="5s", show_default=True, metavar="TIME", help="From placing to running.")
 @click.option("--pass-interval", default="1s", show_default=True, metavar="TIME", help="Least time between decisions.")
 @click.option("--sessions", "each", is_flag=True, help="Also what became of each session.")
@@ -49,12 +56,15 @@ def simulate(
     cluster: str,
     workload: str,
     days: float,
+    trace: str | None,
+    columns: tuple[str, ...],
     order: str | None,
     policy: str | None,
     compare: str | None,
     backfill: bool | None,
     preemption: bool | None,
     until: str | None,
+    window: str | None,
     launch_time: str,
     pass_interval: str,
     each: bool,
@@ -66,6 +76,7 @@ def simulate(
       muster simulate --cluster cluster.yml --workload workload.yml
       muster simulate --cluster live --workload history --days 30 --compare fifo,drf
       muster simulate --cluster nodes.csv --workload trace.csv --compare pack,fragmentation --until 7d
+      muster simulate --cluster cluster_machine_list --workload cluster_job_log --trace philly --window 20%..80%
 
     Limits, shares and everything else that is not given are as in the site's settings. How files look: docs/what-if.md.
     """
@@ -83,9 +94,12 @@ def simulate(
         def what_if() -> WhatIf:
             return stack.enter_context(opened_service()).what_if()
 
-        agents = agents_of(cluster, what_if)
-        jobs = jobs_of(workload, days, what_if)
+        form = format_of(trace, columns)
+        agents = agents_of(cluster, form, what_if)
+        arriving = jobs_of(workload, form, days, what_if)
+    jobs = arriving.jobs
     began_at = min(job.session.submitted_at for job in jobs)
+    seen = None if window is None else _window(window, jobs)
     trial = Trial(
         agents,
         jobs,
@@ -95,11 +109,14 @@ def simulate(
     )
     results = {name: trial.run(way, settings.usage_half_life_s, _Shown(name)) for name, way in ways.items()}
     if as_json:
-        print_json({name: _result_json(result, each=each) for name, result in results.items()})
+        print_json({name: _result_json(result, seen, each=each) for name, result in results.items()})
         return
-    click.echo(f"{len(agents)} agents, {len(jobs)} sessions")
-    summaries = {name: summarize(result) for name, result in results.items()}
-    print_table(("", *summaries), _figures(summaries.values()))
+    left_out = f"; {arriving.left_out} left out, as it is not known how long they ran" if arriving.left_out else ""
+    click.echo(f"{len(agents)} agents, {len(jobs)} sessions{left_out}")
+    summaries = {name: summarize(result, seen) for name, result in results.items()}
+    print_table(
+        ("", *summaries), _figures(summaries.values(), "time of the window" if seen else "time to the last end")
+    )
     for name, summary in summaries.items():
         click.echo(f"\nin use, {name} (a bar is {format_duration(summary.span_s / len(summary.over_time['cpu']))}):")
         print_table(("SLOT", "0 TO 100 %"), [(_USE_NAMES[s], _spark(summary.over_time[s])) for s in SLOTS_IN_USE])
@@ -138,13 +155,32 @@ def _seconds(flag: str, text: str) -> float:
         raise BadInputError(f"{flag}: {error}; write 30m, 2h, 7d or 90s") from None
 
 
-def _figures(summaries: Iterable[Summary]) -> list[list[object]]:
+def _window(text: str, jobs: Sequence[Job]) -> Window:
+    """Return the window: times from the first arrival, or parts of the time from the first to the last one."""
+    first, last = (pick(job.session.submitted_at for job in jobs) for pick in (min, max))
+    begin, dots, end = text.partition("..")
+    bounds = [first + _bound(part.strip(), last - first) for part in (begin, end) if dots and part.strip()]
+    if len(bounds) < 2 or bounds[0] >= bounds[1]:
+        raise BadInputError(f"--window: {text!r} is not FROM..TO; write a time and a later one, as 1d..6d or 20%..80%")
+    return Window(*bounds)
+
+
+def _bound(text: str, arriving_s: float) -> float:
+    number = text.removesuffix("%")
+    if number == text:
+        return _seconds("--window", text)
+    if not number.isdecimal() or int(number) > 100:
+        raise BadInputError(f"--window: {text!r} is no part of 100 %; write such as 20%")
+    return int(number) / 100 * arriving_s
+
+
+def _figures(summaries: Iterable[Summary], time_name: str) -> list[list[object]]:
     """Return the rows of a table with a column for each simulation."""
-    columns = [_column(summary) for summary in summaries]
+    columns = [_column(summary, time_name) for summary in summaries]
     return [[name, *(column[name] for column in columns)] for name in columns[0]]
 
 
-def _column(summary: Summary) -> Mapping[str, object]:
+def _column(summary: Summary, time_name: str) -> Mapping[str, object]:
     waits = summary.waits
     return {
         "sessions started": summary.started,
@@ -154,11 +190,15 @@ def _column(summary: Summary) -> Mapping[str, object]:
         "still waiting": summary.waiting,
         "could never start": summary.never,
         "preempted": summary.preemptions,
-        "time to the last end": format_duration(summary.span_s),
+        time_name: format_duration(summary.span_s),
         "wait, mean": format_duration(waits.mean),
         "wait, median": format_duration(waits.median),
         "wait, 95 % below": format_duration(waits.p95),
         "wait, longest": format_duration(waits.max),
+        "gang wait, mean": format_duration(summary.gang_waits.mean),
+        "gang wait, 95 % below": format_duration(summary.gang_waits.p95),
+        "bounded slowdown, mean": f"{summary.slowdowns.mean:.2f}",
+        "bounded slowdown, 95 % below": f"{summary.slowdowns.p95:.2f}",
         **{f"{_USE_NAMES[name]}, mean": f"{summary.use[name]:.1%}" for name in SLOTS_IN_USE},
         "decisions": summary.decisions,
     }
@@ -187,8 +227,8 @@ def _agents(life: Life) -> list[str]:
     return list(dict.fromkeys(kernel.allocation.agent_id for kernel in life.kernels if kernel.allocation))
 
 
-def _result_json(result: Simulated, *, each: bool) -> dict[str, Any]:
-    figures = asdict(summarize(result))
+def _result_json(result: Simulated, window: Window | None, *, each: bool) -> dict[str, Any]:
+    figures = asdict(summarize(result, window))
     return {**figures, "sessions": [_life_json(life) for life in result.lives]} if each else figures
 
 

@@ -25,6 +25,13 @@ _HIGHEST_PORT = 65535
     metavar="FIRST-LAST",
     help="Open sessions' apps in the browser, each at one of these ports, such as 8100-8199.",
 )
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Let this machine's users in without a token at this Unix socket; `muster` looks for /run/muster/api.sock.",
+)
+@click.option("--only-socket", is_flag=True, help="Serve at that socket, and at no port.")
 def web(
     host: str,
     port: int,
@@ -33,6 +40,8 @@ def web(
     insecure: bool,
     behind_proxy: bool,
     app_ports: str | None,
+    socket: Path | None,
+    only_socket: bool,
 ) -> None:
     """Serve the pages and the API until SIGTERM.
 
@@ -44,7 +53,8 @@ def web(
     from muster.web.server import ServerOptions  # noqa: PLC0415
 
     ports = None if app_ports is None else _ports(app_ports)
-    options = ServerOptions(host, port, tls_cert, tls_key, insecure, behind_proxy, ports)
+    place = None if socket is None else socket.absolute()
+    options = ServerOptions(host, port, tls_cert, tls_key, insecure, behind_proxy, ports, place, only_socket)
     serve(options, opened_service, log_to_stderr)
 
 

@@ -31,6 +31,7 @@ CpuList = Annotated[str, Field(max_length=4_096, pattern=r"^(\d{1,5}(-\d{1,5})?(
 Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f:.]{2,45}$")]
 # The engine's own states: a newer engine may have more of them.
 ContainerState = Annotated[str, Field(pattern=r"^[a-z]{1,32}$")]
+PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]$")]
 
 
 class NumaReport(ContractModel):
@@ -77,7 +78,10 @@ class SwarmReport(ContractModel):
 
 
 class GpuReport(ContractModel):
-    """A GPU, or a MIG instance of one, which names its parent; `fraction` is in thousandths of that."""
+    """A GPU, or a MIG instance of one, which names its parent; `fraction` is in thousandths of that.
+
+    `address` is the physical GPU's place on the PCI bus.
+    """
 
     index: Annotated[int, Field(ge=0, le=65_535)]
     uuid: GpuUuid
@@ -88,10 +92,45 @@ class GpuReport(ContractModel):
     parent_uuid: GpuUuid | None = None
     mig_profile: Line | None = None
     fraction: Milli | None = None
+    address: PciAddress | None = None
 
     @property
     def is_instance(self) -> bool:
         return bool(self.parent_uuid)
+
+    @property
+    def physical_uuid(self) -> str:
+        """Return the UUID of the physical GPU that it is, or is a part of."""
+        return self.parent_uuid or self.uuid
+
+
+class XidReport(ContractModel):
+    """A driver's error of one number in the Linux kernel's log; `sequence` is the log's number of the newest one."""
+
+    number: Annotated[int, Field(ge=0, le=65_535)]
+    sequence: Amount
+
+
+class GpuHealthReport(ContractModel):
+    """The health of a physical GPU as its driver tells it; None where the driver cannot.
+
+    A GPU that does not answer has a `problem`, and perhaps no UUID. `ecc_errors` are memory errors that could not be
+    corrected since the driver was loaded. `throttled` has the reasons why the hardware slows its clocks now.
+    `recovery` is what the driver asks for to have the GPU work again, in its words. `strangers` are the
+    process ids of those that belong to no session.
+    """
+
+    index: Annotated[int, Field(ge=0, le=65_535)] | None
+    uuid: GpuUuid | None
+    address: PciAddress | None
+    problem: Line = ""
+    xids: Few[XidReport] = ()
+    ecc_errors: Amount | None = None
+    remap_failed: bool | None = None
+    remap_pending: bool | None = None
+    throttled: Few[Line] = ()
+    recovery: Line | None = None
+    strangers: Few[Amount] = ()
 
 
 class ImageReport(ContractModel):
@@ -180,6 +219,7 @@ class Report(ContractModel):
     docker: EngineReport = EngineReport()
     swarm: SwarmReport = SwarmReport()
     gpus: Few[GpuReport] = ()
+    gpu_health: Few[GpuHealthReport] = ()
     runtime: Line | None = None
     fgpu: Line | None = None
     gpu_toolkit: Line | None = None

@@ -1,10 +1,11 @@
-"""The API of a `muster web` elsewhere over HTTP: answers as views, problems as the errors that they were."""
+"""The API of a `muster web` over HTTP: answers as views, problems as the errors that they were."""
 
 import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ import httpx
 from pydantic import ValidationError
 
 from muster.core.values.errors import BadInputError, FieldError, MusterError, SpecError
+from muster.remote.unix_transport import UnixTransport
 from muster.service.problem_kinds import KINDS
 from muster.service.view import View
 
@@ -34,20 +36,40 @@ class OtherVersionError(MusterError):
     """The server's answer lacks what this version's views need: it is of another version of Muster."""
 
 
-class Client:
-    """A client of the server at `url`, such as https://muster.example.org. A path in it comes before ours."""
+def socket_of(url: str) -> Path | None:
+    """Return the path of a URL such as unix:/run/muster/api.sock; None for another URL. Raises BadInputError."""
+    scheme, colon, path = url.partition(":")
+    if not colon or scheme != "unix":
+        return None
+    if not path.startswith("/") or "\0" in path:
+        raise BadInputError(f"--server: {url!r} names no socket; write one such as unix:/run/muster/api.sock")
+    return Path("/" + path.lstrip("/"))
 
-    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+
+class Client:
+    """A client of the server at `url`.
+
+    That is one such as https://muster.example.org, with a token; a path in it comes before ours. Or it is a socket of
+    this machine, such as unix:/run/muster/api.sock, where the server knows the Unix user without one.
+    """
+
+    def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:
         """Raises BadInputError for what is no URL, or a token that could not be sent."""
+        self._url = url.rstrip("/")
+        path = socket_of(url)
+        if path is not None:
+            self._http = httpx.Client(
+                base_url="http://localhost/api/v1/", timeout=_PATIENCE, transport=transport or UnixTransport(path)
+            )
+            return
         try:
             parsed = httpx.URL(url)
         except (httpx.InvalidURL, TypeError):
             parsed = httpx.URL("")
         if parsed.scheme not in {"http", "https"} or not parsed.host:
             raise BadInputError(f"--server: {url!r} is no URL; write one such as https://muster.example.org:8443")
-        if not token.isascii() or not token.isprintable() or not token:
+        if not token or not token.isascii() or not token.isprintable():
             raise BadInputError("--token-file: it holds no token; write what `muster token create` printed into it")
-        self._url = url.rstrip("/")
         self._http = httpx.Client(
             base_url=f"{self._url}/api/v1/",
             headers={"Authorization": f"Bearer {token}"},

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from muster.core.agents.agent import AgentState
+from muster.core.agents.agent import AgentState, Gpu
 from muster.core.model.agent_sample import Amount, sample
 from muster.core.model.session import FINAL, SessionState
 from muster.core.model.token import Scope, Token
@@ -45,6 +45,7 @@ class Host:
     disk_bytes: int
     disk_free_bytes: int
     image_bytes: int
+    gpus: tuple[Gpu, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +156,5 @@ def _host(use: AgentOccupancy) -> Host:
         report.disk.total_bytes,
         report.disk.free_bytes,
         sum(image.size_bytes for image in report.images),
+        use.agent.gpus,
     )

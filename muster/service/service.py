@@ -16,6 +16,7 @@ from muster.service.agents.reservations import Reservations
 from muster.service.audit import AuditLog
 from muster.service.folders.measurements import Measurements
 from muster.service.identity.tokens import Tokens
+from muster.service.identity.unix_callers import UnixCallers
 from muster.service.images.catalog import reference_of
 from muster.service.images.commits_under_way import CommitsUnderWay
 from muster.service.local_backend import LocalBackend
@@ -55,6 +56,7 @@ class Service:
         self.agents = Agents(store, settings)
         self.reservations = Reservations(store, settings)
         self.tokens = Tokens(store)
+        self.unix_callers = UnixCallers(settings)
 
     @classmethod
     @contextmanager

@@ -1,12 +1,13 @@
 """Values of the core as rows, and back."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, astuple, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from muster.contract.report import Report, stored_report
+from muster.contract.report import GpuReport, Report, stored_report
 from muster.core.agents.agent import Agent, AgentState, agent_from_report
+from muster.core.agents.gpu_health import AcceptedSymptoms, GpuRecord, Symptom, SymptomMark
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.model.folders import MountedFolder
 from muster.core.model.session import (
@@ -97,7 +98,14 @@ def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: 
 def agent_from(row: Row) -> Agent:
     report = stored_report(row["report"])
     return replace(
-        agent_from_report(row["id"], report or Report(), row["inventory"], row["observed_at"]),
+        agent_from_report(
+            row["id"],
+            report or Report(),
+            row["inventory"],
+            row["observed_at"],
+            _gpu_record_from(row["gpu_record"]),
+            accepted_symptoms_from(row["gpu_accepted"]),
+        ),
         state=AgentState(row["state"]),
         problem=row["problem"] if report else _UNREADABLE,
         unreachable_since=row["unreachable_since"],
@@ -109,7 +117,7 @@ def agent_from(row: Row) -> Agent:
 
 
 def agent_row(agent: Agent) -> dict[str, Any]:
-    """Return an observed agent's row, without its drain, which users set."""
+    """Return an observed agent's row, without its drain and the symptoms that are accepted, which users set."""
     return {
         "id": agent.id,
         "report": agent.report.model_dump(mode="json"),
@@ -120,6 +128,7 @@ def agent_row(agent: Agent) -> dict[str, Any]:
         "unreachable_since": agent.unreachable_since,
         "reached": agent.reached,
         "silence_counts_from": agent.silence_counts_from,
+        "gpu_record": _gpu_record_row(agent.gpu_record),
     }
 
 
@@ -135,6 +144,32 @@ def launch_record_row(record: LaunchRecord) -> dict[str, Any]:
 def _launch_record_from(column: Row) -> LaunchRecord:
     failures = tuple(FailedLaunch(*failure) for failure in column.get("failures", ()))
     return LaunchRecord(failures, column.get("suspect_until"), column.get("reason", ""))
+
+
+def accepted_symptoms_row(accepted: AcceptedSymptoms) -> dict[str, Any]:
+    """Return accepted symptoms as their column holds them."""
+    return {uuid: [list(mark) for mark in marks] for uuid, marks in accepted.items()}
+
+
+def accepted_symptoms_from(column: Row) -> AcceptedSymptoms:
+    return {uuid: tuple(SymptomMark(*mark) for mark in marks) for uuid, marks in column.items()}
+
+
+def _gpu_record_row(record: GpuRecord) -> dict[str, Any]:
+    return {
+        "boot_id": record.boot_id,
+        "symptoms": {uuid: [list(astuple(symptom)) for symptom in all_] for uuid, all_ in record.symptoms.items()},
+        "missing": [gpu.model_dump(mode="json") for gpu in record.missing],
+    }
+
+
+def _gpu_record_from(column: Row) -> GpuRecord | None:
+    """Return the record; None of a row that an older version wrote."""
+    if not column:
+        return None
+    symptoms = {uuid: tuple(Symptom(*symptom) for symptom in all_) for uuid, all_ in column.get("symptoms", {}).items()}
+    missing = tuple(GpuReport.model_validate(gpu) for gpu in column.get("missing", ()))
+    return GpuRecord(column.get("boot_id"), symptoms, missing)
 
 
 def _kernel_from(row: Row) -> Kernel:

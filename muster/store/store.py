@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import sqlalchemy as sa
 
 from muster.core.agents.agent import Agent
+from muster.core.agents.gpu_health import AcceptedSymptoms
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import PullProgress, Session, SessionState, StoryLine
@@ -28,7 +29,14 @@ from muster.store.known_agents import AGENT_COUNTERS, FORGOTTEN, REVISION, Known
 from muster.store.owner_uids import OwnerUids
 from muster.store.pulled_images import PulledImages
 from muster.store.reservations import Reservations, reservations_after
-from muster.store.rows import agent_row, kernel_rows, launch_record_row, progress_row, session_row
+from muster.store.rows import (
+    accepted_symptoms_row,
+    agent_row,
+    kernel_rows,
+    launch_record_row,
+    progress_row,
+    session_row,
+)
 from muster.store.secrets import SecretRows
 from muster.store.sessions.applying import apply_one, lock
 from muster.store.sessions.changes import Changes
@@ -184,6 +192,15 @@ class Store:
             for agent_id, record in sorted(records.items()):
                 values = {"launch_record": launch_record_row(record), "revision": revision}
                 connection.execute(sa.update(agents).where(agents.c.id == agent_id).values(**values))
+
+    def accept_symptoms(self, agent_id: str, accepted: AcceptedSymptoms) -> None:
+        """Accept symptoms of an agent's GPUs, each in place of those that were accepted of that GPU before."""
+        this = agents.c.id == agent_id
+        with self._writing() as connection:
+            revision = increment_counter(connection, REVISION)
+            before = connection.execute(sa.select(agents.c.gpu_accepted).where(this)).scalar() or {}
+            values = {"gpu_accepted": {**before, **accepted_symptoms_row(accepted)}, "revision": revision}
+            connection.execute(sa.update(agents).where(this).values(**values))
 
     def forget_agent(self, agent_id: str) -> None:
         with self._writing() as connection:

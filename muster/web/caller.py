@@ -1,4 +1,4 @@
-"""The caller of a request: its token, and limits on failed sign-ins and on the requests of one user."""
+"""The caller of a request: its token or its connection, and limits on failed sign-ins and on one user's requests."""
 
 import math
 import threading
@@ -16,6 +16,7 @@ from muster.service.identity.tokens import NoTokenError
 from muster.service.local_backend import LocalBackend
 from muster.service.service import Service
 from muster.web.problems import TooManyError
+from muster.web.unix_connections import connection_secret
 
 MAX_FAILURES = 10
 WINDOW_S = 60.0
@@ -87,7 +88,16 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
 def caller(request: Request, credentials: Credentials) -> Token:
-    """Return the request's token. Raises NoTokenError and TooManyError."""
+    """Return the request's token. Raises NoTokenError and TooManyError.
+
+    At the control node's own socket it is the user of the connection, whatever the headers say.
+    """
+    secret = connection_secret(request)
+    if secret is not None:
+        user = service_of(request).unix_callers.of_secret(secret)
+        request.state.caller = user
+        check_requests(request, user)
+        return user
     if credentials is None:
         raise NoTokenError("there is no token; send the header Authorization: Bearer TOKEN")
     limit: FailureLimit = request.app.state.failures

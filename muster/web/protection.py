@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from muster.service.audit import AuditLog
 from muster.web.problems import MEDIA_TYPE, Problem
+from muster.web.unix_connections import unix_origin
 
 MAX_REQUEST_BYTES = 4 << 20
 # As much as a sign-in or a small form.
@@ -251,9 +252,9 @@ def _record(scope: Scope, status: int) -> Mapping[str, Any]:
     caller = state.get("caller")
     return {
         "user": caller.user if caller else None,
-        "token": caller.name if caller else None,
+        "token": (caller.name or None) if caller else None,
         "source": "server",
-        "from": scope["client"][0] if scope.get("client") else None,
+        "from": scope["client"][0] if scope.get("client") else unix_origin(scope),
         "method": scope.get("method", "WEBSOCKET"),
         "path": scope["path"],
         "sessions": state.get("audit_sessions", []),

@@ -5,28 +5,38 @@ import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from muster.core.model.session import FINAL
-from muster.core.values.slots import format_slots
+from muster.core.model.session import FINAL, SessionState
+from muster.core.values.slots import spell_slots
 from muster.core.values.units import (
+    exact_bytes,
     format_age,
-    format_bytes,
     format_duration,
     format_milli,
     format_moment,
     format_seconds,
+    spell_bytes,
     timestamp,
 )
-from muster.service.sessions.views import why_text
+from muster.core.whatif.explain import HOPELESS
+from muster.service.sessions.views import Explained, why_text
+from muster.web.words import wait_label
 
 STATIC = Path(__file__).parent / "static"
 _FOREVER = "public, max-age=31536000, immutable"
+
+
+class _Stated(Explained, Protocol):
+    """A view with a state and the reason for it."""
+
+    @property
+    def state(self) -> SessionState: ...
 
 
 def render(template: str, block: str | None, context: Mapping[str, Any]) -> str:
@@ -65,6 +75,12 @@ def _moment(seconds: float | None) -> str:
     return "-" if seconds is None else format_moment(seconds)
 
 
+def _why(session: _Stated) -> str:
+    """Return why the session is as it is; an empty text where that says no more than its state."""
+    text = why_text(session)
+    return "" if text == session.state.lower() else text
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -76,17 +92,19 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "age": age,
-        "bytes": format_bytes,
+        "bytes": spell_bytes,
         "cpu": format_milli,
         "duration": format_duration,
+        "exact_bytes": exact_bytes,
         "moment": _moment,
         "seconds": format_seconds,
-        "slots": format_slots,
+        "slots": spell_slots,
         "timestamp": timestamp,
         "units": format_milli,
-        "why": why_text,
+        "wait_label": wait_label,
+        "why": _why,
     }
-    environment.globals |= {"static": static, "FINAL": FINAL}
+    environment.globals |= {"static": static, "FINAL": FINAL, "HOPELESS": HOPELESS}
     # As a global, since a block that is rendered alone does not see its template's imports.
     environment.globals["ui"] = environment.get_template("macros.html").module
     return environment

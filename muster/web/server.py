@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from ssl import SSLContext
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,6 +21,7 @@ from muster.service.service import Service
 from muster.web.app import make_app
 from muster.web.opened_apps.server import AppAddresses
 from muster.web.slow_clients import ImpatientHttp
+from muster.web.unix_connections import UnixConnections
 
 log = logging.getLogger("muster.web")
 _STOP_TIMEOUT_S = 3
@@ -33,7 +35,7 @@ class ServerOptions:
     """The options of `muster web`: its addresses and its protection.
 
     `behind_proxy`: a proxy on this machine names the caller (X-Forwarded-For). `app_ports`: the ports of opened apps;
-    None if apps cannot be opened.
+    None if apps cannot be opened. `unix_socket`: where Unix users of this machine connect; `only_socket`: at no port.
     """
 
     host: str
@@ -43,6 +45,8 @@ class ServerOptions:
     insecure: bool = False
     behind_proxy: bool = False
     app_ports: range | None = None
+    unix_socket: Path | None = None
+    only_socket: bool = False
 
     @property
     def secure(self) -> bool:
@@ -67,6 +71,8 @@ class ServerOptions:
     def bound_sockets(self) -> list[socket.socket]:
         """Return sockets at all addresses of the host, which do not listen yet. Raises BadInputError."""
         bound: list[socket.socket] = []
+        if self.only_socket:
+            return bound
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, kind, protocol, _, address in dict.fromkeys(found):
@@ -87,6 +93,10 @@ class ServerOptions:
 
     def check(self) -> None:
         """Refuse options that do not fit together or leave tokens unprotected. Raises BadInputError."""
+        if self.only_socket and self.unix_socket is None:
+            raise BadInputError("--only-socket: there is no socket; name one with --socket")
+        if self.only_socket and self.app_ports is not None:
+            raise BadInputError("--app-ports: apps are opened in the browser; leave --only-socket out")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise BadInputError("--tls-cert: a certificate and its key belong together; give --tls-cert and --tls-key")
         for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
@@ -102,9 +112,13 @@ class ServerOptions:
 
 
 def serve_pages(
-    service: Service, options: ServerOptions, listening: Sequence[socket.socket], tls: SSLContext | None
+    service: Service,
+    options: ServerOptions,
+    listening: Sequence[socket.socket],
+    tls: SSLContext | None,
+    door: socket.socket | None = None,
 ) -> None:
-    """Serve at these sockets until SIGTERM or SIGINT."""
+    """Serve at these sockets until SIGTERM or SIGINT, and on the connections of Unix users that come by the door."""
     logging.getLogger("uvicorn.access").disabled = True
     app = make_app(service, secure=options.secure, apps=options.apps(tls))
     config = uvicorn.Config(
@@ -124,15 +138,16 @@ def serve_pages(
         ws_ping_timeout=_PING_S,
         ws_per_message_deflate=False,
     )
-    _Server(config, app).run(sockets=list(listening))
+    _Server(config, app, door).run(sockets=list(listening))
 
 
 class _Server(uvicorn.Server):
     """A uvicorn server that exits with 0 after a signal, where uvicorn's own would die of it."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, door: socket.socket | None) -> None:
         super().__init__(config)
         self._state = app.state
+        self._door = door
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # These streams have no end of their own: stopped here, they are not cut off in the middle.
@@ -143,10 +158,16 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._door is not None:
+            UnixConnections(self._door, self._protocol_for).open()
         for one in sockets or ():
             host, port, *_ = one.getsockname()
             scheme = "https" if self.config.is_ssl else "http"
             log.info("serving at %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
+
+    def _protocol_for(self, state: dict[str, Any]) -> ImpatientHttp:
+        """Return a protocol for a connection whose requests have this in their state."""
+        return ImpatientHttp(self.config, self.server_state, {**self.lifespan.state, **state})
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import LocalBackend
 from muster.web.caller import check_requests, service_of
 from muster.web.rendering import render
+from muster.web.unix_connections import connection_secret
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _POLICY = (
@@ -39,7 +40,9 @@ class ForeignPageError(ScopeError):
 
 
 def is_known(connection: HTTPConnection) -> bool:
-    """Return whether a request carries a token, or comes from a browser that is signed in."""
+    """Return whether a request carries a token, or comes from a browser that is signed in, or from a Unix user."""
+    if connection_secret(connection) is not None:
+        return True
     scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
     cookie = connection.cookies.get(cookie_name(connection))
     tokens = service_of(connection).tokens

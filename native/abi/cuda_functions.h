@@ -43,6 +43,13 @@ CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int a
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned flags, CUdevice device);
 CUresult cuCtxDestroy(CUcontext context);
 CUresult cuCtxDestroy_v2(CUcontext context);
+CUresult cuCtxAttach(CUcontext *context, unsigned flags);
+CUresult cuCtxDetach(CUcontext context);
+CUresult cuCtxSetLimit(CUlimit limit, size_t value);
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit);
+CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device, unsigned flags);
+CUresult cuGreenCtxDestroy(CUgreenCtx green);
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
 CUresult cuCtxPushCurrent(CUcontext context);
 CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUresult cuCtxPopCurrent(CUcontext *context);
@@ -106,6 +113,27 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type);
 
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *multicast, const CUmulticastObjectProp *properties);
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice device);
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t offset, CUmemGenericAllocationHandle memory,
+                            size_t memory_offset, size_t bytes, uint64_t flags);
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                               CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                               uint64_t flags);
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset, CUdeviceptr address, size_t bytes,
+                             uint64_t flags);
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                                CUdeviceptr address, size_t bytes, uint64_t flags);
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset, size_t bytes);
+CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset,
+                                  CUmemGenericAllocationHandle memory, uint64_t memory_offset, uint64_t bytes,
+                                  unsigned long long flags);
+CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset, void *address,
+                                   uint64_t bytes, unsigned long long flags);
+ON_STREAM(cuMemMapArrayAsync, CUarrayMapInfo *maps, unsigned count, CUstream stream);
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                                       uint64_t flags);
+
 /* Pools. */
 ON_STREAM(cuMemAllocAsync, CUdeviceptr *address, size_t bytes, CUstream stream);
 ON_STREAM(cuMemAllocFromPoolAsync, CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream);
@@ -119,6 +147,9 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device);
 CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device);
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type);
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type);
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
 
 /* Modules. */
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
@@ -161,6 +192,8 @@ CUresult cuStreamBeginCapture_ptsz(CUstream stream);
 ON_STREAM(cuStreamBeginCapture_v2, CUstream stream, CUstreamCaptureMode mode);
 ON_STREAM(cuStreamBeginCaptureToGraph, CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
           const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode);
+ON_STREAM(cuStreamBeginRecaptureToGraph, CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+          CUgraphRecaptureCallback callback, void *data);
 ON_STREAM(cuStreamEndCapture, CUstream stream, CUgraph *graph);
 ON_STREAM(cuStreamIsCapturing, CUstream stream, CUstreamCaptureStatus *status);
 ON_STREAM(cuStreamGetCaptureInfo, CUstream stream, CUstreamCaptureStatus *status, uint64_t *id);
@@ -179,6 +212,7 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
                               const CUDA_KERNEL_NODE_PARAMS_v1 *parameters);
 CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                  const CUDA_KERNEL_NODE_PARAMS *parameters);
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *parameters);
 CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                 CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *parameters);

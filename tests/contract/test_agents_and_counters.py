@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.agents.agent import AgentState
+from muster.contract.report import report_from_agent
+from muster.core.agents.agent import AgentState, reported_again
+from muster.core.agents.gpu_health import SymptomMark
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.values.errors import NotFoundError
-from tests.strategies.agents import make_agent
+from tests.simulated_hosts import host_of
+from tests.strategies.agents import make_agent, observed
 from tests.strategies.values import NOW
 
 
@@ -139,3 +142,25 @@ def test_the_record_of_launches_on_an_agent_outlives_observations_and_ends_with_
     assert not store.resume_agent("a1")
     (known,) = store.agents()
     assert (known.launch_record, known.takes_sessions) == (LaunchRecord(), True)
+
+
+def test_what_reports_showed_of_gpus_is_kept_and_an_observation_does_not_undo_a_resume(store):
+    report, inventory = host_of("a1", gpus=2)
+    report["gpu_health"][0]["xids"] = [{"number": 79, "sequence": 3}]
+    agent = observed("a1", report, inventory)
+    report, _ = host_of("a1", gpus=1)
+    later = reported_again(agent, "a1", report_from_agent(report), inventory, NOW + 60)
+    store.save_agents([later])
+    (known,) = store.agents()
+    assert known == later
+    assert [gpu.quarantined_by for gpu in known.gpus] == [("xid-79",), ("missing",)]
+    accepted = {"GPU-a1-0": tuple(symptom.mark for symptom in known.gpu_record.symptoms["GPU-a1-0"])}
+    store.accept_symptoms("a1", accepted)
+    store.accept_symptoms("nosuch", accepted)
+    store.save_agents([later])
+    (known,) = store.agents()
+    assert known.gpu_accepted == accepted
+    assert [gpu.quarantined_by for gpu in known.gpus] == [(), ("missing",)]
+    store.accept_symptoms("a1", {"GPU-a1-1": (SymptomMark("missing", 0, NOW + 60),)})
+    (known,) = store.agents()
+    assert [gpu.uuid for gpu in known.gpus] == ["GPU-a1-0"]

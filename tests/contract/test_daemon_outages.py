@@ -85,8 +85,9 @@ def test_a_daemon_waits_for_a_database_that_is_away_from_the_start_and_later(tmp
             if not server.is_running:
                 server.start()
     lines = [line.split(" ", 1)[1] for line in log.read_text().splitlines() if "cannot be opened" in line]
-    assert len(lines) == 1
-    assert "see that the server runs" in lines[0]
+    # Each cause once: a server that starts up may be seen, and is another than one that is away.
+    assert len(lines) == len(set(lines)) in {1, 2}
+    assert all("see that the server runs" in line for line in lines)
 
 
 def limit_pages_while(is_full: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ NEW = {
     *("notice", "warned_at"),  # in 0008
     "inventory",  # in 0014
     *("boot_id", "failed_on", "silence_counts_from", "reached", "launch_record"),  # in 0015
+    *("gpu_record", "gpu_accepted"),  # in 0020
 }
 
 

@@ -30,4 +30,4 @@ def test_a_session_that_writes_more_than_its_limit_ends_and_the_others_go_on(lim
 def test_more_than_the_sites_limit_is_refused(limiting):
     refused = limiting.run("submit", "--disk", "1G", check=False)
     assert refused.code == 2
-    assert "disk: 1G is more than this site gives a kernel, 20M; ask for 20M or less" in refused.err
+    assert "disk: 1G is more than this site gives a container, 20M; ask for 20M or less" in refused.err

@@ -131,7 +131,7 @@ def test_an_image_outside_the_catalog_is_refused_in_one_line(node, image, line):
 def test_too_little_for_the_image_is_one_line(node):
     refused = node.run("submit", *SMALL, "--mem", "32M", "--image", "frame", check=False)
     assert refused.err == (
-        "muster: mem: image framework needs 48M or more in each kernel, and 32M is asked for; write 48M or more\n"
+        "muster: mem: image framework needs 48M or more in each container, and 32M is asked for; write 48M or more\n"
     )
     assert refused.code == 2
 

@@ -21,7 +21,7 @@ def test_a_session_that_does_not_fit_waits_and_starts_when_there_is_room(node):
     assert waiting["state"] == "PENDING"
     assert waiting["wait"]["code"] == "busy"
     assert list(waiting["wait"]["exhausted"]) == ["mem"]
-    assert "more on agent localhost" in node.run("why", second).out
+    assert "agent localhost comes closest and lacks" in node.run("why", second).out
     node.run("terminate", first)
     node.reaches(second, "RUNNING")
     node.run("terminate", second, third, "--wait")

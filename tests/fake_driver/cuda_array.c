@@ -73,6 +73,7 @@ static CUresult destroy(CUarray array, bool is_level)
     for (struct CUarray_st **at = &arrays; *at; at = &(*at)->next)
         if (*at == array && array->is_level == is_level) {
             *at = array->next;
+            array_is_gone(array);
             state_release(gpu_process, array->context->device, array->bytes);
             free(array);
             result = CUDA_SUCCESS;
@@ -91,6 +92,7 @@ void free_arrays_of(CUcontext context)
             continue;
         }
         *at = array->next;
+        array_is_gone(array);
         state_release(gpu_process, context->device, array->bytes);
         free(array);
     }

@@ -1,4 +1,4 @@
-#include "driver.h"
+#include "graph.h"
 
 #include <stdlib.h>
 
@@ -195,6 +195,11 @@ EXPORT_ON_STREAM(cuStreamBeginCaptureToGraph,
                   const CUgraphEdgeData *edges __attribute__((unused)), size_t count __attribute__((unused)),
                   CUstreamCaptureMode mode),
                  stream, graph ? begin(on, graph, mode) : CUDA_ERROR_INVALID_VALUE)
+/* What is captured takes the place of the graph's nodes; which of them it changes is not looked at. */
+EXPORT_ON_STREAM(cuStreamBeginRecaptureToGraph,
+                 (CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+                  CUgraphRecaptureCallback callback __attribute__((unused)), void *data __attribute__((unused))),
+                 stream, graph ? (graph_drop_nodes(graph), begin(on, graph, mode)) : CUDA_ERROR_INVALID_VALUE)
 EXPORT_ON_STREAM(cuStreamEndCapture, (CUstream stream, CUgraph *graph), stream, end(on, graph))
 EXPORT_ON_STREAM(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status), stream,
                  information(on, status, NULL, NULL))
@@ -224,7 +229,7 @@ static CUresult capture_duration(struct CUstream_st *stream, CUgraphNodeType typ
     CUgraphNode node;
     CUresult result = capturing(stream);
     if (result == CUDA_SUCCESS)
-        result = graph_add_duration(stream->capture->graph, &node, type, duration_ns);
+        result = graph_add_duration(stream->capture->graph, &node, type, duration_ns, stream->context);
     pthread_mutex_unlock(&driver_lock);
     return result;
 }

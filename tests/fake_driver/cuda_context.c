@@ -1,8 +1,15 @@
 #include "driver.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum { STACK_DEPTH = 16 };
+enum { STACK_DEPTH = 16, PROCESSORS = 132, THREADS = 2048 };
+static const size_t default_limits[LIMITS] = {1024, 1 << 20, 8 << 20};
+
+struct CUgreenCtx_st {
+    CUcontext context;
+};
+
 static struct {
     CUcontext context;
     unsigned references, flags;
@@ -58,6 +65,8 @@ static CUresult make(CUcontext *context, unsigned flags, CUdevice ordinal)
     made->device = device;
     made->flags = flags;
     made->alive = true;
+    made->references = 1;
+    memcpy(made->limits, default_limits, sizeof made->limits);
     made->legacy.context = made;
     made->legacy.is_legacy = true;
     made->next = all_contexts;
@@ -67,10 +76,19 @@ static CUresult make(CUcontext *context, unsigned flags, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
+/* What a limit costs above the default, which every context has. The stack is each thread's. */
+static uint64_t limit_bytes(unsigned limit, size_t value)
+{
+    uint64_t more = value > default_limits[limit] ? value - default_limits[limit] : 0;
+    return limit == CU_LIMIT_STACK_SIZE ? more * PROCESSORS * THREADS : more;
+}
+
 static void destroy(CUcontext context)
 {
     free_memory_of(context);
     free_arrays_of(context);
+    for (unsigned limit = 0; limit < LIMITS; limit++)
+        state_release(gpu_process, context->device, limit_bytes(limit, context->limits[limit]));
     state_release(gpu_process, context->device, gpu_state->context_bytes);
     gpu_process->contexts[context->device]--;
     context->alive = false;
@@ -191,8 +209,8 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
         return driver_status();
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!context->alive)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!context->alive || context->is_green)
+        return context->alive ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     for (unsigned device = 0; device < MAX_GPUS; device++)
         if (primaries[device].context == context)
             return CUDA_ERROR_INVALID_CONTEXT;
@@ -207,6 +225,88 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 EXPORT CUresult cuCtxDestroy(CUcontext context)
 {
     return cuCtxDestroy_v2(context);
+}
+
+EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags)
+{
+    CUresult result = context_status(context);
+    if (result == CUDA_SUCCESS && flags)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        (*context)->references++;
+    return result;
+}
+
+EXPORT CUresult cuCtxDetach(CUcontext context)
+{
+    if (!context || context != current_context())
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return --context->references ? CUDA_SUCCESS : cuCtxDestroy_v2(context);
+}
+
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    CUcontext context;
+    CUresult result = context_status(&context);
+    if (result != CUDA_SUCCESS || (unsigned)limit >= LIMITS)
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    uint64_t before = limit_bytes(limit, context->limits[limit]);
+    result = reserve_bytes(context->device, limit_bytes(limit, value));
+    if (result != CUDA_SUCCESS)
+        return result;
+    state_release(gpu_process, context->device, before);
+    context->limits[limit] = value;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+    CUcontext context;
+    CUresult result = context_status(&context);
+    if (result == CUDA_SUCCESS && (!value || (unsigned)limit >= LIMITS))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        *value = context->limits[limit];
+    return result;
+}
+
+/* It costs no memory of its own, and keeps the primary context. */
+EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUdevice ordinal, unsigned flags)
+{
+    (void)description;
+    CUcontext primary;
+    if (!green || flags > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = cuDevicePrimaryCtxRetain(&primary, ordinal);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CUcontext made = calloc(1, sizeof *made);
+    *made = (struct CUctx_st){.ordinal = ordinal, .device = primary->device, .alive = true, .is_green = true,
+                              .references = 1};
+    memcpy(made->limits, default_limits, sizeof made->limits);
+    made->legacy.context = made;
+    made->legacy.is_legacy = true;
+    *green = malloc(sizeof **green);
+    (*green)->context = made;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    if (!green)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUcontext context = green->context;
+    free(green);
+    context->alive = false;
+    return release_primary(context->ordinal, false);
+}
+
+EXPORT CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green)
+{
+    if (!context || !green)
+        return CUDA_ERROR_INVALID_VALUE;
+    *context = green->context;
+    return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context)

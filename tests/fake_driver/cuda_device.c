@@ -60,6 +60,20 @@ unsigned device_count(void)
     return visible_count;
 }
 
+/* Kinds of locations that this driver does not know are those of a later one: memory of the device that is named. */
+CUresult device_of_location(const CUmemLocation *location, unsigned *device)
+{
+    switch (location->type) {
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+        *device = NOT_ON_A_DEVICE;
+        return driver_status();
+    default:
+        return device_of(location->id & 0xff, device);
+    }
+}
+
 CUresult device_of(CUdevice ordinal, unsigned *device)
 {
     *device = 0;
@@ -156,6 +170,8 @@ static CUresult uuid_of(CUuuid *uuid, CUdevice ordinal, bool of_instance)
     CUresult result = device_of(ordinal, &device);
     if (result != CUDA_SUCCESS)
         return result;
+    if (gpu_state->mute)
+        return CUDA_ERROR_UNKNOWN;
     const char *text = gpu_state->devices[of_instance ? device : device - device % DEVICES_PER_GPU].uuid + 4;
     for (; at < 16 && sscanf(text, "%2x", &byte) == 1; at++) {
         uuid->bytes[at] = (char)byte;
@@ -190,6 +206,9 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
         break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *value = 132;
+        break;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+        *value = 2048;
         break;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         *value = (int)(device / DEVICES_PER_GPU) + 1;

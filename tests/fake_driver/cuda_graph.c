@@ -81,9 +81,10 @@ EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
     return CUDA_SUCCESS;
 }
 
-CUresult graph_add_duration(CUgraph graph, CUgraphNode *node, CUgraphNodeType type, uint64_t duration_ns)
+CUresult graph_add_duration(CUgraph graph, CUgraphNode *node, CUgraphNodeType type, uint64_t duration_ns,
+                            CUcontext context)
 {
-    *node = append(graph, (struct CUgraphNode_st){.type = type, .duration_ns = duration_ns});
+    *node = append(graph, (struct CUgraphNode_st){.type = type, .duration_ns = duration_ns, .context = context});
     return CUDA_SUCCESS;
 }
 
@@ -108,11 +109,12 @@ CUresult graph_add_free(CUgraph graph, CUgraphNode *node, CUdeviceptr address)
     return CUDA_SUCCESS;
 }
 
-static CUresult add_kernel(CUgraphNode *node, CUgraph graph, CUfunction function)
+static CUresult add_kernel(CUgraphNode *node, CUgraph graph, CUfunction function, CUcontext context)
 {
     if (!node || !graph || !function)
         return CUDA_ERROR_INVALID_VALUE;
-    return graph_add_duration(graph, node, CU_GRAPH_NODE_TYPE_KERNEL, function->duration_ns);
+    return graph_add_duration(graph, node, CU_GRAPH_NODE_TYPE_KERNEL, function->duration_ns,
+                              context ? context : current_context());
 }
 
 EXPORT CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -120,7 +122,7 @@ EXPORT CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUg
 {
     (void)dependencies;
     (void)count;
-    return parameters ? add_kernel(node, graph, parameters->func) : CUDA_ERROR_INVALID_VALUE;
+    return parameters ? add_kernel(node, graph, parameters->func, NULL) : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -128,7 +130,15 @@ EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const 
 {
     (void)dependencies;
     (void)count;
-    return parameters ? add_kernel(node, graph, parameters->func) : CUDA_ERROR_INVALID_VALUE;
+    return parameters ? add_kernel(node, graph, parameters->func, parameters->ctx) : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+    if (!node || node->type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *parameters = (CUDA_KERNEL_NODE_PARAMS){.ctx = node->context};
+    return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -209,7 +219,8 @@ EXPORT CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgr
 {
     (void)dependencies;
     (void)count;
-    return node && graph ? graph_add_duration(graph, node, CU_GRAPH_NODE_TYPE_EMPTY, 0) : CUDA_ERROR_INVALID_VALUE;
+    return node && graph ? graph_add_duration(graph, node, CU_GRAPH_NODE_TYPE_EMPTY, 0, NULL)
+                         : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -219,7 +230,7 @@ EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
         return CUDA_ERROR_INVALID_VALUE;
     switch (parameters->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        return add_kernel(node, graph, parameters->kernel.func);
+        return add_kernel(node, graph, parameters->kernel.func, parameters->kernel.ctx);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
         return cuGraphAddMemAllocNode(node, graph, dependencies, count, &parameters->alloc);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:

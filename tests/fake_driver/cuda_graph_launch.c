@@ -117,6 +117,19 @@ static void run_memory_nodes(CUgraphExec executable)
     }
 }
 
+/* A kernel runs where its context is, which need not be the device of the stream. */
+static CUresult run_kernels(CUgraphExec executable, struct CUstream_st *stream)
+{
+    uint64_t here = 0;
+    CUresult result = CUDA_SUCCESS;
+    for (const struct CUgraphNode_st *node = executable->graph.first; node; node = node->next)
+        if (!node->context || node->context->device == stream->context->device)
+            here += node->duration_ns;
+        else if (result == CUDA_SUCCESS)
+            result = enqueue(&node->context->legacy, node->duration_ns);
+    return result == CUDA_SUCCESS && here ? enqueue(stream, here) : result;
+}
+
 static CUresult launch(CUgraphExec executable, struct CUstream_st *stream)
 {
     if (!executable)
@@ -131,7 +144,7 @@ static CUresult launch(CUgraphExec executable, struct CUstream_st *stream)
     if (result == CUDA_SUCCESS)
         run_memory_nodes(executable);
     pthread_mutex_unlock(&driver_lock);
-    return result == CUDA_SUCCESS && executable->duration_ns ? enqueue(stream, executable->duration_ns) : result;
+    return result == CUDA_SUCCESS ? run_kernels(executable, stream) : result;
 }
 
 static CUresult upload(CUgraphExec executable)

@@ -16,7 +16,7 @@ struct CUmemPoolHandle_st {
 };
 
 static struct CUmemPoolHandle_st *pools;
-static CUmemoryPool current_pool[MAX_DEVICES];
+static CUmemoryPool current_pool[MAX_DEVICES + 1]; /* the last one: of the host's memory */
 
 static CUmemoryPool make(unsigned device, const CUmemPoolProps *properties)
 {
@@ -29,16 +29,45 @@ static CUmemoryPool make(unsigned device, const CUmemPoolProps *properties)
     return pool;
 }
 
-static CUmemoryPool default_pool(unsigned device, CUdevice ordinal)
+/* What a pool takes and gives back; a pool of the host's memory takes none of a device. */
+static CUresult take(const struct CUmemPoolHandle_st *pool, uint64_t bytes)
+{
+    return pool->device == NOT_ON_A_DEVICE ? CUDA_SUCCESS : reserve_bytes(pool->device, bytes);
+}
+
+static void give(const struct CUmemPoolHandle_st *pool, uint64_t bytes)
+{
+    if (pool->device != NOT_ON_A_DEVICE)
+        state_release(gpu_process, pool->device, bytes);
+}
+
+/* Managed memory without a place of its own is where it is used: here, on the current device. */
+static CUresult device_of_pool(const CUmemLocation *location, CUmemAllocationType type, unsigned *device)
+{
+    CUcontext context;
+    if (type != CU_MEM_ALLOCATION_TYPE_MANAGED || location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return device_of_location(location, device);
+    CUresult result = context_status(&context);
+    if (result == CUDA_SUCCESS)
+        *device = context->device;
+    return result;
+}
+
+static CUmemoryPool default_pool_of(unsigned device, const CUmemLocation *location, CUmemAllocationType type)
 {
     for (CUmemoryPool pool = pools; pool; pool = pool->next)
-        if (pool->is_default && pool->device == device)
+        if (pool->is_default && pool->device == device && pool->properties.allocType == type)
             return pool;
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal}};
+    CUmemPoolProps properties = {.allocType = type, .location = *location};
     CUmemoryPool pool = make(device, &properties);
     pool->is_default = true;
     return pool;
+}
+
+static CUmemoryPool default_pool(unsigned device, CUdevice ordinal)
+{
+    CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal};
+    return default_pool_of(device, &location, CU_MEM_ALLOCATION_TYPE_PINNED);
 }
 
 static void trim_to(CUmemoryPool pool, uint64_t keep)
@@ -47,7 +76,7 @@ static void trim_to(CUmemoryPool pool, uint64_t keep)
     if (keep == pool->used)
         keep = (keep + SMALLEST_BLOCK - 1) / SMALLEST_BLOCK * SMALLEST_BLOCK;
     if (pool->reserved > keep) {
-        state_release(gpu_process, pool->device, pool->reserved - keep);
+        give(pool, pool->reserved - keep);
         pool->reserved = keep;
     }
 }
@@ -56,7 +85,7 @@ static void drop_if_empty(CUmemoryPool pool)
 {
     if (!pool->destroyed || pool->used)
         return;
-    state_release(gpu_process, pool->device, pool->reserved);
+    give(pool, pool->reserved);
     for (struct CUmemPoolHandle_st **at = &pools; *at; at = &(*at)->next)
         if (*at == pool) {
             *at = pool->next;
@@ -90,7 +119,7 @@ static CUresult grow(CUmemoryPool pool, uint64_t bytes)
         uint64_t more = (missing + steps[i] - 1) / steps[i] * steps[i];
         if (pool->properties.maxSize && pool->reserved + more > pool->properties.maxSize)
             continue;
-        if (reserve_bytes(pool->device, more) == CUDA_SUCCESS) {
+        if (take(pool, more) == CUDA_SUCCESS) {
             pool->reserved += more;
             if (pool->reserved > pool->reserved_high)
                 pool->reserved_high = pool->reserved;
@@ -159,10 +188,10 @@ EXPORT_ON_STREAM(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), stream,
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     unsigned device;
-    if (!pool || !properties || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    if (!pool || !properties || properties->allocType == CU_MEM_ALLOCATION_TYPE_INVALID ||
+        properties->allocType > CU_MEM_ALLOCATION_TYPE_MANAGED)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = device_of(properties->location.id, &device);
+    CUresult result = device_of_pool(&properties->location, properties->allocType, &device);
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&driver_lock);
@@ -289,6 +318,44 @@ EXPORT CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
 {
     unsigned device;
     CUresult result = device_of(ordinal, &device);
+    if (result == CUDA_SUCCESS && (!pool || pool->device != device))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        current_pool[device] = pool;
+    return result;
+}
+
+EXPORT CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+    unsigned device;
+    if (!pool || !location)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = device_of_pool(location, type, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver_lock);
+    *pool = default_pool_of(device, location, type);
+    pthread_mutex_unlock(&driver_lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+    unsigned device;
+    CUresult result = location ? device_of_pool(location, type, &device) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED || !current_pool[device])
+        return cuMemGetDefaultMemPool(pool, location, type);
+    *pool = current_pool[device];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+    unsigned device;
+    CUresult result = location && type == CU_MEM_ALLOCATION_TYPE_PINNED ? device_of_location(location, &device)
+                                                                        : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS && (!pool || pool->device != device))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)

@@ -1,19 +1,28 @@
-#define _GNU_SOURCE
 #include "driver.h"
 
 #include <stdlib.h>
-#include <sys/syscall.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { GRANULARITY = 2 << 20, NOT_ON_A_DEVICE = MAX_DEVICES };
+enum { GRANULARITY = 2 << 20 };
 
-/* Memory lives until its last handle is released and its last mapping is gone. */
+/* Memory lives until its last handle is released, its last mapping is gone, and nothing has it bound. */
 struct physical {
     CUmemAllocationProp properties;
     uint64_t bytes;
-    unsigned device, handles, mappings;
-    bool imported; /* its exporter pays */
+    unsigned device, handles, mappings, bindings;
+    bool is_multicast;
+    int shared; /* the number of exported memory, which no process owns; -1: none */
     struct physical *next;
+};
+
+/* Memory that is bound to a multicast object, or mapped into an array. */
+struct binding {
+    const void *holder;
+    CUarrayMapInfo part;    /* of an array */
+    uint64_t offset, bytes; /* in a multicast object */
+    struct physical *memory;
+    struct binding *next;
 };
 
 struct mapping {
@@ -25,6 +34,7 @@ struct mapping {
 
 static struct physical *physicals;
 static struct mapping *mappings;
+static struct binding *bindings;
 
 static struct physical *physical_of(CUmemGenericAllocationHandle handle)
 {
@@ -34,11 +44,16 @@ static struct physical *physical_of(CUmemGenericAllocationHandle handle)
     return NULL;
 }
 
+static void end_bindings(const void *holder);
+
 static void drop_if_unused(struct physical *physical)
 {
-    if (physical->handles || physical->mappings)
+    if (physical->handles || physical->mappings || physical->bindings)
         return;
-    if (!physical->imported && physical->device != NOT_ON_A_DEVICE)
+    end_bindings(physical);
+    if (physical->shared >= 0)
+        state_export_drop(physical->shared);
+    else if (physical->device != NOT_ON_A_DEVICE)
         state_release(gpu_process, physical->device, physical->bytes);
     for (struct physical **at = &physicals; *at; at = &(*at)->next)
         if (*at == physical) {
@@ -48,13 +63,45 @@ static void drop_if_unused(struct physical *physical)
     free(physical);
 }
 
+static void drop_binding(struct binding **at)
+{
+    struct binding *binding = *at;
+    *at = binding->next;
+    binding->memory->bindings--;
+    drop_if_unused(binding->memory);
+    free(binding);
+}
+
+static void end_bindings(const void *holder)
+{
+    for (struct binding **at = &bindings; *at;)
+        if ((*at)->holder == holder) {
+            drop_binding(at);
+            at = &bindings;
+        } else {
+            at = &(*at)->next;
+        }
+}
+
+void array_is_gone(CUarray array)
+{
+    end_bindings(array);
+}
+
+static void bind(struct binding made)
+{
+    struct binding *binding = malloc(sizeof *binding);
+    *binding = made;
+    binding->next = bindings;
+    bindings = binding;
+    made.memory->bindings++;
+}
+
 static CUresult device_of_properties(const CUmemAllocationProp *properties, unsigned *device)
 {
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    *device = NOT_ON_A_DEVICE;
-    return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_of(properties->location.id, device)
-                                                                     : driver_status();
+    return device_of_location(&properties->location, device);
 }
 
 EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
@@ -121,7 +168,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, 
     if (result == CUDA_SUCCESS && device != NOT_ON_A_DEVICE)
         result = reserve_bytes(device, bytes);
     if (result == CUDA_SUCCESS)
-        *handle = keep((struct physical){.properties = *properties, .bytes = bytes, .device = device, .handles = 1});
+        *handle = keep((struct physical){.properties = *properties, .bytes = bytes, .device = device, .handles = 1, .shared = -1});
     return result;
 }
 
@@ -223,31 +270,213 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAcc
     return access && count && whole == bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The descriptor holds what an importer must know of the memory. */
 EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                              CUmemAllocationHandleType type, uint64_t flags)
 {
-    pthread_mutex_lock(&driver_lock);
-    const struct physical *physical = physical_of(handle);
-    struct physical copy = physical ? *physical : (struct physical){0};
-    pthread_mutex_unlock(&driver_lock);
-    if (!physical || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
-    int file = (int)syscall(SYS_memfd_create, "fake-gpu-memory", 0);
-    if (file < 0 || write(file, &copy, sizeof copy) != (ssize_t)sizeof copy)
-        return CUDA_ERROR_UNKNOWN;
-    *(int *)shareable = file;
-    return CUDA_SUCCESS;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver_lock);
+    struct physical *physical = physical_of(handle);
+    if (physical && physical->device != NOT_ON_A_DEVICE) {
+        if (physical->shared < 0) {
+            physical->shared = state_export(gpu_state, physical->device, physical->bytes);
+            if (physical->shared >= 0)
+                memcpy(gpu_state->exports[physical->shared].properties, &physical->properties,
+                       sizeof physical->properties);
+        }
+        *(int *)shareable = physical->shared < 0 ? -1 : state_export_open(physical->shared);
+        result = *(int *)shareable < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&driver_lock);
+    return result;
 }
 
 EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                                CUmemAllocationHandleType type)
 {
-    struct physical copy;
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        pread((int)(intptr_t)shareable, &copy, sizeof copy, 0) != (ssize_t)sizeof copy)
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    int number = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? state_import(gpu_state, (int)(intptr_t)shareable) : -1;
+    if (number < 0)
         return CUDA_ERROR_INVALID_VALUE;
-    *handle = keep((struct physical){
-        .properties = copy.properties, .bytes = copy.bytes, .device = copy.device, .handles = 1, .imported = true});
+    const struct exported *exported = &gpu_state->exports[number];
+    struct physical made = {.bytes = exported->bytes, .device = exported->device, .handles = 1, .shared = number};
+    memcpy(&made.properties, exported->properties, sizeof made.properties);
+    *handle = keep(made);
     return CUDA_SUCCESS;
 }
+
+/* As a descriptor that keeps the memory, whatever becomes of its address. This driver does so for physical memory. */
+EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
+                                              CUmemRangeHandleType type, uint64_t flags)
+{
+    CUmemGenericAllocationHandle memory;
+    if (!handle || !bytes || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)address);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuMemExportToShareableHandle(handle, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    cuMemRelease(memory);
+    return result;
+}
+
+EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *multicast, const CUmulticastObjectProp *properties)
+{
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
+    if (!multicast || !properties || !properties->size || properties->size % GRANULARITY)
+        return CUDA_ERROR_INVALID_VALUE;
+    *multicast = keep((struct physical){
+        .bytes = properties->size, .device = NOT_ON_A_DEVICE, .is_multicast = true, .handles = 1, .shared = -1});
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice ordinal)
+{
+    unsigned device;
+    (void)multicast;
+    return device_of(ordinal, &device);
+}
+
+/* Under driver_lock. */
+static CUresult bind_memory(CUmemGenericAllocationHandle multicast, size_t offset, struct physical *memory, size_t bytes)
+{
+    const struct physical *holder = physical_of(multicast);
+    if (!holder || !holder->is_multicast || !memory || !bytes || offset + bytes > holder->bytes || bytes > memory->bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    bind((struct binding){.holder = holder, .offset = offset, .bytes = bytes, .memory = memory});
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t offset,
+                                   CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                                   uint64_t flags)
+{
+    if (memory_offset || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver_lock);
+    CUresult result = bind_memory(multicast, offset, physical_of(memory), bytes);
+    pthread_mutex_unlock(&driver_lock);
+    return result;
+}
+
+EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                                      CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                                      uint64_t flags)
+{
+    (void)device;
+    return cuMulticastBindMem(multicast, offset, memory, memory_offset, bytes, flags);
+}
+
+EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset, CUdeviceptr address,
+                                    size_t bytes, uint64_t flags)
+{
+    struct physical *memory = NULL;
+    pthread_mutex_lock(&driver_lock);
+    for (const struct mapping *at = mappings; at; at = at->next)
+        if (address >= at->address && address + bytes <= at->address + at->bytes)
+            memory = at->physical;
+    CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : bind_memory(multicast, offset, memory, bytes);
+    pthread_mutex_unlock(&driver_lock);
+    return result;
+}
+
+EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                                       CUdeviceptr address, size_t bytes, uint64_t flags)
+{
+    (void)device;
+    return cuMulticastBindAddr(multicast, offset, address, bytes, flags);
+}
+
+EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice ordinal, size_t offset, size_t bytes)
+{
+    unsigned device;
+    CUresult result = device_of(ordinal, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&driver_lock);
+    const struct physical *holder = physical_of(multicast);
+    for (struct binding **at = &bindings; holder && *at;)
+        if ((*at)->holder == holder && (*at)->memory->device == device && (*at)->offset >= offset &&
+            (*at)->offset + (*at)->bytes <= offset + bytes) {
+            drop_binding(at);
+            at = &bindings;
+        } else {
+            at = &(*at)->next;
+        }
+    pthread_mutex_unlock(&driver_lock);
+    return holder ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* An endpoint keeps what is bound to it until its process ends; which endpoint it is does not matter here. */
+EXPORT CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset,
+                                         CUmemGenericAllocationHandle memory, uint64_t memory_offset, uint64_t bytes,
+                                         unsigned long long flags)
+{
+    (void)endpoint;
+    (void)device;
+    (void)offset;
+    pthread_mutex_lock(&driver_lock);
+    struct physical *physical = physical_of(memory);
+    bool binds = physical && !memory_offset && bytes && bytes <= physical->bytes && !flags;
+    if (binds)
+        physical->bindings++;
+    pthread_mutex_unlock(&driver_lock);
+    return binds ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, uint64_t offset, void *address,
+                                          uint64_t bytes, unsigned long long flags)
+{
+    CUmemGenericAllocationHandle memory;
+    CUresult result = cuMemRetainAllocationHandle(&memory, address);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuLogicalEndpointBindMem(endpoint, device, offset, memory, 0, bytes, flags);
+    cuMemRelease(memory);
+    return result;
+}
+
+static bool same_part(const CUarrayMapInfo *one, const CUarrayMapInfo *other)
+{
+    return one->subresourceType == other->subresourceType &&
+           memcmp(&one->subresource, &other->subresource, sizeof one->subresource) == 0;
+}
+
+/* A part that is mapped again loses what it had. */
+static CUresult map_array(const CUarrayMapInfo *map)
+{
+    const void *array = map->resource.array;
+    struct physical *memory = NULL;
+    if (map->memOperationType == CU_MEM_OPERATION_TYPE_MAP && !(memory = physical_of(map->memHandle.memHandle)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (memory)
+        memory->bindings++;
+    for (struct binding **at = &bindings; *at;)
+        if ((*at)->holder == array && same_part(&(*at)->part, map)) {
+            drop_binding(at);
+            at = &bindings;
+        } else {
+            at = &(*at)->next;
+        }
+    if (memory) {
+        bind((struct binding){.holder = array, .part = *map, .memory = memory});
+        memory->bindings--;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult map_arrays(const CUarrayMapInfo *maps, unsigned count)
+{
+    CUresult result = maps && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver_lock);
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = map_array(&maps[i]);
+    pthread_mutex_unlock(&driver_lock);
+    return result;
+}
+
+EXPORT_ON_STREAM(cuMemMapArrayAsync, (CUarrayMapInfo * maps, unsigned count, CUstream stream), stream,
+                 (on ? map_arrays(maps, count) : CUDA_ERROR_INVALID_CONTEXT))

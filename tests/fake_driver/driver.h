@@ -47,10 +47,13 @@ struct CUevent_st {
     uint64_t finish;
 };
 
+enum { LIMITS = 3 };
+
 struct CUctx_st {
     CUdevice ordinal;
-    unsigned device, flags;
-    bool alive;
+    unsigned device, flags, references;
+    bool alive, is_green;
+    size_t limits[LIMITS];
     _Atomic uint64_t finish; /* of the last work of all its streams */
     struct CUstream_st legacy;
     struct CUctx_st *next;
@@ -78,6 +81,9 @@ extern struct process *gpu_process;
 extern pthread_mutex_t driver_lock; /* all of the process's own structures */
 CUresult driver_status(void);
 CUresult device_of(CUdevice ordinal, unsigned *device);
+/* NOT_ON_A_DEVICE: the memory is the host's. */
+enum { NOT_ON_A_DEVICE = MAX_DEVICES };
+CUresult device_of_location(const CUmemLocation *location, unsigned *device);
 unsigned device_count(void);
 
 /* cuda_context.c */
@@ -94,6 +100,9 @@ struct allocation *allocation_find(CUdeviceptr address, CUdeviceptr *base);
 void allocation_drop(CUdeviceptr base);
 void free_memory_of(CUcontext context);
 void free_arrays_of(CUcontext context);
+
+/* cuda_vmm.c; under driver_lock. */
+void array_is_gone(CUarray array);
 
 /* cuda_pool.c */
 void pools_trim(unsigned device);
@@ -113,7 +122,8 @@ CUresult capture_record(struct CUstream_st *stream, struct CUevent_st *event);
 CUresult capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
 
 /* cuda_graph.c; the first four under driver_lock. */
-CUresult graph_add_duration(CUgraph graph, CUgraphNode *node, CUgraphNodeType type, uint64_t duration_ns);
+CUresult graph_add_duration(CUgraph graph, CUgraphNode *node, CUgraphNodeType type, uint64_t duration_ns,
+                            CUcontext context);
 CUresult graph_add_alloc(CUgraph graph, CUgraphNode *node, unsigned device, uint64_t bytes, CUdeviceptr *address);
 CUresult graph_add_free(CUgraph graph, CUgraphNode *node, CUdeviceptr address);
 void graph_release_bytes(unsigned device, uint64_t bytes);

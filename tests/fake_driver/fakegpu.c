@@ -1,5 +1,7 @@
 /* fakegpu init [--gpus N] [--mem BYTES] [--context BYTES] [--free-delay-ms N] [--mig]: the machine's fake GPUs, anew
-   fakegpu status: the devices and who used them, as JSON */
+   fakegpu status: the devices and who used them, as JSON
+   fakegpu ail GPU SYMPTOM VALUE: a symptom of a GPU. An `xid` goes into the file STATE.kmsg, as the kernel's log has it;
+   the others are ecc (errors), remap-pending, remap-failed, clocks (NVML's bits), recovery (NVML's action), lost, gone */
 #include "clock.h"
 #include "state.h"
 
@@ -20,7 +22,8 @@ static int init(struct state *state, int count, char **words)
     static const struct option options[] = {
         {"gpus", required_argument, NULL, 'g'},          {"mem", required_argument, NULL, 'm'},
         {"context", required_argument, NULL, 'c'},       {"free-delay-ms", required_argument, NULL, 'd'},
-        {"mig", no_argument, NULL, 'i'},                 {NULL, 0, NULL, 0},
+        {"mig", no_argument, NULL, 'i'},                 {"mute", no_argument, NULL, 'u'},
+        {NULL, 0, NULL, 0},
     };
     for (int option; (option = getopt_long(count, words, "", options, NULL)) != -1;)
         switch (option) {
@@ -38,6 +41,9 @@ static int init(struct state *state, int count, char **words)
             break;
         case 'i':
             settings.mig_capable = 1;
+            break;
+        case 'u':
+            settings.mute = 1;
             break;
         default:
             return 2;
@@ -90,6 +96,42 @@ static int status(struct state *state)
     return 0;
 }
 
+static int log_xid(struct state *state, unsigned gpu, unsigned number)
+{
+    FILE *log = fopen(FAKE_GPU_STATE ".kmsg", "ae");
+    if (!log)
+        return fail("the log cannot be written");
+    fprintf(log, "4,%llu,1000,-;NVRM: Xid (PCI:0000:%02x:00): %u, pid='<unknown>', name=<unknown>, as injected\n",
+            (unsigned long long)++state->log_records, gpu + 1, number);
+    return fclose(log) == 0 ? 0 : 1;
+}
+
+static int ail(struct state *state, unsigned gpu, const char *symptom, uint64_t value)
+{
+    if (gpu >= state->gpus)
+        return fail("there is no such GPU");
+    struct health *health = &state->devices[gpu * DEVICES_PER_GPU].health;
+    if (!strcmp(symptom, "xid"))
+        return log_xid(state, gpu, (unsigned)value);
+    if (!strcmp(symptom, "ecc"))
+        health->ecc_errors = value;
+    else if (!strcmp(symptom, "clocks"))
+        health->clock_reasons = value;
+    else if (!strcmp(symptom, "remap-pending"))
+        health->remap_pending = (uint32_t)value;
+    else if (!strcmp(symptom, "remap-failed"))
+        health->remap_failed = (uint32_t)value;
+    else if (!strcmp(symptom, "recovery"))
+        health->recovery = (uint32_t)value;
+    else if (!strcmp(symptom, "lost"))
+        health->lost = (uint32_t)value;
+    else if (!strcmp(symptom, "gone"))
+        health->gone = (uint32_t)value;
+    else
+        return fail("there is no such symptom");
+    return 0;
+}
+
 int main(int count, char **words)
 {
     struct state *state = state_open();
@@ -99,5 +141,7 @@ int main(int count, char **words)
         return init(state, count - 1, words + 1);
     if (count > 1 && !strcmp(words[1], "status"))
         return status(state);
-    return fail("say init or status");
+    if (count == 5 && !strcmp(words[1], "ail"))
+        return ail(state, (unsigned)atoi(words[2]), words[3], strtoull(words[4], NULL, 0));
+    return fail("say init, status or ail");
 }

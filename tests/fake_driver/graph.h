@@ -5,6 +5,7 @@ struct CUgraphNode_st {
     CUgraphNodeType type;
     uint64_t duration_ns, bytes;
     unsigned device;
+    CUcontext context; /* of a kernel; NULL: the stream's of the launch */
     CUdeviceptr address;
     CUgraph child;
     struct CUgraphNode_st *next;

@@ -59,6 +59,8 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result)
         return "Insufficient Size";
     case NVML_ERROR_DRIVER_NOT_LOADED:
         return "Driver Not Loaded";
+    case NVML_ERROR_GPU_IS_LOST:
+        return "GPU is lost";
     case NVML_ERROR_IN_USE:
         return "In use by another client";
     case NVML_ERROR_INSUFFICIENT_RESOURCES:
@@ -102,6 +104,8 @@ EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
 /* A container that may see only an instance sees the GPU around it. */
 static bool gpu_is_visible(const struct state *state, unsigned gpu)
 {
+    if (state->devices[gpu * DEVICES_PER_GPU].health.gone)
+        return false;
     if (device_is_visible(state, gpu * DEVICES_PER_GPU))
         return true;
     for (unsigned instance = 1; instance <= MAX_INSTANCES; instance++)
@@ -126,6 +130,8 @@ nvmlReturn_t nvml_device(nvmlDevice_t handle, bool instances, struct state **sta
     if (asked < first || asked >= first + MAX_DEVICES || !asked->present)
         return NVML_ERROR_INVALID_ARGUMENT;
     *device = (unsigned)(asked - first);
+    if (first[*device - *device % DEVICES_PER_GPU].health.lost)
+        return NVML_ERROR_GPU_IS_LOST;
     return *device % DEVICES_PER_GPU && !instances ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
 }
 

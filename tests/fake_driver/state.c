@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@
 #define FAKE_GPU_VISIBLE "/var/lib/fake-gpu/visible"
 #endif
 
-enum { LAUNCH_NS = 2000 }; /* what a launch takes of the processor */
+enum { LAUNCH_NS = 2000, FIRST_EXPORT = 1 << 20 }; /* what a launch takes of the processor */
 static const uint64_t MAGIC = 0x31757067656b6166; /* "fakegpu1" */
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -28,6 +29,7 @@ static struct state *_Atomic mapped;
 static struct process *mine;
 static int descriptor = -1;
 static bool forked;
+static unsigned held[MAX_EXPORTS]; /* by this process */
 
 uint64_t now_ns(void)
 {
@@ -78,6 +80,7 @@ static void after_fork_in_child(void)
     pthread_mutex_init(&process_lock, NULL);
     forked = forked || mine != NULL;
     mine = NULL;
+    memset(held, 0, sizeof held);
     if (descriptor >= 0)
         close(descriptor);
     descriptor = open(FAKE_GPU_STATE, O_RDWR | O_CLOEXEC);
@@ -134,6 +137,7 @@ void state_reset(struct state *state, const struct settings *settings)
 {
     memset(state, 0, sizeof *state);
     state->gpus = settings->gpus;
+    state->mute = settings->mute;
     state->context_bytes = settings->context_bytes;
     state->free_delay_ns = settings->free_delay_ns;
     for (unsigned gpu = 0; gpu < settings->gpus; gpu++) {
@@ -181,8 +185,17 @@ static void end_slot(struct state *state, struct process *process)
     process->state = SLOT_DEAD;
 }
 
+static bool export_is_locked(int number)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = FIRST_EXPORT + number, .l_len = 1};
+    return held[number] || fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
 void state_reap(struct state *state)
 {
+    for (int number = 0; number < MAX_EXPORTS; number++)
+        if (state->exports[number].used && !export_is_locked(number))
+            state->exports[number].used = 0;
     for (unsigned slot = 0; slot < state->slots; slot++) {
         struct process *process = &state->processes[slot];
         if (process->state == SLOT_ALIVE && process != mine && !slot_is_locked(slot)) {
@@ -251,6 +264,9 @@ static uint64_t sum_used(const struct state *state, unsigned device)
     uint64_t sum = 0;
     for (unsigned slot = 0; slot < state->slots; slot++)
         sum += state->processes[slot].used_bytes[device];
+    for (unsigned number = 0; number < MAX_EXPORTS; number++)
+        if (state->exports[number].used && state->exports[number].device == device)
+            sum += state->exports[number].bytes;
     return sum;
 }
 
@@ -282,6 +298,62 @@ bool state_reserve(struct state *state, struct process *process, unsigned device
 void state_release(struct process *process, unsigned device, uint64_t bytes)
 {
     process->used_bytes[device] -= bytes;
+}
+
+static void hold(int number)
+{
+    if (held[number]++ == 0)
+        lock_byte(F_OFD_SETLK, F_RDLCK, FIRST_EXPORT + number);
+}
+
+int state_export(struct state *state, unsigned device, uint64_t bytes)
+{
+    int number = -1;
+    state_lock();
+    state_reap(state);
+    for (int i = 0; i < MAX_EXPORTS && number < 0; i++)
+        if (!state->exports[i].used)
+            number = i;
+    if (number >= 0) {
+        state->exports[number] = (struct exported){.device = device, .bytes = bytes};
+        hold(number);
+        mine->used_bytes[device] -= bytes;
+        state->exports[number].used = 1;
+    }
+    state_unlock();
+    return number;
+}
+
+int state_export_open(int number)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = FIRST_EXPORT + number, .l_len = 1};
+    int file = open(FAKE_GPU_STATE, O_RDWR | O_CLOEXEC);
+    if (file >= 0 && fcntl(file, F_OFD_SETLK, &lock) == 0 && lseek(file, number, SEEK_SET) == number)
+        return file;
+    close(file);
+    return -1;
+}
+
+int state_import(struct state *state, int file)
+{
+    struct stat ours, theirs;
+    /* System calls, since newer C libraries bind fstat() to a version that older ones lack. */
+    if (syscall(SYS_fstat, descriptor, &ours) != 0 || syscall(SYS_fstat, file, &theirs) != 0 ||
+        ours.st_ino != theirs.st_ino)
+        return -1;
+    off_t number = lseek(file, 0, SEEK_CUR);
+    state_lock();
+    bool there = number >= 0 && number < MAX_EXPORTS && state->exports[number].used;
+    if (there)
+        hold((int)number);
+    state_unlock();
+    return there ? (int)number : -1;
+}
+
+void state_export_drop(int number)
+{
+    if (--held[number] == 0)
+        lock_byte(F_OFD_SETLK, F_UNLCK, FIRST_EXPORT + number);
 }
 
 uint64_t state_used(struct state *state, unsigned device)

@@ -13,6 +13,14 @@ enum {
     MAX_DEVICES = MAX_GPUS * DEVICES_PER_GPU,
     MAX_PROCESSES = 128,
     QUEUE_DEPTH = 1024,
+    MAX_EXPORTS = 256,
+};
+
+/* What is wrong with a GPU: `fakegpu ail` sets it, NVML tells it. A lost one answers nothing, a gone one is not listed. */
+struct health {
+    uint64_t ecc_errors, clock_reasons;
+    uint32_t remap_pending, remap_failed, recovery;
+    uint32_t lost, gone;
 };
 
 /* A GPU (index gpu * DEVICES_PER_GPU), or one of its MIG instances (the indices behind it). Times are CLOCK_MONOTONIC ns;
@@ -25,6 +33,7 @@ struct device {
     uint64_t mem_bytes;
     _Atomic uint64_t busy_until, skipped_ns;
     char uuid[64];
+    struct health health;
 };
 
 struct launch {
@@ -45,20 +54,32 @@ struct process {
     struct launch queue[QUEUE_DEPTH];
 };
 
+/* Memory behind descriptors. As with the driver's own, it lives while a descriptor of it is open anywhere, or a process
+   has a handle or a mapping; each of these holds a lock on a byte of the file. A descriptor is the file opened anew,
+   whose offset is the number of the memory. */
+struct exported {
+    uint32_t used, device;
+    uint64_t bytes;
+    char properties[32];
+};
+
 struct state {
     uint64_t magic;
     uint32_t gpus;
     _Atomic uint32_t slots; /* slots at and above it were never used */
     uint64_t context_bytes, free_delay_ns;
+    uint64_t log_records; /* in the file beside the state that stands for the kernel's log */
+    uint32_t mute; /* the driver fails to say the UUID of a device */
     struct device devices[MAX_DEVICES];
     struct process processes[MAX_PROCESSES];
+    struct exported exports[MAX_EXPORTS];
 };
 
 struct settings {
-    uint32_t gpus, mig_capable;
+    uint32_t gpus, mig_capable, mute;
     uint64_t mem_bytes, context_bytes, free_delay_ns;
 };
-#define DEFAULT_SETTINGS ((struct settings){2, 0, 8ull << 30, 256ull << 20, 0})
+#define DEFAULT_SETTINGS ((struct settings){2, 0, 0, 8ull << 30, 256ull << 20, 0})
 
 uint64_t now_ns(void);
 /* The mapped state, made with the defaults where there is none; NULL where it cannot be opened. */
@@ -77,6 +98,13 @@ void state_reap(struct state *state);
 
 bool state_reserve(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 void state_release(struct process *process, unsigned device, uint64_t bytes);
+/* Moves memory of this process behind descriptors. Returns its number, or -1. */
+int state_export(struct state *state, unsigned device, uint64_t bytes);
+/* Returns a new descriptor of it, or -1. */
+int state_export_open(int number);
+/* Returns the number of the memory behind a descriptor, which this process has from now on as well, or -1. */
+int state_import(struct state *state, int file);
+void state_export_drop(int number);
 /* In use by the living; of a GPU with its instances. */
 uint64_t state_used(struct state *state, unsigned device);
 

@@ -16,6 +16,7 @@ from ansible.module_utils.muster_agent import (
     differences,
     host_mounts,
     host_state,
+    kept_code,
     manifest_schema,
     mapped_mounts,
     plan_differences,
@@ -40,7 +41,7 @@ from ansible.module_utils.muster_agent.folders import mounted as mount_folders
 from ansible.module_utils.muster_agent.folders import owned as made_folders
 from ansible.module_utils.muster_agent.folders import quota as folder_quota
 from ansible.module_utils.muster_agent.folders import usage as folder_usage
-from ansible.module_utils.muster_agent.gpus import gpu_access, gpu_report, nvml, nvml_use
+from ansible.module_utils.muster_agent.gpus import gpu_access, gpu_report, nvml, nvml_use, xids
 from ansible.module_utils.muster_agent.gpus import toolkit as gpu_toolkit
 from ansible.module_utils.muster_agent.launch import account_files, gang_release, key_directory, last_words, tmpfs
 from ansible.module_utils.muster_agent.report import app_health, disk_use, host_report, kernel_usage, numa
@@ -72,6 +73,7 @@ __all__ = [
     "host_state",
     "id_mapping",
     "iptables",
+    "kept_code",
     "kernel_cgroup",
     "kernel_usage",
     "key_directory",
@@ -91,4 +93,5 @@ __all__ = [
     "removal",
     "tmpfs",
     "versioned_trees",
+    "xids",
 ]

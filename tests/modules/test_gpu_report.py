@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from tests.modules.agent_code import ROOT, gpu_report, nvml
+from muster.contract.report import GpuHealthReport
+from muster.contract.values import checked
+from tests.modules.agent_code import ROOT, gpu_report, nvml, xids
 from tests.modules.cluster_on_host import log_with, session
 
 # A driver of the time before MIG, with two GPUs; ON_INIT and ON_MEMORY say how it is broken.
@@ -55,7 +57,13 @@ int nvmlDeviceGetPciInfo_v3(void *d, pci_t *p) {
 READ = """
 import json, pathlib, sys
 from tests.modules.agent_code import nvml
-print(json.dumps(nvml.read(pathlib.Path(sys.argv[1]))))
+print(json.dumps(nvml.read(pathlib.Path(sys.argv[1]), pathlib.Path("/nowhere"))))
+"""
+READ_WITH_LOG = """
+import json, pathlib, sys
+from tests.modules.agent_code import nvml
+answers = nvml.read(pathlib.Path("/nowhere"), pathlib.Path(sys.argv[1]))
+print(json.dumps([[gpu["uuid"] for gpu in answers.gpus], answers.health, answers.troubles]))
 """
 REPORT = """
 import json, sys
@@ -96,7 +104,7 @@ def _asked(libraries, script, argument):
     return json.loads(done.stdout)
 
 
-def _gpu(index, uuid, numa_node):
+def _gpu(index, uuid, numa_node, address):
     return {
         "index": index,
         "uuid": uuid,
@@ -107,12 +115,16 @@ def _gpu(index, uuid, numa_node):
         "parent_uuid": None,
         "mig_profile": None,
         "fraction": None,
+        "address": address,
     }
 
 
 def test_gpus_are_read_from_the_driver(driver, sysfs, tmp_path):
-    gpus, processes, troubles, _ = driver(READ, sysfs)
-    assert gpus == [_gpu(0, "GPU-a", 2), _gpu(1, "GPU-b", None)]
+    gpus, processes, troubles, _, health = driver(READ, sysfs)
+    assert gpus == [_gpu(0, "GPU-a", 2, "0000:3b:00.0"), _gpu(1, "GPU-b", None, "10000:3b:00.0")]
+    # So old a driver says nothing of health.
+    nothing = {"ecc_errors": None, "remap_failed": None, "remap_pending": None, "throttled": [], "recovery": None}
+    assert [entry.items() >= nothing.items() for entry in health] == [True, True]
     assert processes == {"GPU-a": None, "GPU-b": None}
     assert troubles == []
     assert [gpu["numa_node"] for gpu in driver(READ, tmp_path / "nothing")[0]] == [None, None]
@@ -143,6 +155,83 @@ def test_a_lost_gpu_is_reported_and_the_others_stay(driver):
     assert troubles == ["GPU 0 is left out: the GPU driver does not answer: nvmlDeviceGetMemoryInfo: GPU is lost"]
 
 
+def test_each_symptom_that_the_driver_and_the_log_tell_is_reported(fake_gpus):
+    folder = fake_gpus("--gpus", "2")
+    log = folder / "state.kmsg"
+
+    def health(*ails):
+        for gpu, symptom, value in ails:
+            subprocess.run([folder / "fakegpu", "ail", str(gpu), symptom, str(value)], check=True)
+        return _asked(folder, READ_WITH_LOG, log)
+
+    uuids, well, troubles = health()
+    assert troubles == []
+    assert well == [
+        {
+            "index": index,
+            "uuid": uuid,
+            "address": f"0000:0{index + 1}:00.0",
+            "problem": "",
+            "xids": [],
+            "ecc_errors": 0,
+            "remap_failed": False,
+            "remap_pending": False,
+            "throttled": [],
+            "recovery": None,
+            "strangers": [],
+        }
+        for index, uuid in enumerate(uuids)
+    ]
+    checked(GpuHealthReport, well[0], "health")
+    sick = [(1, "ecc", 3), (1, "remap-failed", 1), (1, "remap-pending", 1), (1, "clocks", 0x8C), (1, "recovery", 2)]
+    _, ill, _ = health(*sick, (1, "xid", 79), (1, "xid", 13), (1, "xid", 79))
+    assert ill[0] == well[0]
+    assert ill[1] == well[1] | {
+        "xids": [{"number": 13, "sequence": 2}, {"number": 79, "sequence": 3}],
+        "ecc_errors": 3,
+        "remap_failed": True,
+        "remap_pending": True,
+        "throttled": ["hardware slowdown", "power brake"],
+        "recovery": "reboot of the host",
+    }
+    checked(GpuHealthReport, ill[1], "health")
+    left, lost, (trouble,) = health((1, "lost", 1))
+    assert left == uuids[:1]
+    assert (lost[1]["index"], lost[1]["uuid"]) == (1, None)
+    assert lost[1]["problem"] == "the GPU driver does not answer: nvmlDeviceGetPciInfo_v3: GPU is lost"
+    assert trouble.startswith("GPU 1 is left out: ")
+    # Its Xids are known by its address alone.
+    assert lost[2]["address"] == "0000:02:00.0"
+    assert [xid["number"] for xid in lost[2]["xids"]] == [13, 79]
+    _, gone, _ = health((1, "gone", 1))
+    assert [(entry["uuid"], entry["problem"]) for entry in gone] == [
+        (uuids[0], ""),
+        (None, "the driver does not list it"),
+    ]
+    for entry in (*lost, *gone):
+        checked(GpuHealthReport, entry, "health")
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        ("4,7,1,-;NVRM: Xid (PCI:0000:3B:00): 79, pid=1, name=x, text", {"0000:3b:00.0": {79: 7}}),
+        ("4,7,1,-,caller=T1;NVRM: Xid (PCI:00010000:3b:00.0): 48, pid=1", {"10000:3b:00.0": {48: 7}}),
+        # Written by a program, or naming an error inside of another text.
+        ("12,7,1,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1", {}),
+        ("4,7,1,-;NVRM: name=NVRM: Xid (PCI:0000:3b:00): 79, pid=1", {}),
+        ("4,7,1,-;eth0: up", {}),
+    ],
+)
+def test_only_the_drivers_own_records_in_the_log_are_xids(tmp_path, record, found):
+    (tmp_path / "kmsg").write_text(f" SUBSYSTEM=pci\n{record}\n")
+    assert xids.read_xids(tmp_path / "kmsg") == found
+
+
+def test_the_log_of_this_machine_can_be_read_to_its_end():
+    assert isinstance(xids.read_xids(), dict)
+
+
 ONE, OTHER, OUTER = "1" * 64, "2" * 64, "f" * 64
 
 
@@ -154,10 +243,15 @@ def proc(tmp_path):
         11: f"0::/system.slice/docker-{ONE}.scope\n",
         12: f"12:memory:/docker/{OUTER}/docker/{OTHER}\n",
         13: "0::/user.slice/session-1.scope\n",
+        15: "0::/system.slice/muster-mps.service\n",
+        16: "0::/user.slice/session-1.scope\n",
     }
     for pid, text in groups.items():
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "cgroup").write_text(text)
+        name = "nvidia-cuda-mps-server"[:15] if pid == 15 else "python (3) x"
+        ticks = (95 if pid == 16 else 10) * os.sysconf("SC_CLK_TCK")
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S {' 0' * 18} {ticks} 0 0\n")
     return tmp_path
 
 
@@ -167,6 +261,14 @@ def test_memory_is_summed_over_the_processes_of_a_container(proc):
         "GPU-a": {ONE: 3, OTHER: 4},
         "GPU-b": {ONE: 0, OTHER: 0},
     }
+
+
+def test_processes_of_no_session_are_strangers_unless_they_have_just_begun_or_serve_mps(proc):
+    gpus = [{"uuid": "MIG-a", "parent_uuid": "GPU-a"}, {"uuid": "GPU-b", "parent_uuid": None}]
+    on_it = [(pid, 1) for pid in (10, 11, 12, 13, 14, 15, 16)]
+    answers = nvml.Answers(gpus, {"MIG-a": on_it, "GPU-b": None}, [])
+    assert gpu_report.strangers(answers, [ONE, OTHER], proc, lambda: 100.0) == {"GPU-a": [13]}
+    assert gpu_report.strangers(answers, [ONE], proc, lambda: 130.0) == {"GPU-a": [12, 13, 16]}
 
 
 def test_memory_that_the_driver_does_not_know_is_not_made_up(proc):
@@ -248,14 +350,15 @@ def test_the_use_of_a_containers_processes_is_reported_by_gpu(cluster, fake_gpus
 
 def test_a_gpu_in_mig_mode_is_reported_as_its_instances(fake_gpus):
     folder = fake_gpus("--gpus", "2", "--mem", str(143771 * MIB), "--mig")
-    gpus, processes, troubles, _ = _asked(folder, CUT, folder / "nothing")
+    gpus, processes, troubles, _, health = _asked(folder, CUT, folder / "nothing")
     assert troubles == []
     whole = gpus.pop()
     assert [gpu.pop("uuid")[:4] for gpu in gpus] == ["MIG-", "MIG-"]
     (parent,) = {gpu.pop("parent_uuid") for gpu in gpus}
     assert parent.startswith("GPU-")
     assert parent not in processes
-    shared = {"index": 0, "model": whole["model"], "mem_used_bytes": 0, "numa_node": None}
+    assert [entry["uuid"] for entry in health] == [parent, whole["uuid"]]
+    shared = {"index": 0, "model": whole["model"], "mem_used_bytes": 0, "numa_node": None, "address": "0000:01:00.0"}
     assert gpus == [
         {**shared, "mem_bytes": 17971 * MIB, "mig_profile": "1g.18gb", "fraction": 124},
         {**shared, "mem_bytes": 71885 * MIB, "mig_profile": "3g.71gb", "fraction": 428},

@@ -96,6 +96,34 @@ def allocate(size: int) -> c_uint64:
     return address
 
 
+def create(size: int) -> c_uint64:
+    """Return a handle of physical memory."""
+    handle = c_uint64()
+    ok(cuda.cuMemCreate(byref(handle), c_size_t(size), byref(on_device()), c_uint64(0)))
+    return handle
+
+
+def exported(handle: c_uint64) -> int:
+    """Return a descriptor of physical memory."""
+    descriptor = c_int()
+    ok(cuda.cuMemExportToShareableHandle(byref(descriptor), handle, 1, c_uint64(0)))
+    return descriptor.value
+
+
+def imported(descriptor: int) -> c_uint64:
+    handle = c_uint64()
+    ok(cuda.cuMemImportFromShareableHandle(byref(handle), c_void_p(descriptor), 1))
+    return handle
+
+
+def mapped(handle: c_uint64, size: int) -> c_uint64:
+    """Return an address at which physical memory is mapped."""
+    address = c_uint64()
+    ok(cuda.cuMemAddressReserve(byref(address), c_size_t(size), c_size_t(0), c_uint64(0), c_uint64(0)))
+    ok(cuda.cuMemMap(address, c_size_t(size), c_size_t(0), handle, c_uint64(0)))
+    return address
+
+
 def refused(size: int) -> int:
     """Return the result of an allocation."""
     return cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(size))

@@ -3,8 +3,11 @@
    launch_client DEVICE once WAY                 the driver's answer to one launch
    launch_client DEVICE work WAY KERNEL MS [spoiled]   launches for so long, and waits for the GPU after every 64
    launch_client DEVICE capture KERNEL MODE MS   captures graphs beside a thread that launches; writes how many, and how
-                                                 many of them were spoiled
+                                                 many of them were spoiled; a MODE of 3 captures into a graph again that there
+                                                 is already, in mode 0
    launch_client DEVICE contexts KERNEL MS       launches in two contexts by turns
+   launch_client DEVICE elsewhere WAY KERNEL MS  launches while the context of the next device is current; by `nodes` a
+                                                 graph whose kernels are of DEVICE, into a stream of the next
    launch_client DEVICE leave KERNEL             ends with launches that are not waited for */
 #include "abi/cuda.h"
 
@@ -99,10 +102,15 @@ static CUfunction kernel(const char *name)
     return found;
 }
 
+#define RECAPTURE 3
+static CUgraph recaptured;
+
 /* Of three launches. */
 static CUresult capture(CUstreamCaptureMode mode, int pause_us, CUgraph *graph)
 {
-    CUresult result = cuStreamBeginCapture_v2(stream, mode);
+    CUresult result = (int)mode == RECAPTURE
+                          ? cuStreamBeginRecaptureToGraph(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, recaptured, NULL, NULL)
+                          : cuStreamBeginCapture_v2(stream, mode);
     for (int i = 0; i < 3 && result == CUDA_SUCCESS; i++) {
         result = cuLaunchKernel(function, ONE, 0, stream, NULL, NULL);
         usleep((useconds_t)pause_us);
@@ -126,6 +134,27 @@ static void work(const char *way, double ms)
         exit(4);
 }
 
+/* The driver takes a graph's stream, and a kernel's own context, from any device. */
+static void elsewhere(const char *way, int device, double ms)
+{
+    CUcontext other;
+    CUgraph graph;
+    CUgraphNode node;
+    CUDA_KERNEL_NODE_PARAMS parameters = {.func = function, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
+                                          .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+    MUST(cuCtxGetCurrent(&parameters.ctx));
+    MUST(cuDevicePrimaryCtxRetain(&other, device + 1));
+    MUST(cuCtxSetCurrent(other));
+    if (strcmp(way, "nodes") == 0) {
+        MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        MUST(cuGraphCreate(&graph, 0));
+        MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &parameters));
+        MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+        way = "graph";
+    }
+    work(way, ms);
+}
+
 static CUcontext of_main;
 
 static void *launch_beside(void *other)
@@ -142,13 +171,14 @@ static void capture_for(CUstreamCaptureMode mode, double ms)
     pthread_t beside;
     CUstream other; /* made before any capture, which this would spoil */
     MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    MUST(cuGraphCreate(&recaptured, 0));
     pthread_create(&beside, NULL, launch_beside, other);
     for (double until = now_ms() + ms; now_ms() < until; captures++) {
         CUgraph graph = NULL;
-        if (capture(mode, 3000, &graph) == CUDA_SUCCESS)
-            MUST(cuGraphDestroy(graph));
-        else
+        if (capture(mode, 3000, &graph) != CUDA_SUCCESS)
             spoiled++;
+        else if (graph != recaptured)
+            MUST(cuGraphDestroy(graph));
         usleep(1000);
     }
     stopped = true;
@@ -180,7 +210,7 @@ int main(int count, char **words)
         MUST(cuCtxCreate_v2(&second, 0, atoi(words[1])));
     MUST(cuCtxSetCurrent(of_main));
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    function = kernel(strcmp(mode, "work") == 0 ? words[4] : strncmp(words[3], "spin", 4) == 0 ? words[3] : "noop");
+    function = kernel(strcmp(mode, "work") == 0 || strcmp(mode, "elsewhere") == 0 ? words[4] : strncmp(words[3], "spin", 4) == 0 ? words[3] : "noop");
     MUST(capture(CU_STREAM_CAPTURE_MODE_RELAXED, 0, &graph));
     MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
 
@@ -192,6 +222,8 @@ int main(int count, char **words)
             spoil_a_capture();
         }
         work(words[3], atof(words[5]));
+    } else if (strcmp(mode, "elsewhere") == 0) {
+        elsewhere(words[3], atoi(words[1]), atof(words[5]));
     } else if (strcmp(mode, "capture") == 0) {
         capture_for((CUstreamCaptureMode)atoi(words[4]), atof(words[5]));
     } else if (strcmp(mode, "contexts") == 0) {

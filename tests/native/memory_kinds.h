@@ -133,6 +133,39 @@ static CUresult give_vmm_retained(struct piece *piece)
     return cuMemRelease(piece->handle);
 }
 
+static CUresult take_vmm_at(struct piece *piece, uint64_t bytes, CUmemLocationType type)
+{
+    CUmemAllocationProp there = on_device;
+    there.location.type = type;
+    return cuMemCreate(&piece->handle, bytes, &there, 0);
+}
+KIND(vmm_domain, take_vmm_at(piece, bytes, CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN), cuMemRelease(piece->handle))
+KIND(vmm_unknown, take_vmm_at(piece, bytes, (CUmemLocationType)9), cuMemRelease(piece->handle))
+
+/* Pools that no program has made. */
+static CUresult take_default(struct piece *piece, uint64_t bytes, CUmemLocation location, CUmemAllocationType type)
+{
+    MUST(cuMemGetDefaultMemPool(&pool, &location, type));
+    return cuMemAllocFromPoolAsync(&piece->address, bytes, pool, NULL);
+}
+KIND(default_pool,
+     take_default(piece, bytes, (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ALLOCATION_TYPE_PINNED),
+     cuMemFreeAsync(piece->address, NULL))
+KIND(managed_pool,
+     take_default(piece, bytes, (CUmemLocation){CU_MEM_LOCATION_TYPE_NONE, 0}, CU_MEM_ALLOCATION_TYPE_MANAGED),
+     cuMemFreeAsync(piece->address, NULL))
+
+static CUresult take_current_pool(struct piece *piece, uint64_t bytes)
+{
+    CUmemLocation location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+    MUST(cuMemGetMemPool(&pool, &location, CU_MEM_ALLOCATION_TYPE_MANAGED));
+    return cuMemAllocFromPoolAsync(&piece->address, bytes, pool, NULL);
+}
+static CUresult give_current_pool(struct piece *piece)
+{
+    return cuMemFreeAsync(piece->address, NULL);
+}
+
 static CUresult take_graph(struct piece *piece, uint64_t bytes)
 {
     CUgraphNode node;
@@ -164,6 +197,7 @@ static const struct kind {
     ROW(linear),   ROW(linear_v1), ROW(managed),  ROW(free_async),  ROW(pitch),       ROW(pitch_v1),
     ROW(array),    ROW(array_v1),  ROW(array_3d), ROW(array_3d_v1), ROW(mipmap),      ROW(vmm),
     ROW(vmm_retained), ROW(stream), ROW(stream_ptsz), ROW(stream_free), ROW(pool), ROW(pool_ptsz), ROW(graph),
+    ROW(vmm_domain), ROW(vmm_unknown), ROW(default_pool), ROW(managed_pool), ROW(current_pool),
 };
 
 static const struct kind *kind_named(const char *name)

@@ -127,6 +127,20 @@ def test_shares_hold_for_kernels_graphs_and_contexts(containers, fake_driver, cl
         clock.output(process)
 
 
+@pytest.mark.parametrize("way", ["graph", "kernel", "nodes"])
+def test_a_launch_takes_its_turn_on_the_gpu_where_it_runs(containers, fake_driver, clock, way):
+    """Under the context of a GPU that is not limited, a hard tenth of another one once gave nearly all of it."""
+    uuid = fake_driver.uuids()[0]
+    containers[0].limit({uuid: 100}, compute="hard")
+    process = containers[0].start(0, "elsewhere", way, "spin_us_2000", 4500)
+    clock.run_for(SECOND)
+    before = busy(fake_driver, clock, [process], uuid)[0]
+    clock.run_for(3 * SECOND)
+    worked = busy(fake_driver, clock, [process], uuid)[0] - before
+    assert worked == pytest.approx(0.1 * 3 * SECOND, rel=0.1)
+    clock.output(process)
+
+
 def test_a_program_that_can_never_be_drained_still_shares(containers, fake_driver, clock):
     """A capture that the program spoiled and never ended forbids every synchronisation: work can only be estimated."""
     uuid = fake_driver.uuids()[0]
@@ -143,11 +157,11 @@ def test_a_program_that_can_never_be_drained_still_shares(containers, fake_drive
 
 
 def test_no_capture_is_spoiled_while_turns_change(containers, fake_driver, clock):
-    uuids = fake_driver.uuids()[:3]
+    uuids = fake_driver.uuids()
     for container in containers[:2]:
         container.limit(dict.fromkeys(uuids, 500))
-    capturing = [containers[0].start(mode, "capture", "spin_us_500", mode, 3000) for mode in range(3)]
-    others = [containers[1].start(device, "work", "kernel", "spin_us_1000", 3500) for device in range(3)]
+    capturing = [containers[0].start(mode, "capture", "spin_us_500", mode, 3000) for mode in range(4)]
+    others = [containers[1].start(device, "work", "kernel", "spin_us_1000", 3500) for device in range(4)]
     for process in capturing:
         captures, spoiled = map(int, clock.output(process).split())
         assert captures > 0

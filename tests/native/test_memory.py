@@ -8,6 +8,7 @@ KINDS = [
     *["linear", "linear_v1", "managed", "free_async", "pitch", "pitch_v1"],
     *["array", "array_v1", "array_3d", "array_3d_v1", "mipmap"],
     *["vmm", "vmm_retained", "stream", "stream_ptsz", "stream_free", "pool", "pool_ptsz", "graph"],
+    *["vmm_domain", "default_pool", "managed_pool", "current_pool"],
 ]
 BLOCK = 64 * MIB
 
@@ -22,7 +23,7 @@ def plain_container(fake_driver, build_native):
     return Container(fake_driver, build_native).start()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "vmm_unknown"])
 def test_allocations_end_at_the_cap_and_what_is_freed_can_be_taken_again(container, kind):
     seen = container.client("fill", kind, BLOCK)
     assert seen["error"] == OUT_OF_MEMORY
@@ -66,10 +67,10 @@ def test_free_memory_is_what_the_device_has_where_that_is_less(fake_driver, plai
     }
 
 
-def test_a_context_is_charged_once_and_takes_its_memory_along(container):
+def test_each_context_is_charged_and_takes_its_memory_along(container):
     seen = container.client("contexts")
     free = CAP - CONTEXT
-    assert seen["free"] == [free, free - 64 * MIB, free, free]
+    assert seen["free"] == [free, free - CONTEXT - 64 * MIB, free, free]
 
 
 def test_a_context_that_does_not_fit_is_refused(plain_container):

@@ -245,7 +245,7 @@ def test_nobody_asks_for_more_than_the_sites_limit(caller, service):
     for path in (SESSIONS, f"{SESSIONS}/dry-run"):
         answer = ada.post(path, json={**SMALL, "disk": "11G"})
         assert answer.status_code == 422, answer.text
-        assert answer.json()["detail"] == "disk: 11G is more than this site gives a kernel, 10G; ask for 10G or less"
+        assert answer.json()["detail"] == "disk: 11G is more than this site gives a container, 10G; ask for 10G or less"
     assert service.store.search() == []
 
 

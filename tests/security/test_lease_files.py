@@ -66,7 +66,7 @@ def test_others_on_the_gpu_go_on_launching(lease_user: Path, tmp_path: Path, ste
     gpu = Gpu(lease_user, tmp_path / "gpu")
     # Each waits for its last launch, since the GPU's queue alone could keep the second one waiting all the time; and
     # until ten have finished, since on a busy machine the attacker may give a whole second to the other one.
-    options = ["kernel=1000000", "threads=2", "every=1", f"run={SECOND}", "least=10"]
+    options = ["kernel=1000000", "threads=2", "every=1", f"run={SECOND // 4}", "least=10"]
     commands = [gpu.command(name, 500, *options) for name in "ab"]
     with attacked(tmp_path / "gpu/lease", step):
         launches = [result(output)[1] for output in outputs(commands)]

@@ -36,6 +36,9 @@ def joined_agent(agent_id: str, **hardware: Any) -> Agent:
     return make_agent(agent_id, swarm="manager", **hardware)
 
 
+_STATES = (*[AgentState.ALIVE] * 4, AgentState.UNREACHABLE, AgentState.LOST)
+
+
 @st.composite
 def agents(draw: st.DrawFn, *, min_size: int = 0, max_size: int = 3) -> tuple[Agent, ...]:
     """Draw small agents with GPUs cut into units, in a swarm or not, now and then away or drained."""
@@ -50,7 +53,7 @@ def agents(draw: st.DrawFn, *, min_size: int = 0, max_size: int = 3) -> tuple[Ag
                 resource_group=draw(st.sampled_from(("default", "default", "gpu"))),
                 swarm=draw(st.sampled_from(("manager", "manager", "worker", ""))),
             ),
-            state=draw(st.sampled_from((*[AgentState.ALIVE] * 4, AgentState.UNREACHABLE, AgentState.LOST))),
+            state=draw(st.sampled_from(_STATES)),
             drain_reason=draw(st.sampled_from((None, None, None, None, "disks"))),
         )
         for number in range(1, draw(st.integers(min_size, max_size)) + 1)

@@ -64,7 +64,7 @@ def placed_on(session: Session, *agent_ids: str, state: SessionState = SessionSt
         session,
         kernels=kernels,
         state=state,
-        reason="all kernels run" if running else "placed",
+        reason="running" if running else "placed",
         placed_mode="single-node" if len(agent_ids) == 1 else "multi-node",
         step=LaunchStep.STARTING if state is SessionState.PREPARING else None,
         generation=7 if launched else 0,

@@ -16,6 +16,11 @@ from tests.strategies.sessions import first_for, make_session, placed_on, uneven
 from tests.strategies.specs import gang_specs
 from tests.strategies.values import GIB, NOW, new_id
 
+_PLACED = tuple(sorted(PLACED))
+_STEPS = tuple(LaunchStep)
+_RETRY_AT = (None, None, None, None, NOW - 1, NOW + 5)
+_WAITS = (None, None, first_for(1), first_for(3))
+
 
 @st.composite
 def group_policies(draw: st.DrawFn) -> GroupPolicy:
@@ -47,8 +52,8 @@ def _maybe_placed(draw: st.DrawFn, session: Session, known: Sequence[Agent], led
     ledger.cpu, ledger.mem, ledger.gpus = trial.cpu, trial.mem, trial.gpus
     launched = replace(session, kernels=tuple(kernels), generation=7)
     mode = "single-node" if len(launched.agents) == 1 else "multi-node"
-    state = draw(st.sampled_from(sorted(PLACED)))
-    step = draw(st.sampled_from(LaunchStep)) if state is SessionState.PREPARING else None
+    state = draw(st.sampled_from(_PLACED))
+    step = draw(st.sampled_from(_STEPS)) if state is SessionState.PREPARING else None
     started_at = NOW - draw(st.integers(0, 500)) if state in {SessionState.RUNNING, SessionState.TERMINATING} else None
     return replace(launched, placed_mode=mode, state=state, step=step, started_at=started_at, reason="placed")
 
@@ -65,8 +70,8 @@ def snapshots(draw: st.DrawFn, *, max_sessions: int = 6, never_spread: bool = Fa
         at = NOW - draw(st.integers(0, 3))
         session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), at)
         placed = _maybe_placed(draw, session, known, ledger) if draw(st.booleans()) else None
-        retry_at = draw(st.sampled_from((None, None, None, None, NOW - 1, NOW + 5)))
-        wait = draw(st.sampled_from((None, None, first_for(1), first_for(3))))
+        retry_at = draw(st.sampled_from(_RETRY_AT))
+        wait = draw(st.sampled_from(_WAITS))
         sessions.append(placed or replace(session, retry_at=retry_at, wait=wait))
     slow = draw(st.sets(st.sampled_from([agent.id for agent in known]), max_size=1)) if known else ()
     policy = SchedulingPolicy(draw(group_policies()))

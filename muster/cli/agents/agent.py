@@ -68,9 +68,17 @@ def show(name: str, as_json: bool) -> None:
     if use.agent.gpus:
         click.echo()
         print_table(
-            ("GPU", "UUID", "MODEL", "MEMORY", "UNITS", "NUMA"),
+            ("GPU", "UUID", "MODEL", "MEMORY", "UNITS", "NUMA", "PROBLEM"),
             [
-                (gpu.index, gpu.uuid, gpu.model, format_bytes(gpu.mem), _units(gpu), or_dash(gpu.numa_node))
+                (
+                    gpu.index,
+                    gpu.uuid,
+                    gpu.model,
+                    format_bytes(gpu.mem),
+                    _units(gpu),
+                    or_dash(gpu.numa_node),
+                    "; ".join(filter(None, (gpu.quarantine, gpu.warning))) or "-",
+                )
                 for gpu in use.agent.gpus
             ],
         )
@@ -179,11 +187,18 @@ def drain_(
 
 @agent_group.command("resume")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_agent)
+@click.option("--gpu", metavar="INDEX|UUID", help="Only this GPU, which is in quarantine; its agent stays as it is.")
 @json_option
-def resume_(names: tuple[str, ...], as_json: bool) -> None:
-    """Place sessions on drained or suspect agents again."""
+def resume_(names: tuple[str, ...], gpu: str | None, as_json: bool) -> None:
+    """Place sessions on drained or suspect agents again, or on a GPU in quarantine."""
     with opened_service() as service:
-        _answer(service, service.agents.resume(names), as_json=as_json)
+        if gpu is None:
+            changed = service.agents.resume(names)
+        elif len(names) > 1:
+            raise BadInputError("--gpu: it is about one agent; name one")
+        else:
+            changed = {names[0]: service.agents.resume_gpu(names[0], gpu)}
+        _answer(service, changed, as_json=as_json)
         warn_if_unworked(service)
 
 
@@ -218,3 +233,6 @@ def _answer(service: Service, changed: Mapping[str, bool], *, as_json: bool) -> 
         on_it = f"; {len(use.sessions)} sessions are on it" if use.sessions else ""
         reason = f" ({use.agent.drain_reason})" if use.agent.drain_reason else ""
         click.echo(f"{use.agent.id} is {agent_state(use)}{reason}{on_it}")
+        for gpu in use.agent.gpus:
+            if gpu.quarantine:
+                click.echo(f"GPU {gpu.index} of {use.agent.id} is in quarantine: {gpu.quarantine}")

@@ -15,7 +15,7 @@ _LETTERS = ascii_lowercase + ascii_uppercase
 def print_gpu_map(gpus: Iterable[GpuView]) -> None:
     """Print a line for each GPU; in its bar, a letter stands for a kernel's share and a dot for what is free."""
     print_table(
-        ("AGENT", "GPU", "MODEL", "SHARES", "FGPU FREE", "MEMORY", "KERNELS"),
+        ("AGENT", "GPU", "MODEL", "SHARES", "FGPU FREE", "MEMORY", "HEALTH", "KERNELS"),
         [
             (
                 gpu.agent,
@@ -24,6 +24,7 @@ def print_gpu_map(gpus: Iterable[GpuView]) -> None:
                 _bar(gpu),
                 f"{format_milli(gpu.free)}/{format_milli(gpu.capacity)}" if gpu.units else "-",
                 _memory(gpu.mem_used, gpu.mem),
+                _health(gpu),
                 ", ".join(f"{letter} {_holder(share)}" for letter, share in zip(_letters(gpu), gpu.shares, strict=True))
                 or "-",
             )
@@ -50,6 +51,11 @@ def print_kernels_gpus(kernels: Iterable[KernelView]) -> None:
             for share in kernel.gpus
         ],
     )
+
+
+def _health(gpu: GpuView) -> str:
+    quarantine = f"QUARANTINED ({gpu.quarantine})" if gpu.quarantine else ""
+    return "; ".join(filter(None, (quarantine, gpu.warning))) or "ok"
 
 
 def _model(gpu: GpuView) -> str:

@@ -20,7 +20,7 @@ from muster.cli.sessions.slurm_scripts import drop_lost_logs, from_sbatch_lines
 from muster.cli.sessions.spec_files import variables_of, with_texts
 from muster.core.model.session import FINAL, Result, SessionState
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.values.errors import BadInputError, NameTakenError, SpecError
+from muster.core.values.errors import BadInputError, NameTakenError
 from muster.service.backend import Backend
 from muster.service.sessions.views import SessionView, SubmittedView, WaitView
 
@@ -210,7 +210,7 @@ def _warn(impossible: Sequence[tuple[SessionView, WaitView]]) -> None:
     for session, wait in impossible:
         alike.setdefault((session.array_id or session.id, wait.message), []).append(session)
     for (_, message), same in alike.items():
-        click.echo(f"muster: {name_of(same)} {message}", err=True)
+        click.echo(f"muster: {name_of(same)} can never start: {message}", err=True)
 
 
 def _reached_batch(session: SessionView) -> bool:

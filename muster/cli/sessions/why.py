@@ -1,5 +1,6 @@
 """`why` and `queue`: the reason for what a session is, in plain words, and how all that wait stand."""
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 
@@ -68,7 +69,8 @@ def print_suggestions(suggestions: Sequence[SuggestionView], around: Surrounding
     click.echo("  any one of these would let it start:")
     for suggestion in suggestions:
         when = "" if suggestion.starts_at is None else f", at {moment_text(suggestion.starts_at, around)}"
-        click.echo(f"    {suggestion.text}{when}")
+        flags = f": {shlex.join(suggestion.flags)}" if suggestion.flags else ""
+        click.echo(f"    {suggestion.text}{when}{flags}")
 
 
 def _local_time(at: float) -> str:

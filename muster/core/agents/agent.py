@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from muster.contract.report import Report
+from muster.contract.report import GpuReport, Report
 from muster.core.agents.agent_attributes import AgentAttributes, FgpuChoice
 from muster.core.agents.agent_connection import AgentConnection
 from muster.core.agents.agent_inventory import agent_inventory
+from muster.core.agents.gpu_health import MISSING, AcceptedSymptoms, GpuRecord, health_of
 from muster.core.agents.gpu_providers import PROVIDERS
 from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.agents.launch_record import LaunchRecord
@@ -40,6 +41,9 @@ class Gpu:
 
     The GPUs of one agent have the same units, but for those of different models. An instance is `exclusive`: a device
     that one kernel takes whole, with the `fraction` of its GPU that it is in thousandths.
+
+    One in `quarantine` gets no new kernels; the text says why. So does that of a `warning`, which keeps none away.
+    `quarantined_by` has the symptoms' codes.
     """
 
     uuid: str
@@ -52,6 +56,14 @@ class Gpu:
     parent_uuid: str | None = None
     mig_profile: str | None = None
     fraction: int = UNIT
+    quarantine: str = ""
+    quarantined_by: tuple[str, ...] = ()
+    warning: str = ""
+
+    @property
+    def physical_uuid(self) -> str:
+        """Return the UUID of the physical GPU that it is, or is a part of."""
+        return self.parent_uuid or self.uuid
 
     @property
     def capacity(self) -> int:
@@ -67,6 +79,8 @@ class Agent:
     `rack` and `zone` may be empty. `fgpu_choice` says which of its GPUs gets a share. `fgpu_obstacle` says why GPUs are
     not cut although the site wants it; it is empty if all is well. `inventory` has the inventory's values as given,
     `attributes` and `connection` those of them that are valid. None of these come from its `report`.
+
+    `gpu_record` is what its reports have shown of its GPUs' health, `gpu_accepted` what operators accept of that.
 
     One that is `unreachable_since` gave no report since then, be it that its host was `reached`. Its silence counts
     from `silence_counts_from` where that is later: before, the control node itself seemed to be cut off.
@@ -94,6 +108,8 @@ class Agent:
     numa: tuple[NumaNode, ...] = ()
     fgpu_choice: FgpuChoice = FgpuChoice.POLICY
     fgpu_obstacle: str = ""
+    gpu_record: GpuRecord = field(default=GpuRecord())
+    gpu_accepted: AcceptedSymptoms = field(default_factory=dict, hash=False)
 
     @property
     def choosable_labels(self) -> Mapping[str, str]:
@@ -111,8 +127,9 @@ class Agent:
         return self.launch_record.suspect_until is not None
 
     def in_service(self) -> "Agent":
-        """Return the agent as if it answered, were not drained, and no launch had failed there."""
-        return replace(self, state=AgentState.ALIVE, drain_reason=None, launch_record=LaunchRecord())
+        """Return the agent as if it and its GPUs were well: it answers, is not drained, no launch has failed there."""
+        gpus = tuple(replace(gpu, quarantine="", quarantined_by=()) for gpu in self.gpus)
+        return replace(self, state=AgentState.ALIVE, drain_reason=None, launch_record=LaunchRecord(), gpus=gpus)
 
     @property
     def most_cpu_of_a_kernel(self) -> int:
@@ -170,8 +187,17 @@ class Agent:
         return replace(self, state=AgentState.STALE) if is_stale else self
 
 
-def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any], now: float) -> Agent:
+def agent_from_report(
+    agent_id: str,
+    report: Report,
+    inventory: Mapping[str, Any],
+    now: float,
+    gpu_record: GpuRecord | None = None,
+    gpu_accepted: AcceptedSymptoms | None = None,
+) -> Agent:
     """Return the agent that a report describes. Its capacity is without what the inventory reserves for the system.
+
+    `gpu_record` is the record after this report; without one the report alone counts.
 
     What is wrong in the inventory, with its container toolkit or with its engine's ids is its `problem`: it gets no new
     sessions, those that it has go on.
@@ -179,21 +205,13 @@ def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any
     entry = agent_inventory(inventory)
     attributes = entry.attributes
     provider = PROVIDERS[attributes.fgpu_provider]
-    gpus = tuple(
-        Gpu(
-            uuid=gpu.uuid,
-            index=gpu.index,
-            model=gpu.model,
-            mem=gpu.mem_bytes,
-            units=attributes.units_of(gpu.model) if provider.cuts(report, gpu) else 0,
-            numa_node=gpu.numa_node,
-            exclusive=gpu.is_instance,
-            parent_uuid=gpu.parent_uuid,
-            mig_profile=gpu.mig_profile,
-            fraction=gpu.fraction or UNIT,
-        )
-        for gpu in report.gpus
-    )
+    record = GpuRecord().after((), report, now) if gpu_record is None else gpu_record
+    accepted = gpu_accepted or {}
+    reported = [_gpu(gpu, report, attributes, record, accepted) for gpu in report.gpus]
+    missing = [_gpu(gpu, report, attributes, record, accepted) for gpu in record.missing]
+    # Nothing can be placed on one that is missing: it is shown where that is a trouble, and otherwise left out.
+    known = [*reported, *(gpu for gpu in missing if MISSING in gpu.quarantined_by)]
+    gpus = tuple(sorted(known, key=lambda gpu: gpu.index))
     inventory_problem = f"inventory: {', and '.join(map(str, entry.errors))}" if entry.errors else ""
     asks_units = any(attributes.units_of(gpu.model) for gpu in report.gpus)
     return Agent(
@@ -218,4 +236,37 @@ def agent_from_report(agent_id: str, report: Report, inventory: Mapping[str, Any
         numa=tuple(NumaNode(node.node, node.cpus, node.mem_bytes) for node in report.numa),
         fgpu_choice=attributes.fgpu_choice,
         fgpu_obstacle=provider.obstacle(report) if asks_units else "",
+        gpu_record=record,
+        gpu_accepted=accepted,
+    )
+
+
+def reported_again(
+    before: Agent | None, agent_id: str, report: Report, inventory: Mapping[str, Any], now: float
+) -> Agent:
+    """Return the agent that a report describes, with what its earlier reports have shown of its GPUs."""
+    if before is None:
+        return agent_from_report(agent_id, report, inventory, now)
+    record = before.gpu_record.after(before.report.gpus, report, now)
+    return agent_from_report(agent_id, report, inventory, now, record, before.gpu_accepted)
+
+
+def _gpu(
+    gpu: GpuReport, report: Report, attributes: AgentAttributes, record: GpuRecord, accepted: AcceptedSymptoms
+) -> Gpu:
+    health = health_of(record.unaccepted(gpu.physical_uuid, accepted), attributes.gpu_health)
+    return Gpu(
+        uuid=gpu.uuid,
+        index=gpu.index,
+        model=gpu.model,
+        mem=gpu.mem_bytes,
+        units=attributes.units_of(gpu.model) if PROVIDERS[attributes.fgpu_provider].cuts(report, gpu) else 0,
+        numa_node=gpu.numa_node,
+        exclusive=gpu.is_instance,
+        parent_uuid=gpu.parent_uuid,
+        mig_profile=gpu.mig_profile,
+        fraction=gpu.fraction or UNIT,
+        quarantine=health.quarantine,
+        quarantined_by=health.codes,
+        warning=health.warning,
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from muster.core.agents.gpu_health import SYMPTOMS, HealthVerdict, is_symptom, is_the_programs
 from muster.core.agents.gpu_model import is_of_model
 from muster.core.spec.base import SpecModel
 from muster.core.spec.scheduling import LABEL_PATTERN
@@ -137,13 +138,36 @@ def _units_by_model(value: object) -> dict[str, int]:
     return units
 
 
+def _gpu_health(value: object) -> dict[str, HealthVerdict]:
+    if not isinstance(value, Mapping):
+        raise invalid(f"{value!r} is not a mapping", "write verdicts by symptom, as in {xid-94: ignore, ecc: warn}")
+    verdicts, errors = {}, []
+    for name, given in value.items():
+        field = f"gpu_health.{name}"
+        if not isinstance(name, str) or not is_symptom(name):
+            known = ", ".join(code for code in SYMPTOMS if not code.startswith("xid"))
+            errors.append(FieldError(field, "it is no symptom", f"write {known}, xid or xid-NUMBER"))
+        elif given not in tuple(HealthVerdict):
+            errors.append(FieldError(field, f"{given!r} is not known", f"write {', '.join(HealthVerdict)}"))
+        elif is_the_programs(name) and given != HealthVerdict.IGNORE:
+            problem = "users' programs cause it, and no user may take a GPU from the others"
+            errors.append(FieldError(field, problem, "leave it out"))
+        else:
+            verdicts[name] = HealthVerdict(given)
+    _refuse(errors)
+    return verdicts
+
+
 def _refuse(errors: list[FieldError]) -> None:
     if errors:
         raise PydanticCustomError("disagreements", "several things are wrong", {"errors": errors})
 
 
 class AgentAttributes(SpecModel):
-    """The attributes of an agent. `cpu_overcommit` is in thousandths; `units_per_gpu` is by GPU model, or `default`."""
+    """The attributes of an agent. `cpu_overcommit` is in thousandths; `units_per_gpu` is by GPU model, or `default`.
+
+    `gpu_health` has the site's verdicts on symptoms of GPUs.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -161,6 +185,7 @@ class AgentAttributes(SpecModel):
     fgpu_over_cap: Annotated[FgpuOverCap, BeforeValidator(_one_of(FgpuOverCap))] = FgpuOverCap.REPORT
     fgpu_devices: Annotated[FgpuDevices, BeforeValidator(_one_of(FgpuDevices))] = FgpuDevices.NVIDIA
     fgpu_context_bytes: Bytes = 300 << 20
+    gpu_health: Annotated[dict[str, HealthVerdict], BeforeValidator(_gpu_health)] = Field(default_factory=dict)
 
     def units_of(self, model: str) -> int:
         """Return into how many units a GPU of this model is cut. The most precise entry that names it counts."""

@@ -1,6 +1,8 @@
-"""Check that containers keep to their GPU shares, by what the host's NVML says of their processes."""
+"""Check that containers keep to their GPU shares, by what the host's NVML says of their processes, and are on GPUs in
+service.
+"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.contract.report import KernelGpuReport
@@ -16,9 +18,13 @@ TOLERANCE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class GpuFinding:
-    """A problem with a kernel's use of GPUs, for its user; `ends` says whether its session is to end for that."""
+    """A problem with a kernel's use of GPUs, for its user; `ends` says whether its session is to end for that.
+
+    Problems that begin with the same `topic` are the same problem: amounts in it change all the time.
+    """
 
     problem: str
+    topic: str
     ends: bool = False
 
 
@@ -28,7 +34,8 @@ def gpu_findings(session: Session, reports: Reports, agents: Iterable[Agent]) ->
     `reports` are by agent id. Kernels that they do not cover are left out.
     """
     entries = reported_kernels(session, reports)
-    ending = {agent.id for agent in agents if agent.attributes.fgpu_over_cap is FgpuOverCap.END}
+    known = {agent.id: agent for agent in agents}
+    ending = {agent.id for agent in known.values() if agent.attributes.fgpu_over_cap is FgpuOverCap.END}
     found = {}
     for kernel in session.kernels:
         entry = entries.get(kernel.id)
@@ -36,9 +43,34 @@ def gpu_findings(session: Session, reports: Reports, agents: Iterable[Agent]) ->
             continue
         ends = kernel.allocation is not None and kernel.allocation.agent_id in ending
         finding = _other_gpus(kernel, entry.gpus) or _over_share(kernel, entry.gpus, ends=ends)
+        finding = finding or _in_quarantine(kernel, known)
         if finding or all(gpu.used_bytes is not None for gpu in _capped(entry.gpus)):
             found[kernel.id] = finding
     return found
+
+
+def end_of_problem(kernel: Kernel) -> str:
+    """Return the line for a story where the kernel's recorded GPU problem is over."""
+    if (kernel.gpu_problem or "").startswith(_quarantine_topic(kernel)):
+        return f"{kernel.name} has all of its GPUs in service again"
+    return f"{kernel.name} keeps to its share of GPUs again"
+
+
+def _in_quarantine(kernel: Kernel, agents: Mapping[str, Agent]) -> GpuFinding | None:
+    """Return a finding where a GPU of the kernel gets no new sessions; it goes on itself."""
+    agent = agents.get(kernel.allocation.agent_id) if kernel.allocation else None
+    if agent is None or kernel.allocation is None:
+        return None
+    promised = {share.uuid for share in kernel.allocation.gpus}
+    for gpu in agent.gpus:
+        if gpu.uuid in promised and gpu.quarantine:
+            problem = f"{_quarantine_topic(kernel)}{gpu.index} of {agent.id}: {gpu.quarantine}"
+            return GpuFinding(problem, problem)
+    return None
+
+
+def _quarantine_topic(kernel: Kernel) -> str:
+    return f"{kernel.name} has a GPU in quarantine, GPU "
 
 
 def _other_gpus(kernel: Kernel, gpus: Sequence[KernelGpuReport]) -> GpuFinding | None:
@@ -50,16 +82,17 @@ def _other_gpus(kernel: Kernel, gpus: Sequence[KernelGpuReport]) -> GpuFinding |
     held = {gpu.uuid for gpu in gpus}
     if held == promised:
         return None
-    return GpuFinding(f"{kernel.name} holds {_named(held)}, but was promised {_named(promised)}")
+    topic = f"{kernel.name} holds "
+    return GpuFinding(f"{topic}{_named(held)}, but was promised {_named(promised)}", topic)
 
 
 def _over_share(kernel: Kernel, gpus: Sequence[KernelGpuReport], *, ends: bool) -> GpuFinding | None:
     for gpu in _capped(gpus):
         used, cap = gpu.used_bytes, gpu.mem_bytes
         if used is not None and cap is not None and used > cap + TOLERANCE_BYTES:
-            return GpuFinding(
-                f"{kernel.name} uses {spell_bytes(used)} of GPU memory, its share is {spell_bytes(cap)}", ends
-            )
+            topic = f"{kernel.name} uses "
+            problem = f"{topic}{spell_bytes(used)} of GPU memory, its share is {spell_bytes(cap)}"
+            return GpuFinding(problem, topic, ends)
     return None
 
 

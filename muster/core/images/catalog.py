@@ -190,7 +190,7 @@ def shortages(version: ImageVersion, request: Slots) -> list[FieldError]:
 
 def _shortage(version: ImageVersion, field: str, least: int, has: int) -> FieldError:
     needed, given = format_slot(field, least), format_slot(field, has)
-    problem = f"image {version.words[0]} needs {needed} or more in each kernel, and {given} is asked for"
+    problem = f"image {version.words[0]} needs {needed} or more in each container, and {given} is asked for"
     return FieldError(field, problem, f"write {needed} or more")
 
 

@@ -48,7 +48,7 @@ class Choosing:
         if self._may_be_foreign(word) and (self._is_meant_so(word) or not near):
             return None
         problem = f"there is no image {word!r} in the catalog for {self._user} in project {self._project}"
-        remedy = "choose one of `muster images`, or ask who keeps the catalog"
+        remedy = "choose one of the catalog, or ask an administrator"
         if near:
             other = f" (for a registry's image, write docker.io/library/{word})" if self._foreign else ""
             remedy = f"did you mean {' or '.join(near)}?{other}"

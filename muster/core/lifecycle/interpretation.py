@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.contract.outcome import Outcome
-from muster.core.agents.agent import HAS_LEFT, Agent, AgentState, agent_from_report
+from muster.core.agents.agent import HAS_LEFT, Agent, AgentState, reported_again
 from muster.core.agents.launch_record import LaunchOutcome, LaunchRecord, records_after
 from muster.core.agents.silence import is_cut_off
 from muster.core.lifecycle.answer import AgentAnswer
@@ -85,8 +85,9 @@ def _interpret_answers(
     if not answers:
         return Interpretation(ledger)
     reports = {answer.agent_id: answer.report for answer in answers if answer.report is not None}
+    known = {agent.id: agent for agent in snapshot.agents}
     reporting = tuple(
-        agent_from_report(answer.agent_id, answer.report, answer.inventory, snapshot.now)
+        reported_again(known.get(answer.agent_id), answer.agent_id, answer.report, answer.inventory, snapshot.now)
         for answer in answers
         if answer.report is not None
     )

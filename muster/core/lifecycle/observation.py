@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.gpus.check import GpuFinding, gpu_findings
+from muster.core.gpus.check import GpuFinding, end_of_problem, gpu_findings
 from muster.core.lifecycle.transitions import (
     Event,
     all_run,
@@ -129,18 +129,16 @@ def _with_gpu_problems(
     """Add each kernel's GPU problem in its first wording, since the amounts in it change all the time."""
     recorded = {kernel.id: kernel.gpu_problem for kernel in session.kernels}
     for kernel_id, finding in findings.items():
-        seen[kernel_id]["gpu_problem"] = (recorded[kernel_id] or finding.problem) if finding else None
+        before = recorded[kernel_id] or ""
+        is_the_same = finding is not None and before.startswith(finding.topic)
+        seen[kernel_id]["gpu_problem"] = before if is_the_same else finding.problem if finding else None
     return seen
 
 
 def _gpu_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return lines for the session's story: which GPU problems began or ended with these changes."""
     changed = [(kernel, changes.get(kernel.id, {})) for kernel in session.kernels]
-    return [
-        str(facts["gpu_problem"] or f"{kernel.name} keeps to its share of GPUs again")
-        for kernel, facts in changed
-        if "gpu_problem" in facts
-    ]
+    return [str(facts["gpu_problem"] or end_of_problem(kernel)) for kernel, facts in changed if "gpu_problem" in facts]
 
 
 def _memory_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from muster.core.agents.agent import Agent, AgentState
+from muster.core.agents.agent import Agent, AgentState, Gpu
 from muster.core.model.plan import Plan
-from muster.core.model.session import Kernel, LaunchStep, Result, Session, SessionState
+from muster.core.model.session import GpuShare, Kernel, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
 
@@ -160,15 +160,27 @@ def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Sn
         return "is suspect: launches fail there"
     if agent_id in snapshot.slow:
         return "is slow to answer"
-    return "" if _has_the_gpus(session, agent) else "has not the GPUs any more, or does not cut them"
+    if not _has_the_gpus(session, agent):
+        return "has not the GPUs any more, or does not cut them"
+    sick = _sick_gpu(session, agent)
+    return f"has GPU {sick.index} in quarantine: {sick.quarantine}" if sick else ""
 
 
 def _has_the_gpus(session: Session, agent: Agent) -> bool:
     """Return whether the agent can give these shares: without a cap, a part of a GPU would be all of it."""
     there = {gpu.uuid: gpu.units > 0 for gpu in agent.gpus}
+    return all(share.uuid in there and (share.whole or there[share.uuid]) for share in _shares_on(session, agent))
+
+
+def _sick_gpu(session: Session, agent: Agent) -> Gpu | None:
+    """Return a GPU of the session that is in quarantine, or None."""
+    promised = {share.uuid for share in _shares_on(session, agent)}
+    return next((gpu for gpu in agent.gpus if gpu.quarantine and gpu.uuid in promised), None)
+
+
+def _shares_on(session: Session, agent: Agent) -> list[GpuShare]:
     allocations = [kernel.allocation for kernel in session.kernels if kernel.allocation]
-    shares = [share for a in allocations if a.agent_id == agent.id for share in a.gpus]
-    return all(share.uuid in there and (share.whole or there[share.uuid]) for share in shares)
+    return [share for a in allocations if a.agent_id == agent.id for share in a.gpus]
 
 
 def back_to_the_queue(session: Session, reason: str, now: float) -> Event:
@@ -205,12 +217,12 @@ def launch(session: Session, generation: int, public_key: str, now: float, boot_
 
 def all_started(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
     """Return the change after every kernel on every agent answers: their commands may begin."""
-    return transition(session, _S.PREPARING, "all kernels answer", now, step=LaunchStep.RELEASING, kernels=kernels)
+    return transition(session, _S.PREPARING, "all containers answer", now, step=LaunchStep.RELEASING, kernels=kernels)
 
 
 def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
     fresh: dict[str, Any] = {"started_at": now, "step": None, "notice": None, "warned_at": None, "failed_on": ()}
-    return transition(session, _S.RUNNING, "all kernels run", now, **fresh, kernels=kernels)
+    return transition(session, _S.RUNNING, "running", now, **fresh, kernels=kernels)
 
 
 def launch_failed(

@@ -146,7 +146,7 @@ def _port_errors(spec: SessionSpec, sshd_port: int) -> Iterator[FieldError]:
     taken: dict[int, str] = {}
     for field, entry in served(spec):
         if entry.port == sshd_port:
-            yield FieldError(field, f"port {sshd_port} is the kernel's own sshd's", "choose another port")
+            yield FieldError(field, f"port {sshd_port} is the container's own sshd's", "choose another port")
         elif entry.port in taken:
             problem = f"{entry.name} and {taken[entry.port]} both serve port {entry.port}"
             yield FieldError(field, problem, "give one of them another port")

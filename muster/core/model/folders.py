@@ -184,9 +184,7 @@ def _mounted(mount: MountSpec, user: str, project: str, known: Sequence[Folder])
     read_only = folder.read_only_for(user, project)
     title = f"{folder.owner}/{folder.name}"
     if read_only is None:
-        raise _RefusedError(
-            f"folder {title} is not shared with {user}", f"ask {folder.owner} to `muster folder share {folder.name}`"
-        )
+        raise _RefusedError(f"folder {title} is not shared with {user}", f"ask {folder.owner} to share it")
     mounted_read_only = mount.read_only if "read_only" in mount.model_fields_set else read_only
     if read_only and not mounted_read_only:
         raise _RefusedError(f"folder {title} is shared with {user} read-only", f"mount it with :ro: {title}:ro")

@@ -24,8 +24,11 @@ class FreeCapacity:
 
     @property
     def free(self) -> Slots:
-        """Return the free slots in total: a request of fewer fGPU may still find no single GPU that holds it."""
-        pairs = list(zip(self.agent.gpus, self.gpu_free, strict=True))
+        """Return the free slots in total: a request of fewer fGPU may still find no single GPU that holds it.
+
+        A GPU in quarantine has none.
+        """
+        pairs = [(gpu, free) for gpu, free in self._gpus() if not gpu.quarantine]
         return Slots(
             cpu=self.cpu,
             mem=self.mem,

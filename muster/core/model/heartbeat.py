@@ -36,7 +36,7 @@ class Unworked:
         by = "" if self.last is None else f" (last: {self.last.worker} on {self.last.host})"
         return (
             f"nobody has worked the queue for {format_duration(self.for_s)}{by}; nothing starts or ends until"
-            " `muster daemon` or `muster pass` runs, and `muster doctor` on the control node says more"
+            " the daemon runs again; ask an administrator"
         )
 
 

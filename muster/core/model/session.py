@@ -260,4 +260,4 @@ def kernel_named(session: Session, name: str | None) -> Kernel:
         if kernel.name == name:
             return kernel
     names = ", ".join(kernel.name for kernel in session.kernels[:10])
-    raise NotFoundError(f"session {session.name} has no kernel {name!r}; it has {names}")
+    raise NotFoundError(f"session {session.name} has no container {name!r}; it has {names}")

@@ -11,6 +11,8 @@ from muster.core.model.reservation import Reservation
 from muster.core.model.session import PLACED, Kernel, LaunchStep, Session, SessionState
 
 _PULLING = LaunchStep.PULLING
+# Looked up once: a queue of a hundred thousand compares them in each pass.
+_PENDING, _TERMINATING = SessionState.PENDING, SessionState.TERMINATING
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,16 @@ class Snapshot:
 
     @cached_property
     def pending(self) -> tuple[Session, ...]:
-        return tuple(s for s in self.sessions if s.state is SessionState.PENDING)
+        return tuple([s for s in self.sessions if s.state is _PENDING])
 
     @cached_property
     def placed(self) -> tuple[Session, ...]:
-        return tuple(s for s in self.sessions if s.state in PLACED)
+        return tuple([s for s in self.sessions if s.state in PLACED])
 
     @cached_property
     def holding(self) -> tuple[Session, ...]:
         """Return the placed sessions whose places are not free: those of ended processes are."""
-        return tuple(s for s in self.placed if not s.holds_nothing)
+        return tuple([s for s in self.placed if s.state is not _TERMINATING or not s.holds_nothing])
 
     def with_free_places(self) -> "Snapshot":
         """Return the snapshot without the places of sessions that hold nothing any more."""

@@ -1,4 +1,4 @@
-"""Callers of the API: a token's user, and what its scope lets them see and do."""
+"""Callers of the API: a token's user, or a Unix user, and what the scope lets them see and do."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,8 @@ class Scope(StrEnum):
 class Token:
     """A token without its secret. Times are seconds since the epoch.
 
-    With `projects`, it submits to these only, of those that its user may name.
+    With `projects`, it submits to these only, of those that its user may name. Without a name it is none that was made:
+    it stands for a Unix user of the control node, whom the Linux kernel names.
     """
 
     name: str
@@ -29,6 +30,15 @@ class Token:
 
     def is_expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now
+
+    @property
+    def is_unix_users(self) -> bool:
+        return not self.name
+
+    @property
+    def title(self) -> str:
+        """Return what to call it in messages."""
+        return f"user {self.user}" if self.is_unix_users else f"token {self.name}"
 
     @property
     def sees_all(self) -> bool:

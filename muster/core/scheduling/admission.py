@@ -76,7 +76,7 @@ class Admission:
     def _held(self, by: str) -> Wait:
         key = "held", by
         if key not in self._shared:
-            self._shared[key] = Wait(WaitCode.HELD, f"held by {by}; `muster release` lets it go")
+            self._shared[key] = Wait(WaitCode.HELD, f"held by {by}")
         return self._shared[key]
 
     def _retry(self, session: Session, retry_at: float) -> Wait:
@@ -118,21 +118,21 @@ class Admission:
         _, after_ok, _ = dependencies
         unknown = [session_id for ids in dependencies for session_id in ids if session_id not in self._by_id]
         if unknown:
-            message = f"never runs: it waits for session {unknown[0]}, which does not exist; submit it anew"
+            message = f"it waits for session {unknown[0]}, which does not exist; submit it again without that"
             return Wait(WaitCode.NEVER_RUNS, message, waits_for=tuple(unknown))
         failed = [s for s in map(self._by_id.__getitem__, after_ok) if s.state in FINAL and not _ended_well(s)]
         if not failed:
             return None
         how = "was cancelled" if failed[0].state is SessionState.CANCELLED else "failed"
-        message = f"never runs: it starts once {failed[0].name} has ended well, which {how}; submit it anew"
+        message = f"it starts after {failed[0].name} succeeds, which {how}; submit it again without that"
         return Wait(WaitCode.NEVER_RUNS, message, waits_for=tuple(session.id for session in failed))
 
     def _unmet(self, dependencies: _Dependencies) -> Wait | None:
         after, after_ok, after_any = (list(map(self._by_id.__getitem__, ids)) for ids in dependencies)
         unmet = (
-            ("have started", "has started", [session for session in after if session.state not in _STARTED]),
-            ("have ended well", "has ended well", [session for session in after_ok if session.state not in FINAL]),
-            ("have ended", "has ended", [session for session in after_any if session.state not in FINAL]),
+            ("start", "starts", [session for session in after if session.state not in _STARTED]),
+            ("succeed", "succeeds", [session for session in after_ok if session.state not in FINAL]),
+            ("end", "ends", [session for session in after_any if session.state not in FINAL]),
         )
         clauses = [
             f"{_names(sessions)} {several if len(sessions) > 1 else one}"
@@ -142,7 +142,7 @@ class Admission:
         if not clauses:
             return None
         waits_for = tuple(dict.fromkeys(session.id for _, _, sessions in unmet for session in sessions))
-        return Wait(WaitCode.DEPENDENCY, f"starts once {' and '.join(clauses)}", waits_for=waits_for)
+        return Wait(WaitCode.DEPENDENCY, f"starts after {' and '.join(clauses)}", waits_for=waits_for)
 
 
 def moments(snapshot: Snapshot) -> Iterator[float]:
@@ -160,7 +160,7 @@ def moments(snapshot: Snapshot) -> Iterator[float]:
 
 def _array_is_full(placed: int, most: int) -> Wait:
     hit = LimitHit(LimitKind.ARRAY, "", "sessions", most, placed, 1)
-    message = f"array: {placed} of its sessions are placed, and {most} may be at a time"
+    message = f"{placed} {'session' if placed == 1 else 'sessions'} of its array run, and {most} may run at a time"
     return Wait(WaitCode.ARRAY, message, limit=hit)
 
 

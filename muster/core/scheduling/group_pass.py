@@ -7,9 +7,10 @@ Feitelson, IEEE TPDS 2001).
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -21,10 +22,10 @@ from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.future import Future, Waiting, end_of, holder, starter
-from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.pass_memory import GroupAgents, PassMemory
 from muster.core.scheduling.placement import Gang, PlacementState, Typical, gang_of, on_one_agent, typical_requests
 from muster.core.scheduling.preemption import victims
-from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, obstacle, preempting
+from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, preempting
 from muster.core.scheduling.repack import Placed, Repacker
 from muster.core.values.slots import Slots, total
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 # Of so many sessions of a group at the most it is said when they start: what is farther off changes too often.
 _ESTIMATED = 20
-_SAMPLED = 2_000
+# With more sessions than these, only some of them say what is typical.
+_SAMPLED = 16_384
 
 
 @dataclass(slots=True)
@@ -79,6 +81,8 @@ class GroupPass:
         pending: Sequence[Session],
         admission: Admission,
         memory: PassMemory,
+        *,
+        explains: bool = True,
     ) -> None:
         self.preemptions: list[Preemption] = []
         self.reasons: dict[str, Wait] = {}
@@ -87,6 +91,7 @@ class GroupPass:
         self._pending = pending
         self._admission = admission
         self._memory = memory
+        self._explains = explains
         self._policy = snapshot.policy.of(group)
         members = sorted((a for a in snapshot.agents if a.resource_group == group), key=lambda agent: agent.id)
         self._agents: dict[str, Agent] = {agent.id: agent for agent in members}
@@ -128,8 +133,12 @@ class GroupPass:
         return [s for s in self._snapshot.placed if s.spec.resource_group == self._group]
 
     @cached_property
+    def _known_agents(self) -> GroupAgents:
+        return self._memory.agents(self._group, list(self._agents.values()), self._snapshot)
+
+    @property
     def _capacity(self) -> Slots:
-        return total(agent.capacity for agent in self._agents.values())
+        return self._known_agents.capacity
 
     @cached_property
     def _allocated(self) -> Allocated:
@@ -142,10 +151,8 @@ class GroupPass:
 
     @cached_property
     def _state(self) -> PlacementState:
-        agents = list(self._agents.values())
-        closed = {agent.id: cause for agent in agents if (cause := obstacle(agent, self._snapshot))}
-        here = self._snapshot.placed
-        return self._memory.state(self._group, agents, here, self._policy.placement, self._mix, closed)
+        known, here = self._known_agents, self._snapshot.placed
+        return self._memory.state(self._group, known.agents, here, self._policy.placement, self._mix, known.closed)
 
     @cached_property
     def _empty_state(self) -> PlacementState:
@@ -158,12 +165,13 @@ class GroupPass:
     @cached_property
     def _mix(self) -> tuple[Typical, ...]:
         """Return the typical requests of this group's sessions: those that run and wait are its latest history."""
-        sessions = [*self._placed, *self._pending]
-        step = max(1, len(sessions) // _SAMPLED)
-        if step > 1:
+        sessions: Iterable[Session] = chain(self._placed, self._pending)
+        most = len(self._placed) + len(self._pending)
+        if most >= _SAMPLED:
             # By their ids, so that the order in which they are read has no bearing.
-            sessions = [session for session in sessions if crc32(session.id.encode()) % step == 0]
-        return typical_requests([gang_of(session, overlay=True) for session in sessions])
+            some = (1 << (most // _SAMPLED).bit_length()) - 1
+            sessions = (session for session in sessions if not crc32(session.id.encode()) & some)
+        return typical_requests(self._memory.requests(self._group, sessions))
 
     def _tried(self, session: Session) -> Wait | None:
         """Start the session where that is possible; otherwise return why not.
@@ -303,6 +311,8 @@ class GroupPass:
         return never_fits(self._group, request, self._empty_state.misses(measured, beyond=True), self._agents)
 
     def _busy(self, alike: _Alike, first: Session) -> Wait:
+        if not self._explains:
+            return Wait(WaitCode.BUSY, "")
         misses = self._state.misses(alike.gang, alike.closed)
         reason = busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.request)
         avoided = sorted(alike.closed.intersection(first.failed_on))
@@ -312,16 +322,17 @@ class GroupPass:
 
     def _explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
-        explained = {
-            id(later): self._explained(alike, alike.first, ahead=later is alike.ahead)
-            for alike in self._alike.values()
-            for later in (alike.ahead, alike.later)
-            if later is not None and alike.first is not None
-        }
-        self.reasons = {key: explained.get(id(reason), reason) for key, reason in self.reasons.items()}
+        if self._explains:
+            explained = {
+                id(later): self._explained(alike, alike.first, ahead=later is alike.ahead)
+                for alike in self._alike.values()
+                for later in (alike.ahead, alike.later)
+                if later is not None and alike.first is not None
+            }
+            self.reasons = {key: explained.get(id(reason), reason) for key, reason in self.reasons.items()}
         for session in self._passed:
             self.reasons[session.id] = replace(self.reasons[session.id], passes=passes_of(session))
-        if self._head is not None and self._head.start < math.inf:
+        if self._explains and self._head is not None and self._head.start < math.inf:
             self._estimate(self._head)
 
     def _explained(self, alike: _Alike, first: Session, *, ahead: bool) -> Wait:

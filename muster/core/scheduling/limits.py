@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.model.session import Session
 from muster.core.model.wait import LimitHit, LimitKind, Wait, WaitCode
-from muster.core.values.slots import SLOT_NAMES, format_slot
+from muster.core.values.slots import SLOT_NAMES, spell_slot
 
 COUNTED = ("sessions", "kernels", *SLOT_NAMES)
 
@@ -111,10 +111,10 @@ def pending_refusal(limits: Limits, pending: Iterable[Session], new: Sequence[Se
         for place, bound in scope.bounds:
             request = scope.used[place] - before[scope.name][place]
             if request and scope.used[place] > bound:
-                name = COUNTED[place]
+                name, had = COUNTED[place], before[scope.name][place]
                 return (
-                    f"limit: {scope.name} may have {_text(name, bound)} pending,"
-                    f" has {_amount(name, before[scope.name][place])}, this asks for {_amount(name, request)} more;"
+                    f"{scope.name} may have {spell_counted(name, bound)} waiting, has {spell_counted(name, had)},"
+                    f" and this asks for {spell_counted(name, request)} more;"
                     " wait until some have started, or end some"
                 )
     return None
@@ -132,12 +132,12 @@ def _wait(scope: _Scope, place: int, request: int) -> Wait:
     name, value = COUNTED[place], dict(scope.bounds)[place]
     hit = LimitHit(scope.kind, scope.who, name, value, scope.used[place], request)
     if request > value:
-        most = _amount(name, value)
-        message = f"never runs: it asks for {_text(name, request)}, more than {scope.name} may ever run: {most}"
+        most = spell_counted(name, value)
+        message = f"it asks for {spell_counted(name, request)}, more than {scope.name} may ever run: {most}"
         return Wait(WaitCode.NEVER_RUNS, message, limit=hit)
     message = (
-        f"limit: {scope.name} may run {_text(name, value)}, uses {_amount(name, hit.used)},"
-        f" this asks for {_amount(name, request)} more"
+        f"{scope.name} may run {spell_counted(name, value)} at a time, uses {spell_counted(name, hit.used)},"
+        f" and this asks for {spell_counted(name, request)} more"
     )
     return Wait(WaitCode.LIMIT, message, limit=hit)
 
@@ -154,9 +154,9 @@ def _amounts(session: Session) -> tuple[int, ...]:
     return 1, len(session.kernels), cpu, mem, fgpu, gpu
 
 
-def _amount(name: str, amount: int) -> str:
-    return format_slot(name, amount) if name in SLOT_NAMES else str(amount)
-
-
-def _text(name: str, amount: int) -> str:
-    return f"{_amount(name, amount)} {name}"
+def spell_counted(counted: str, amount: int) -> str:
+    """Return an amount of what a limit counts, with its unit: `3 sessions`, `1 container`, `8 GPU`."""
+    if counted in SLOT_NAMES:
+        return spell_slot(counted, amount)
+    noun = {"sessions": "session", "kernels": "container"}[counted]
+    return f"{amount} {noun if amount == 1 else noun + 's'}"

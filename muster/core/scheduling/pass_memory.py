@@ -1,7 +1,8 @@
 """What one pass may take over from the one before: what has not changed is not worked out again."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 
@@ -13,7 +14,12 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.scheduling.admission import moments
 from muster.core.scheduling.future import end_of
-from muster.core.scheduling.placement import Gang, PlacementState, Typical
+from muster.core.scheduling.placement import Gang, PlacementState, Typical, gang_of
+from muster.core.scheduling.reasons import obstacle
+from muster.core.values.slots import Slots, total
+
+_Kernels = dict[int, tuple[Kernel, ...]]
+"""Kernels of sessions by the identity of the tuple, which lasts as long as it is here."""
 
 
 @dataclass(slots=True)
@@ -22,9 +28,40 @@ class _Known:
     closed: Mapping[str, str]
     policy: PlacementPolicy
     mix: Sequence[Typical]
-    kernels: dict[str, tuple[Kernel, ...]]
+    kernels: _Kernels
     state: PlacementState
     impossible: dict[Gang, Wait | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAgents:
+    """The agents of a group: what they have in all, and why which of them get no new sessions."""
+
+    agents: Sequence[Agent]
+    slow: frozenset[str]
+    capacity: Slots
+    closed: Mapping[str, str]
+
+
+class _Requests:
+    """How often each gang is requested in a group, kept up to date by the sessions that came and went."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Session] = {}
+        self._counts: Counter[Gang] = Counter()
+
+    def of(self, sessions: Iterable[Session]) -> Mapping[Gang, int]:
+        now = {id(session.kernels): session for session in sessions}
+        before, counts = self._sessions, self._counts
+        for key in now.keys() - before.keys():
+            counts[gang_of(now[key], overlay=True)] += 1
+        for key in before.keys() - now.keys():
+            gang = gang_of(before[key], overlay=True)
+            counts[gang] -= 1
+            if not counts[gang]:
+                del counts[gang]
+        self._sessions = now
+        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +79,8 @@ class PassMemory:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        self._agents: dict[str, GroupAgents] = {}
+        self._requests: dict[str, _Requests] = {}
         self._decided: _Decided | None = None
 
     def plan(self, snapshot: Snapshot) -> Plan | None:
@@ -60,6 +99,19 @@ class PassMemory:
         """Return what is known of gangs that could never start, or could, on the agents of the last `state` call."""
         return self._known[group].impossible
 
+    def agents(self, group: str, agents: Sequence[Agent], snapshot: Snapshot) -> GroupAgents:
+        """Return what the group's agents have, and which are closed."""
+        known = self._agents.get(group)
+        if known is None or known.slow != snapshot.slow or not _are_the_same(known.agents, agents):
+            closed = {agent.id: cause for agent in agents if (cause := obstacle(agent, snapshot))}
+            known = GroupAgents(agents, snapshot.slow, total(agent.capacity for agent in agents), closed)
+            self._agents[group] = known
+        return known
+
+    def requests(self, group: str, sessions: Iterable[Session]) -> Mapping[Gang, int]:
+        """Return how often the sessions request each gang."""
+        return self._requests.setdefault(group, _Requests()).of(sessions)
+
     def state(
         self,
         group: str,
@@ -70,24 +122,20 @@ class PassMemory:
         closed: Mapping[str, str],
     ) -> PlacementState:
         """Return what `PlacementState.of` would make; the caller may change it."""
-        kernels = {session.id: session.kernels for session in placed}
+        kernels = {id(session.kernels): session.kernels for session in placed}
         known = self._known.get(group)
-        impossible: dict[Gang, Wait | None] = {}
-        if known is not None and _are_the_same(known.agents, agents):
-            impossible = known.impossible
-        else:
-            known = None
-        if known is None or (known.closed, known.policy, known.mix) != (closed, policy, mix):
+        if known is None or not _are_the_same(known.agents, agents):
             state = PlacementState.of(agents, {}, policy, mix, closed)
-            before: dict[str, tuple[Kernel, ...]] = {}
-        else:
-            state, before = known.state, known.kernels
-        gone = [old for session_id, old in before.items() if kernels.get(session_id) is not old]
-        new = [held for session_id, held in kernels.items() if before.get(session_id) is not held]
+            known = _Known(agents, closed, policy, mix, {}, state, {})
+        state, before, impossible = known.state, known.kernels, known.impossible
+        if (known.closed, known.policy, known.mix) != (closed, policy, mix):
+            state = state.by(policy, mix, closed)
+        gone = before.keys() - kernels.keys()
+        new = kernels.keys() - before.keys()
         if gone:
-            state.release(kernel for old in gone for kernel in old)
+            state.release(kernel for key in gone for kernel in before[key])
         if new:
-            state.take(kernel for held in new for kernel in held)
+            state.take(kernel for key in new for kernel in kernels[key])
         self._known[group] = _Known(agents, closed, policy, mix, kernels, state, impossible)
         return state.copy()
 

@@ -7,7 +7,9 @@ from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.placement import Gang, Misses
-from muster.core.values.slots import format_slot
+from muster.core.values.slots import format_slot, spell_slot
+
+_MOST_NAMED = 3
 
 
 def obstacle(agent: Agent, snapshot: Snapshot) -> str:
@@ -24,35 +26,40 @@ def obstacle(agent: Agent, snapshot: Snapshot) -> str:
 
 
 def no_agents(group: str) -> Wait:
-    return Wait(WaitCode.NO_AGENTS, f"resource group {group} has no agents; see `muster agents`")
+    return Wait(WaitCode.NO_AGENTS, f"resource group {group} has no agents")
 
 
 def never_fits(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> Wait:
     """Return the wait of a gang that would not fit on empty agents, all back; `misses` are those of empty agents."""
     if not misses.considered:
         causes = _causes(misses.filtered)
-        message = f"never fits: no agent of group {group} is of the kind that it asks for ({causes})"
+        message = f"no agent of group {group} is of the kind that it asks for ({causes})"
         return Wait(WaitCode.NEVER_FITS, message, filtered=misses.filtered)
+    absent = _absent(group, misses, agents)
+    if absent:
+        return _counted(WaitCode.NEVER_FITS, absent, misses)
     joined = any(agent.on_overlay for agent in agents.values())
     if gang.spread and not joined:
-        what = f"any single agent of group {group} could ever give, and no overlay network joins its agents"
+        what = f"any agent of group {group} has, and no overlay network joins its agents"
     else:
-        what = f"{'the agents together' if gang.spread else 'any single agent'} of group {group} could ever give"
-    message = f"never fits: it asks for more than {what} ({_lacks(gang, misses, agents)})"
+        what = f"the agents of group {group} have together" if gang.spread else f"any agent of group {group} has"
+    message = f"it asks for more than {what} ({_lacks(gang, misses, agents)})"
     return _counted(WaitCode.NEVER_FITS, message, misses)
 
 
 def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], *, no_overlay: bool) -> Wait:
     causes = _causes(misses.filtered)
     if not misses.considered:
-        message = f"no agent of group {group} takes sessions now ({causes}); see `muster agents`"
+        message = f"no agent of group {group} takes sessions now ({causes})"
         return Wait(WaitCode.BUSY, message, filtered=misses.filtered)
     lacks = _lacks(gang, misses, agents)
-    message = f"busy: {lacks}; it starts when room appears"
+    message = f"too little is free now; {lacks}"
     if no_overlay:
-        message = f"busy: {lacks}, and no overlay network joins agents now, since no swarm manager answers"
+        message = f"too little is free now; {lacks}, and no overlay network joins agents: no swarm manager answers"
     if causes:
-        message += f" (left out: {causes})"
+        message += f" (agents left out: {causes})"
+    if any(slots.gpu or slots.fgpu for slots in gang.slots):
+        message += _quarantined(agents)
     return _counted(WaitCode.BUSY, message, misses)
 
 
@@ -67,8 +74,18 @@ def behind(head: Session, *, delays: bool) -> Wait:
 def preempting(leaving: Collection[Session]) -> Wait:
     names = ", ".join(session.name for session in list(leaving)[:5])
     more = f" and {len(leaving) - 5} others" if len(leaving) > 5 else ""
-    message = f"starts when {names}{more} of lower priority have given their room to it"
+    message = f"starts when {names}{more} of lower priority {'have' if len(leaving) > 1 else 'has'} ended"
     return Wait(WaitCode.PREEMPTING, message, waits_for=tuple(session.id for session in leaving))
+
+
+def _absent(group: str, misses: Misses, agents: Mapping[str, Agent]) -> str:
+    """Return a message if no agent of the group has what it asks for at all; otherwise an empty text."""
+    missing = {*misses.exhausted, *(misses.nearest.missing if misses.nearest else ())}
+    for slot, else_there in (("gpu", "gives whole GPUs; ask for a share"), ("fgpu", "shares GPUs; ask for whole ones")):
+        if slot in missing and not any(getattr(agent.capacity, slot) for agent in agents.values()):
+            has_other = any(agent.capacity.gpu or agent.capacity.fgpu for agent in agents.values())
+            return f"no agent of group {group} {else_there if has_other else 'has a GPU'}"
+    return ""
 
 
 def _counted(code: WaitCode, message: str, misses: Misses) -> Wait:
@@ -86,18 +103,26 @@ def _causes(filtered: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {cause}" for cause, count in sorted(filtered.items()))
 
 
+def _quarantined(agents: Mapping[str, Agent]) -> str:
+    """Return which GPUs get no sessions because they are sick."""
+    sick = [f"GPU {gpu.index} of {agent.id}" for agent in agents.values() for gpu in agent.gpus if gpu.quarantine]
+    more = f" and {len(sick) - _MOST_NAMED} others" if len(sick) > _MOST_NAMED else ""
+    named = f"{', '.join(sick[:_MOST_NAMED])}{more}"
+    return f"; in quarantine: {named}, see `muster agents --gpus`" if sick else ""
+
+
 def _lacks(gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> str:
     miss = misses.nearest
     if miss is not None and miss.missing:
-        parts = [f"{format_slot(name, amount)} {name}" for name, amount in miss.missing.items()]
-        return f"needs {' and '.join(parts)} more on agent {miss.agent_id}"
+        parts = [spell_slot(name, amount) for name, amount in miss.missing.items()]
+        return f"agent {miss.agent_id} comes closest and lacks {' and '.join(parts)}"
     most = max(agent.most_cpu_of_a_kernel for agent in agents.values())
     if any(slots.cpu > most for slots in gang.slots):
-        return f"a kernel asks for more cpu than an agent has cores: {format_slot('cpu', most)}"
+        return f"a container asks for more CPU than an agent has cores: {format_slot('cpu', most)}"
     if misses.held:
-        return f"the agents together have room for {misses.held} of its {len(gang.slots)} kernels"
+        return f"the agents together have room for {misses.held} of its {len(gang.slots)} containers"
     if miss is not None:
-        return f"its kernels do not fit side by side on agent {miss.agent_id}, although the total would"
+        return f"its containers do not fit side by side on agent {miss.agent_id}, although the total would"
     if gang.spread:
-        return f"the agents that take sessions now have room for none of its {len(gang.slots)} kernels"
+        return f"the agents that take sessions now have room for none of its {len(gang.slots)} containers"
     return "no agent that takes sessions now is large enough"

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from muster.core.model.session import Session
 
 
-def schedule(snapshot: Snapshot, memory: PassMemory | None = None) -> Plan:
+def schedule(snapshot: Snapshot, memory: PassMemory | None = None, *, explains: bool = True) -> Plan:
     """Place what may and can start now; return it with the wait of every other pending session.
 
-    With the `memory` of the pass before, what has not changed since is not worked out again.
+    With the `memory` of the pass before, what has not changed since is not worked out again. Without `explains`, what
+    only people read is left out: the waits for free capacity say neither what is missing nor when they end.
     """
     memory = memory or PassMemory()
     snapshot = snapshot.with_free_places()
@@ -29,7 +30,9 @@ def schedule(snapshot: Snapshot, memory: PassMemory | None = None) -> Plan:
     for session in snapshot.pending:
         queues.setdefault(session.spec.resource_group, []).append(session)
     admission = Admission(snapshot)
-    passes = [GroupPass(snapshot, group, queues[group], admission, memory) for group in sorted(queues)]
+    passes = [
+        GroupPass(snapshot, group, queues[group], admission, memory, explains=explains) for group in sorted(queues)
+    ]
     with _no_garbage_collection():
         for group_pass in passes:
             group_pass.work()

@@ -187,7 +187,7 @@ class _Run:
         """Decide until nothing is preempted any more: capacity that a session gave up is free in the next decision."""
         while True:
             self._decisions += 1
-            plan = schedule(self._snapshot(), self._memory)
+            plan = schedule(self._snapshot(), self._memory, explains=False)
             for placement in plan.placements:
                 self._start(placement)
             for preemption in plan.preemptions:

@@ -37,7 +37,7 @@ _RESERVED_TARGETS = (
     *("/", "/proc", "/sys", "/dev", "/etc", "/run", "/run/muster", "/run/muster-apps", "/run/fgpu", "/opt/muster"),
     *("/bin", "/sbin", "/lib", "/usr", "/usr/lib", "/usr/lib64", HOME),
 )
-_INTO_A_FOLDER = "put it into a data folder (--mount), and read it from there"
+_INTO_A_FOLDER = "put it into a data folder, and read it from there"
 _RESERVED_TREES = ("/run/muster/", "/run/muster-apps/", "/run/fgpu/", "/opt/muster/")
 
 
@@ -80,7 +80,7 @@ class MountSpec(SpecModel):
         if not target.startswith("/") or ".." in target.split("/"):
             raise invalid(f"target {target!r} is not an absolute path", "write a path such as /data")
         if path in _RESERVED_TARGETS or f"{path}/".startswith(_RESERVED_TREES):
-            raise invalid(f"target {target!r} would hide what a kernel needs", "choose another path, such as /data")
+            raise invalid(f"target {target!r} would hide what a container needs", "choose another path, such as /data")
         object.__setattr__(self, "target", path)
         return self
 
@@ -272,7 +272,7 @@ class SessionSpec(AppFields, FolderFields, IdleFields, LogFields, SchedulingFiel
             raise invalid(f"role {name} is given twice", "give it once, with the number of its replicas")
         for role in value:
             if role.name == "main" and role.replicas != 1:
-                raise invalid("a session has one main kernel", "write main:1 and give the others another role")
+                raise invalid("a session has one main container", "write main:1 and give the others another role")
             if role.name == "main" and role.command is not None:
                 raise invalid("the role main has a command", "give main's command as the session's own")
         return value
@@ -312,9 +312,7 @@ class SessionSpec(AppFields, FolderFields, IdleFields, LogFields, SchedulingFiel
         if self.command is not None and self.script is not None:
             yield FieldError("command", "command and script are both given", "give one of them")
         if self.type == "batch" and not commands:
-            yield FieldError(
-                "type", "a batch session needs a command", "give --command, a job script, or COMMAND after --"
-            )
+            yield FieldError("type", "a batch session needs a command", "give a command or a job script")
         if self.type == "interactive" and commands:
             yield FieldError(
                 "type", "an interactive session runs no command", "leave the command out, or choose type batch"
@@ -324,7 +322,7 @@ class SessionSpec(AppFields, FolderFields, IdleFields, LogFields, SchedulingFiel
         least = 1 + sum(role.replicas for role in self.roles if role.name != "main")
         if least > MAX_KERNELS:
             yield FieldError(
-                "roles", f"a session of {least} kernels is too large", f"ask for {MAX_KERNELS} at the most"
+                "roles", f"a session of {least} containers is too large", f"ask for {MAX_KERNELS} at the most"
             )
         elif self.cluster_size is not None and self.cluster_size < least:
             yield FieldError(

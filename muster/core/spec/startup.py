@@ -15,8 +15,8 @@ from muster.core.values.errors import FieldError
 MAX_INPUT_BYTES = 1 << 20
 MAX_BOOTSTRAP_BYTES = 256 << 10
 MAX_URL = 2000
-_RUN_FROM_A_FOLDER = "put what it needs into a data folder (--mount), and run that"
-_READ_FROM_A_FOLDER = "put it into a data folder (--mount), and read it from there"
+_RUN_FROM_A_FOLDER = "put what it needs into a data folder, and run that"
+_READ_FROM_A_FOLDER = "put it into a data folder, and read it from there"
 SECRET_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Variables that Muster sets itself, and those that would stop the runtime's own programs.

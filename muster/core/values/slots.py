@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from muster.core.values.units import format_bytes, format_milli
+from muster.core.values.units import format_bytes, format_milli, spell_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class SlotAmounts(Protocol):
 
 
 SLOT_NAMES = tuple(field.name for field in fields(Slots))
+_SPELLED = {"cpu": "CPU", "mem": "memory", "fgpu": "fGPU", "gpu": "GPU"}
 
 
 def total(slots: Iterable[Slots]) -> Slots:
@@ -63,4 +64,20 @@ def format_slot(name: str, amount: int) -> str:
 def format_slots(slots: SlotAmounts) -> str:
     """Return the slots for people: `cpu 2, mem 4G, gpu 1`; empty ones are left out."""
     parts = [f"{name} {format_slot(name, getattr(slots, name))}" for name in SLOT_NAMES if getattr(slots, name)]
+    return ", ".join(parts) or "nothing"
+
+
+def spell_name(name: str) -> str:
+    """Return a slot's name for sentences: `CPU`, `memory`."""
+    return _SPELLED[name]
+
+
+def spell_slot(name: str, amount: int) -> str:
+    """Return an amount with its unit, for sentences: `2 CPU`, `4 GiB memory`, `0.5 fGPU`, `1 GPU`."""
+    return f"{spell_bytes(amount) if name == 'mem' else format_slot(name, amount)} {_SPELLED[name]}"
+
+
+def spell_slots(slots: SlotAmounts) -> str:
+    """Return the slots for sentences: `2 CPU, 4 GiB memory, 1 GPU`; empty ones are left out."""
+    parts = [spell_slot(name, getattr(slots, name)) for name in SLOT_NAMES if getattr(slots, name)]
     return ", ".join(parts) or "nothing"

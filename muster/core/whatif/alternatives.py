@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from muster.core.agents.agent import Agent
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.values.slots import format_slot
+from muster.core.values.slots import format_slot, spell_slot
 from muster.core.values.units import exact_bytes, format_duration
 from muster.core.whatif.hypothesis import AgentsBack, Change, Later, SpecChange, Suggestion
 from muster.core.whatif.replay import Replays
@@ -55,7 +55,7 @@ def another_mode(replays: Replays) -> Iterator[Suggestion]:
         change = SpecChange({"cluster_mode": "multi-node"})
         if replays.starts(change):
             flags = ("--cluster-mode", "multi-node")
-            yield Suggestion("--cluster-mode multi-node instead of single-node", (change,), 0.02, flags)
+            yield Suggestion("containers over several agents instead of on one", (change,), 0.02, flags)
 
 
 def another_group(replays: Replays) -> Iterator[Suggestion]:
@@ -68,23 +68,28 @@ def another_group(replays: Replays) -> Iterator[Suggestion]:
     for group in sorted(sizes, key=lambda group: (-sizes[group], group))[:_MOST_GROUPS]:
         change = SpecChange({"resource_group": group})
         if replays.starts(change, in_full=True):
-            text = f"--resource-group {group} instead of {own}"
+            text = f"resource group {group} instead of {own}"
             yield Suggestion(text, (change,), 0.04, ("--resource-group", group))
 
 
 def fewer_conditions(replays: Replays) -> Iterator[Suggestion]:
     spec = replays.session.spec
     empty: dict[str, Any] = {"gpu_models": (), "labels": {}, "agents": (), "exclude_agents": ()}
-    flags = {"gpu_models": "--gpu-model", "labels": "--label", "agents": "--agent", "exclude_agents": "--exclude-agent"}
+    texts = {
+        "gpu_models": "any GPU model",
+        "labels": "agents of any labels",
+        "agents": "any agent",
+        "exclude_agents": "no excluded agents",
+    }
     for name, nothing in empty.items():
         if getattr(spec, name):
             change = SpecChange({name: nothing})
             if replays.starts(change):
-                yield Suggestion(f"without {flags[name]}", (change,), 0.15)
+                yield Suggestion(texts[name], (change,), 0.15)
     if spec.topology == "one-rack":
         change = SpecChange({"topology": "prefer-rack"})
         if replays.starts(change):
-            text = "--topology prefer-rack instead of one-rack"
+            text = "one rack preferred instead of required"
             yield Suggestion(text, (change,), 0.1, ("--topology", "prefer-rack"))
 
 
@@ -96,7 +101,7 @@ def less_of_one_slot(replays: Replays) -> Iterator[Suggestion]:
         if value is not None:
             flag, text = f"--{name}", flag_value(name, value)
             yield Suggestion(
-                f"{flag} {text} instead of {flag_value(name, old)}",
+                f"{spell_slot(name, value)} for each container instead of {spell_slot(name, old)}",
                 (SpecChange({name: value}),),
                 share(value, old),
                 (flag, text),
@@ -114,7 +119,7 @@ def _a_part_of_a_gpu(replays: Replays) -> Iterator[Suggestion]:
     if part is not None:
         text = flag_value("fgpu", part)
         yield Suggestion(
-            f"--fgpu {text} instead of --gpu 1",
+            f"{text} fGPU for each container instead of 1 GPU",
             (SpecChange({"gpu": 0, "fgpu": part}),),
             share(part, units * 1000),
             ("--gpu", "0", "--fgpu", text),
@@ -132,7 +137,8 @@ def less_of_all_slots(replays: Replays) -> Iterator[Suggestion]:
     part = _last(replays, (0.1, 0.25, 0.5, 0.75), lambda part: SpecChange(fields(part))) if names else None
     if part is not None:
         flags = tuple(word for name in names for word in (f"--{name}", flag_value(name, fields(part)[name])))
-        text = f"{' '.join(flags)}: {part:.0%} of what it asks for"
+        amounts = ", ".join(spell_slot(name, amount) for name, amount in fields(part).items())
+        text = f"{amounts} for each container: {part:.0%} of what it asks for"
         yield Suggestion(text, (SpecChange(fields(part)),), 1 - part, flags)
 
 
@@ -171,16 +177,12 @@ def flag_value(name: str, amount: int) -> str:
     return exact_bytes(amount) if name == "mem" else format_slot(name, amount)
 
 
-def counted_text(counted: str, amount: int) -> str:
-    return format_slot(counted, amount) if counted in {"cpu", "mem", "fgpu", "gpu"} else str(amount)
-
-
 def fewer_kernels(replays: Replays) -> Iterator[Suggestion]:
     spec, size = replays.session.spec, len(replays.session.kernels)
     least = 1 + sum(role.replicas for role in spec.roles if role.name != "main")
     fewer = _last(replays, range(least, size), partial(_with, "cluster_size"))
     if fewer is not None:
-        text = f"--cluster-size {fewer} instead of {size}"
+        text = f"{fewer} {'container' if fewer == 1 else 'containers'} instead of {size}"
         change = SpecChange({"cluster_size": fewer})
         yield Suggestion(text, (change,), share(fewer, size), ("--cluster-size", str(fewer)))
 
@@ -191,7 +193,7 @@ def a_shorter_time_limit(replays: Replays) -> Iterator[Suggestion]:
     found = _last(replays, shorter, partial(_with, "time_limit"))
     if found is not None:
         old = "none" if limit is None else format_duration(limit)
-        text = f"--time-limit {format_duration(found)} instead of {old}"
+        text = f"a time limit of {format_duration(found)} instead of {old}"
         effort = 0.1 + 0.4 * share(found, limit or _TIME_LIMITS_S[-1])
         yield Suggestion(text, (SpecChange({"time_limit": found}),), effort, ("--time-limit", f"{found}s"))
 
@@ -209,7 +211,7 @@ def agents_back(replays: Replays) -> Iterator[Suggestion]:
         else away
     )
     for agent in alone:
-        verb = "resumed: muster agent resume " + agent.id if _is_out_of_service(agent) else "answering again"
+        verb = "is resumed" if _is_out_of_service(agent) else "answers again"
         yield Suggestion(f"agent {agent.id} {verb}", (AgentsBack(frozenset({agent.id})),), 1.0)
     if not alone:
         # More agents are tried from the end: the fewer are left out, the more is given.
@@ -218,7 +220,7 @@ def agents_back(replays: Replays) -> Iterator[Suggestion]:
         if count is not None:
             names = ", ".join(agent.id for agent in away[:count])
             change = AgentsBack(frozenset(agent.id for agent in away[:count]))
-            yield Suggestion(f"agents {names} taking sessions again", (change,), 1.0 + 0.01 * count)
+            yield Suggestion(f"agents {names} take sessions again", (change,), 1.0 + 0.01 * count)
 
 
 def _is_out_of_service(agent: Agent) -> bool:
@@ -236,7 +238,7 @@ def a_higher_priority(replays: Replays) -> Iterator[Suggestion]:
     higher = sorted({min(100, p + 1) for p in others if p >= spec.priority} - {spec.priority}, reverse=True)
     found = _last(replays, higher, partial(_with, "priority"))
     if found is not None:
-        text = f"--priority {found} instead of {spec.priority}"
+        text = f"priority {found} instead of {spec.priority}"
         effort = 1.2 + (found - spec.priority) / 1000
         yield Suggestion(text, (SpecChange({"priority": found}),), effort, ("--priority", str(found)))
 
@@ -250,10 +252,10 @@ def others_end(replays: Replays) -> Iterator[Suggestion]:
         change, last = found
         at = change.at or replays.snapshot.now
         effort = 2 + (at - replays.snapshot.now) / 86400
-        yield Suggestion(f"wait: {last.name} ends by its time limit", (change,), effort, starts_at=at)
+        yield Suggestion(f"wait until {last.name} ends by its time limit", (change,), effort, starts_at=at)
         return
     sizes = {s.id: (s.slots.gpu, s.slots.fgpu, s.slots.cpu) for s in running}
     for session in sorted(running, key=lambda s: (sizes[s.id], s.id))[-_MOST_TRIED_ALONE:]:
         if replays.starts(Later((session.id,))):
-            text = f"session {session.name} of {session.owner} ended"
+            text = f"session {session.name} of {session.owner} ends"
             yield Suggestion(text, (Later((session.id,)),), 1.8)

@@ -10,6 +10,7 @@ from muster.core.model.plan import Placement
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
+from muster.core.scheduling.limits import spell_counted
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif import alternatives
 from muster.core.whatif.explain import HOPELESS
@@ -110,21 +111,20 @@ def _step_past(wait: Wait, session: Session) -> Suggestion | None:
     step: Suggestion | None = None
     match wait.code:
         case WaitCode.HELD:
-            text = f"let it go: muster release {session.name} (or leave out --hold)"
-            step = Suggestion(text, (SpecChange({"hold": False}),), 0.05)
+            step = Suggestion("release it", (SpecChange({"hold": False}),), 0.05)
         case WaitCode.BEGIN:
-            step = Suggestion("without --begin", (SpecChange({"begin": None}),), 0.05)
+            step = Suggestion("no time to begin at", (SpecChange({"begin": None}),), 0.05)
         case WaitCode.DEPENDENCY | WaitCode.NEVER_RUNS if spec.dependencies:
             free = SpecChange({"after": (), "after_ok": (), "after_any": ()})
-            step = Suggestion("without the sessions that it is to come after", (free,), 0.3)
+            step = Suggestion("no sessions to start after", (free,), 0.3)
         case WaitCode.ARRAY if spec.array:
             array = spec.array.partition("%")[0]
-            text = f"--array {array} instead of {spec.array}"
+            text = f"array {array} instead of {spec.array}"
             step = Suggestion(text, (SpecChange({"array": array}),), 0.3, ("--array", array))
         case WaitCode.LIMIT | WaitCode.NEVER_RUNS if wait.limit:
             raising = LimitRaised(wait.limit)
-            new, old = (alternatives.counted_text(wait.limit.counted, n) for n in (raising.value, wait.limit.value))
-            text = f"a limit of {new} {wait.limit.counts} instead of {old} for {wait.limit.scope}"
+            new, old = (spell_counted(wait.limit.counted, amount) for amount in (raising.value, wait.limit.value))
+            text = f"a limit of {new} instead of {old} for {wait.limit.scope}"
             step = Suggestion(text, (raising,), 1.5 + alternatives.share(wait.limit.value, raising.value))
         case WaitCode.WINDOW if wait.until is not None:
             text = "wait for the end of the reservation"

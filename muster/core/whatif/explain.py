@@ -6,7 +6,8 @@ from typing import Protocol
 
 from muster.core.model.session import GpuShare
 from muster.core.model.wait import NearestMiss, WaitCode
-from muster.core.values.slots import SLOT_NAMES, SlotAmounts, format_slot, format_slots
+from muster.core.scheduling.limits import spell_counted
+from muster.core.values.slots import SLOT_NAMES, SlotAmounts, spell_name, spell_slot, spell_slots
 from muster.core.values.units import format_duration
 
 HOPELESS = frozenset({WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS})
@@ -158,20 +159,20 @@ def start_text(wait: ExplainedWait | None, around: Surroundings) -> str:
 def _place_in_the_queue(session: WaitingSession, position: int) -> list[str]:
     count = session.cluster_size
     lines = [f"place in the queue of group {session.resource_group}: {position}"] if position else []
-    kernels = "1 kernel" if count == 1 else f"{count} kernels"
-    return [*lines, f"it asks for {format_slots(session.slots)} in {kernels}, priority {session.priority}"]
+    containers = "1 container" if count == 1 else f"{count} containers"
+    return [*lines, f"it asks for {spell_slots(session.slots)} in {containers}, priority {session.priority}"]
 
 
 def _agents(wait: ExplainedWait) -> list[str]:
     lines = []
     if wait.exhausted:
-        counts = ", ".join(f"{name} on {count}" for name, count in wait.exhausted.items())
+        counts = ", ".join(f"{spell_name(name)} on {count}" for name, count in wait.exhausted.items())
         when = "even when empty" if wait.code is WaitCode.NEVER_FITS else "free now"
         lines.append(f"of {_agents_text(wait.agents_considered)}, too little {when}: {counts}")
     if wait.nearest and wait.nearest.missing:
-        missing = " and ".join(f"{format_slot(name, wait.nearest.missing[name])} {name}" for name in SLOT_NAMES
+        missing = " and ".join(spell_slot(name, wait.nearest.missing[name]) for name in SLOT_NAMES
                                if name in wait.nearest.missing)  # fmt: skip
-        lines.append(f"nearest: it needs {missing} more on agent {wait.nearest.agent_id}")
+        lines.append(f"closest: agent {wait.nearest.agent_id}, which lacks {missing}")
     if wait.filtered:
         counts = ", ".join(f"{count} {cause}" for cause, count in sorted(wait.filtered.items()))
         lines.append(f"agents left out: {counts}")
@@ -186,11 +187,8 @@ def _limit(wait: ExplainedWait) -> list[str]:
     hit = wait.limit
     if hit is None:
         return []
-    value, used, requested = (
-        format_slot(hit.counted, amount) if hit.counted in SLOT_NAMES else str(amount)
-        for amount in (hit.value, hit.used, hit.requested)
-    )
-    return [f"limit of {hit.scope}, {hit.counts}: {value}; now {used}, it asks for {requested}"]
+    value, used, requested = (spell_counted(hit.counted, amount) for amount in (hit.value, hit.used, hit.requested))
+    return [f"limit of {hit.scope}: {value} at a time; {used} now, and it asks for {requested}"]
 
 
 def _other_sessions(wait: ExplainedWait, around: Surroundings) -> list[str]:
@@ -207,7 +205,7 @@ def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
         lines.append(f"it was the first that did not fit in {wait.passes} {'pass' if wait.passes == 1 else 'passes'}")
     if wait.endless:
         run = "1 session runs" if wait.endless == 1 else f"{wait.endless} sessions run"
-        lines.append(f"nobody knows when capacity is free: {run} without a time limit (see default_time_limit)")
+        lines.append(f"nobody knows when capacity is free: {run} without a time limit")
     if wait.until is not None:
         lines.append(f"not before: {moment_text(wait.until, around)}")
     if wait.estimated_start is not None:
@@ -218,9 +216,9 @@ def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
 
 _ADVICE: Mapping[WaitCode, str] = {
     WaitCode.NEVER_FITS: "waiting does not help; for what would, see: muster why {name} --what-if",
-    WaitCode.NO_AGENTS: "waiting does not help; submit it to another group (muster agents lists them)",
+    WaitCode.NO_AGENTS: "waiting does not help; submit it to another group; to list them: muster agents",
     WaitCode.NEVER_RUNS: "waiting does not help; end it: muster cancel {name}",
-    WaitCode.HELD: "let it go: muster release {name}",
+    WaitCode.HELD: "to release it: muster release {name}",
     WaitCode.BUSY: "to see what would let it start: muster why {name} --what-if",
     WaitCode.BEHIND: "to see what would let it start: muster why {name} --what-if",
     WaitCode.LIMIT: "to see what would let it start: muster why {name} --what-if",

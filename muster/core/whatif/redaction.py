@@ -6,10 +6,10 @@ from dataclasses import replace
 from muster.core.model.wait import Wait, WaitCode
 
 _NAMELESS: Mapping[WaitCode, str] = {
-    WaitCode.BEHIND: "another user's session is ahead of it in the queue, and this one would be in its way",
-    WaitCode.PREEMPTING: "starts when sessions of lower priority have given their room to it",
-    WaitCode.DEPENDENCY: "starts once the sessions that it is to come after have come that far",
-    WaitCode.NEVER_RUNS: "never runs: a session that it is to come after has not ended well; submit it anew",
+    WaitCode.BEHIND: "another user's session is ahead of it in the queue, and starting this would delay it",
+    WaitCode.PREEMPTING: "starts when sessions of lower priority have ended",
+    WaitCode.DEPENDENCY: "starts after other sessions",
+    WaitCode.NEVER_RUNS: "it starts after another session succeeds, which did not; submit it again without that",
 }
 
 

@@ -118,6 +118,22 @@ class Agents:
         wake(self._settings, self._store)
         return changed
 
+    def resume_gpu(self, name: str, gpu: str) -> bool:
+        """Start sessions on a GPU again, by its index or UUID, although it has the symptoms that it has now.
+
+        Return whether it was in quarantine. A new or worse symptom puts it there again. Raises NotFoundError.
+        """
+        (use,) = self.named([name])
+        found = [known for known in use.agent.gpus if gpu in {str(known.index), known.uuid, known.physical_uuid}]
+        if not found:
+            raise NotFoundError(f"agent {name} has no GPU {gpu!r}; see `muster agents --gpus`")
+        record = use.agent.gpu_record
+        uuids = {known.physical_uuid for known in found}
+        marks = {uuid: tuple(symptom.mark for symptom in record.symptoms.get(uuid, ())) for uuid in uuids}
+        self._store.accept_symptoms(name, marks)
+        wake(self._settings, self._store)
+        return any(known.quarantine for known in found)
+
     def until_empty(self, names: Collection[str], timeout_s: float | None) -> Iterator[list[AgentOccupancy]]:
         """Yield the agents each time that the sessions on them changed, until there are none.
 

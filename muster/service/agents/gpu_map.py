@@ -58,8 +58,8 @@ class GpuOccupancy:
 
     @property
     def free(self) -> int:
-        """Return what is free in thousandths of a unit."""
-        return max(0, self.gpu.capacity - sum(share.amount for share in self.held))
+        """Return what is free in thousandths of a unit: nothing of one in quarantine."""
+        return 0 if self.gpu.quarantine else max(0, self.gpu.capacity - sum(share.amount for share in self.held))
 
 
 def gpu_occupancies(uses: Iterable[AgentOccupancy]) -> list[GpuOccupancy]:

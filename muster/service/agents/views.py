@@ -176,6 +176,9 @@ class GpuView(View):
     parent_uuid: str | None
     mig_profile: str | None
     fraction: int
+    quarantine: str | None = Field(description="why it gets no new kernels; null for one that gets some")
+    quarantined_by: list[str] = Field(description="the symptoms behind that, such as xid-79")
+    warning: str | None = Field(description="what else is wrong with it; null if nothing is")
     capacity: int = Field(description="in thousandths of a unit")
     free: int = Field(description="in thousandths of a unit")
     mem_used: int | None
@@ -185,7 +188,12 @@ class GpuView(View):
     def of(cls, use: GpuOccupancy) -> Self:
         return cls(
             agent=use.agent_id,
-            **asdict(use.gpu),
+            **{
+                **asdict(use.gpu),
+                "quarantine": use.gpu.quarantine or None,
+                "quarantined_by": list(use.gpu.quarantined_by),
+                "warning": use.gpu.warning or None,
+            },
             capacity=use.gpu.capacity,
             free=use.free,
             mem_used=use.mem_used_bytes,

@@ -17,7 +17,7 @@ from muster.service.folders.views import (
     MeasuredFolderView,
     UnsharedView,
 )
-from muster.service.identity.permissions import check_may_change, owner_of_new
+from muster.service.identity.permissions import check_acts_for, check_may_change, owner_of_new
 from muster.service.identity.tokens import ScopeError
 from muster.settings import Settings
 from muster.store.store import Store
@@ -57,10 +57,7 @@ class OwnedFolders:
     def search(self, query: FolderQuery) -> FoldersView:
         """Return folders by owner and name. Raises ScopeError for another user's view."""
         user = query.owner or self._token.user
-        if user != self._token.user and not self._token.sees_all:
-            raise ScopeError(
-                f"token {self._token.name} is {self._token.user}'s; only one of scope admin acts for others"
-            )
+        check_acts_for(self._token, user, "acts")
         self._check_project(user, query.project)
         everything = query.everything and self._token.sees_all
         found = [

@@ -10,13 +10,16 @@ from muster.settings import Settings
 def check_may_change(token: Token) -> None:
     """Raises ScopeError."""
     if not token.may_change:
-        raise ScopeError(f"token {token.name} may only read; use one of scope user or admin")
+        raise ScopeError(f"{token.title} may only read; use one of scope user or admin")
 
 
 def check_admin(token: Token) -> None:
     """Raises ScopeError."""
-    if not token.sees_all:
-        raise ScopeError(f"token {token.name} is not an administrator's; use one of scope admin")
+    if token.sees_all:
+        return
+    if token.is_unix_users:
+        raise ScopeError(f"{token.title} is no administrator; ask one, such as root")
+    raise ScopeError(f"{token.title} is not an administrator's; use one of scope admin")
 
 
 def owner_of_new(token: Token, owner: str | None, what: str) -> str:
@@ -25,9 +28,17 @@ def owner_of_new(token: Token, owner: str | None, what: str) -> str:
     `what` names the action in the message, such as "submits".
     """
     check_may_change(token)
-    if owner not in {None, token.user} and not token.sees_all:
-        raise ScopeError(f"token {token.name} is {token.user}'s; only one of scope admin {what} for others")
+    check_acts_for(token, owner, what)
     return owner or token.user
+
+
+def check_acts_for(token: Token, owner: str | None, what: str) -> None:
+    """Refuse to act for another user. Raises ScopeError. `what` is as in `owner_of_new`."""
+    if owner in {None, token.user} or token.sees_all:
+        return
+    if token.is_unix_users:
+        raise ScopeError(f"{token.title} is no administrator; only one {what} for others")
+    raise ScopeError(f"{token.title} is {token.user}'s; only one of scope admin {what} for others")
 
 
 def is_administrator(settings: Settings, user: str) -> bool:

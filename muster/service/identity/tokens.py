@@ -66,22 +66,29 @@ class Tokens:
         now = time.time()
         token = self._store.tokens.of_hash(_hash(secret))
         if token is None:
-            raise NoTokenError("the token is not known here; ask for one made by `muster token create`")
+            raise NoTokenError("the token is not known here; ask an administrator for one")
         if token.is_expired(now):
             raise NoTokenError(f"token {token.name} expired at {timestamp(token.expires_at)}; ask for another")
         self._store.tokens.note_use(token, now)
         return token
 
     def is_valid(self, token: Token) -> bool:
-        """Return whether a token has been neither revoked nor made anew since, and has not expired."""
+        """Return whether a token has been neither revoked nor made anew since, and has not expired.
+
+        A Unix user is looked up for each request, so this one has just been found.
+        """
+        if token.is_unix_users:
+            return True
         known = {one.name: one for one in self._store.tokens.all()}.get(token.name)
         return known is not None and known.created_at == token.created_at and not known.is_expired(time.time())
 
     def sign_in(self, token: Token) -> tuple[str, float]:
         """Return a secret of the browser's own, so that it need not keep the token, and for how many seconds it holds.
 
-        Never for longer than the token itself.
+        Never for longer than the token itself. Raises NoTokenError for a Unix user.
         """
+        if token.is_unix_users:
+            raise NoTokenError("a browser signs in with a token; make one by `muster token create`")
         now = time.time()
         lifetime_s = min(_SIGN_IN_S, math.inf if token.expires_at is None else token.expires_at - now)
         secret = secrets.token_urlsafe(_RANDOM_BYTES)

@@ -5,7 +5,7 @@ They are made from reports as real agents are, so that what holds for these hold
 
 import csv
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,18 @@ from muster.core.values.errors import BadInputError, FieldError, SpecError
 
 MOST_AGENTS = 100_000
 _GPU_MEM_BYTES = 80 << 30
-_COLUMNS = {"sn": "name", "gpu": "gpus", "model": "gpu_model", "group": "resource_group"}
+_COLUMNS = {
+    "sn": "name",
+    "gpu": "gpus",
+    "model": "gpu_model",
+    "group": "resource_group",
+    # The machine list of philly-traces, which names neither cores nor memory.
+    "machineId": "name",
+    "number of GPUs": "gpus",
+    "single GPU mem": "gpu_mem",
+}
+_CORES_OF_A_GPU = 8
+_GIB_OF_A_GPU = 64
 
 
 def _cores(value: object) -> int:
@@ -53,12 +64,12 @@ class AgentKind(SpecModel):
 _FIELDS = frozenset((*AgentKind.model_fields, *AgentAttributes.model_fields))
 
 
-def imagined_agents(path: Path) -> tuple[Agent, ...]:
-    """Return the agents of a YAML file (`agents:`, a list of kinds) or of a CSV node list.
+def imagined_agents(path: Path, *, is_list: bool = False) -> tuple[Agent, ...]:
+    """Return the agents of a YAML file (`agents:`, a list of kinds) or of a CSV node list, as which `is_list` reads it.
 
     Raises BadInputError with one line for each thing that is wrong, with its place in the file.
     """
-    entries = _rows(path) if path.suffix == ".csv" else _kinds(path)
+    entries = _rows(path) if is_list or path.suffix == ".csv" else _kinds(path)
     agents: dict[str, Agent] = {}
     problems: list[str] = []
     for where, entry in entries:
@@ -110,11 +121,18 @@ def read_list(path: Path, key: str) -> Sequence[Mapping[str, Any]]:
     return entries
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Return the lines of a CSV file with their numbers, without empty cells. Raises BadInputError."""
+def read_rows(path: Path, needs: Iterable[str] = ()) -> Iterator[tuple[int, dict[str, str]]]:
+    """Return the lines of a CSV file with their numbers, without empty cells. Raises BadInputError.
+
+    `needs` names columns that the file has to have.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
+            known = [name.strip() for name in reader.fieldnames or ()]
+            for column in needs:
+                if column not in known:
+                    raise BadInputError(f"{path} has no column {column!r}; its columns are {', '.join(known)}")
             for row in reader:
                 if None in row or None in row.values():
                     raise BadInputError(f"{path}:{reader.line_num}: it has more or fewer columns than the first line")
@@ -138,7 +156,14 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             entry["cpu"] = int(milli) // UNIT if milli.isdecimal() else milli
         if "memory_mib" in entry:
             entry["mem"] = f"{entry.pop('memory_mib')}M"
+        if "machineId" in row:
+            gpus = str(entry.get("gpus", ""))
+            entry = {**_beside(int(gpus) if gpus.isdecimal() else 1), **entry}
         yield f"line {line}: ", {"units_per_gpu": 1, **entry}
+
+
+def _beside(gpus: int) -> dict[str, Any]:
+    return {"cpu": _CORES_OF_A_GPU * max(1, gpus), "mem": f"{_GIB_OF_A_GPU * max(1, gpus)}G"}
 
 
 def _agents_of(entry: Mapping[str, Any], known: int) -> list[Agent]:

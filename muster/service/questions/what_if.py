@@ -20,7 +20,8 @@ from muster.core.whatif.drain_plan import DrainPlan, drain_plan
 from muster.core.whatif.hypothesis import Suggestion
 from muster.service.agents.agents import named_agents
 from muster.service.questions.imagined_cluster import imagined_agents
-from muster.service.questions.workload import history, workload
+from muster.service.questions.traces import Format
+from muster.service.questions.workload import Workload, history, workload
 from muster.service.scheduler.plugins import load_order, load_placement, scheduling_policy
 from muster.service.scheduler.site_policy import SiteScheduling
 from muster.settings import Settings
@@ -126,14 +127,17 @@ class Trial:
         return simulate(self.jobs, cluster, self.until, progressed)
 
 
-def agents_of(cluster: str, what_if: Callable[[], WhatIf]) -> tuple[Agent, ...]:
+def agents_of(cluster: str, form: Format, what_if: Callable[[], WhatIf]) -> tuple[Agent, ...]:
     """Return the agents of a file, or the site's own for `live`."""
-    return what_if().agents() if cluster == LIVE else imagined_agents(Path(cluster))
+    if cluster == LIVE:
+        return what_if().agents()
+    path = Path(cluster)
+    return imagined_agents(path, is_list=bool(form.trace) and path.suffix not in {".yml", ".yaml"})
 
 
-def jobs_of(source: str, days: float, what_if: Callable[[], WhatIf]) -> list[Job]:
+def jobs_of(source: str, form: Format, days: float, what_if: Callable[[], WhatIf]) -> Workload:
     """Return the jobs of a file, or the site's own for `history`."""
-    return what_if().history(days) if source == HISTORY else workload(Path(source))
+    return Workload(what_if().history(days)) if source == HISTORY else workload(Path(source), form)
 
 
 def policies(

@@ -58,5 +58,5 @@ def _ends_one_of(suggestion: Suggestion, hidden: set[str]) -> bool:
 
 def _without_names(suggestion: Suggestion) -> Suggestion:
     at_its_time = suggestion.starts_at is not None
-    text = "wait: other users' sessions end by their time limits" if at_its_time else "another user's session ended"
+    text = "wait until other users' sessions end by their time limits" if at_its_time else "another user's session ends"
     return replace(suggestion, text=text)

@@ -1,7 +1,7 @@
 """What arrives in a simulation: a workload file, a trace, or the site's own history."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,24 +12,24 @@ from muster.core.model.session import Session, SessionState, kernel_count, kerne
 from muster.core.simulation.simulation import Job
 from muster.core.spec.base import SpecModel
 from muster.core.spec.errors import validated
-from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.session_spec import NAME_PATTERN, SessionSpec
 from muster.core.spec.values import invalid
 from muster.core.values.array import array_indexes
 from muster.core.values.errors import BadInputError, FieldError, SpecError
 from muster.core.values.units import parse_duration
-from muster.service.questions.imagined_cluster import read_list, read_rows
+from muster.service.questions.imagined_cluster import read_list
+from muster.service.questions.traces import Format, Seconds, entries
 
 MOST_JOBS = 1_000_000
 _START = datetime.fromtimestamp(0, UTC)
 _DEPENDENCIES = ("after", "after_ok", "after_any")
-_COLUMNS = {"arrival": "at", "creation_time": "at", "kernels": "cluster_size", "group": "resource_group",
-            "gpu_spec": "gpu_models"}  # fmt: skip
-_UNUSED_COLUMNS = {"qos", "pod_phase", "scheduled_time", "deletion_time"}
-_LEAST_MIB = 32
+_MOST_PROBLEMS = 20
 
 
 def _span(value: object) -> float:
     """Return the seconds of a span of time, which may be zero."""
+    if isinstance(value, Seconds):
+        return value
     text = str(value).strip().lower()
     if text in {"0", "0s", "0m", "0h", "0d"}:
         return 0.0
@@ -52,14 +52,27 @@ class Arrival(SpecModel):
     owner: str = Field(default="somebody", min_length=1, description="whose they are")
 
 
-def workload(path: Path) -> list[Job]:
-    """Return the jobs of a YAML file (`sessions:`, a list) or of a CSV trace, whose times are in seconds.
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The jobs of a file, and how many of it are left out since nobody knows how long they ran."""
+
+    jobs: list[Job]
+    left_out: int = 0
+
+
+def workload(path: Path, form: Format) -> Workload:
+    """Return the jobs of a YAML file (`sessions:`, a list) or of a trace, whose times are in seconds.
 
     Raises BadInputError with one line for each thing that is wrong, with its place in the file.
     """
     jobs = _Jobs()
     problems: list[str] = []
-    for where, entry in _rows(path) if path.suffix == ".csv" else _entries(path):
+    left_out = 0
+    is_trace = path.suffix == ".csv" or form != Format()
+    for where, entry in entries(path, form) if is_trace else _entries(path):
+        if form != Format() and "duration" not in entry:
+            left_out += 1
+            continue
         try:
             jobs.add(entry)
         except SpecError as error:
@@ -69,10 +82,15 @@ def workload(path: Path) -> list[Job]:
     except SpecError as error:
         problems = [f"{path}: {item}" for item in error.errors]
     if problems:
-        raise BadInputError("\n".join(problems))
+        more = len(problems) - _MOST_PROBLEMS
+        raise BadInputError(
+            "\n".join((*problems[:_MOST_PROBLEMS], *([f"{path}: {more} more like these"] if more > 0 else ())))
+        )
+    if not found and left_out:
+        raise BadInputError(f"{path}: of none of its {left_out} jobs is it known how long it ran; give a duration")
     if not found:
         raise BadInputError(f"{path} names no session; write sessions: and lines such as - {{at: 0s, duration: 30m}}")
-    return found
+    return Workload(found, left_out)
 
 
 def history(sessions: Iterable[Session], now: float) -> list[Job]:
@@ -107,11 +125,12 @@ class _Jobs:
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
+        self._specs: dict[tuple[object, ...], SessionSpec] = {}
         self._by_name: dict[str, list[str]] = {}
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Raises SpecError."""
-        arrival, spec = _validated(entry)
+        arrival, spec = self._validated(entry)
         indexes: Sequence[int | None] = array_indexes(spec.array) if spec.array else [None]
         if len(self._jobs) + arrival.count * len(indexes) > MOST_JOBS:
             raise SpecError([FieldError("count", "that is too many sessions", f"ask for {MOST_JOBS} at the most")])
@@ -121,6 +140,19 @@ class _Jobs:
             array_id = _id(len(self._jobs)) if spec.array else None
             for index in indexes:
                 self._add_one(arrival, spec, name, at, array_id, index)
+
+    def _validated(self, entry: Mapping[str, Any]) -> tuple[Arrival, SessionSpec]:
+        """Return the entry's two parts. Entries of a trace that differ by their names only share a spec's fields."""
+        name = entry.get("name", "")
+        fields = {key: value for key, value in entry.items() if key not in Arrival.model_fields and key != "name"}
+        key = tuple(sorted(fields.items())) if all(isinstance(value, str | int) for value in fields.values()) else None
+        known = None if key is None else self._specs.get(key)
+        if known is not None and isinstance(name, str) and NAME_PATTERN.fullmatch(name):
+            return _arrival(entry), known.model_copy(update={"name": name})
+        arrival, spec = _validated(entry)
+        if key is not None:
+            self._specs[key] = spec
+        return arrival, spec
 
     def _add_one(
         self, arrival: Arrival, spec: SessionSpec, name: str, at: float, array_id: str | None, index: int | None
@@ -165,12 +197,16 @@ def _id(number: int) -> str:
     return f"{number:08d}"
 
 
+def _arrival(entry: Mapping[str, Any]) -> Arrival:
+    return validated(Arrival, {name: value for name, value in entry.items() if name in Arrival.model_fields})
+
+
 def _validated(entry: Mapping[str, Any]) -> tuple[Arrival, SessionSpec]:
     """Raises SpecError with the errors of both."""
     errors: list[FieldError] = []
     arrival, spec = None, None
     try:
-        arrival = validated(Arrival, {name: value for name, value in entry.items() if name in Arrival.model_fields})
+        arrival = _arrival(entry)
     except SpecError as error:
         errors += error.errors
     try:
@@ -186,45 +222,3 @@ def _validated(entry: Mapping[str, Any]) -> tuple[Arrival, SessionSpec]:
 def _entries(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, entry in enumerate(read_list(path, "sessions")):
         yield f"sessions[{number}].", {str(name): value for name, value in entry.items()}
-
-
-def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the lines of a trace, also of Alibaba's openb pod lists."""
-    for line, row in read_rows(path):
-        entry: dict[str, Any] = {_COLUMNS.get(name, name): cell for name, cell in row.items()}
-        if "deletion_time" in entry and "duration" not in entry:
-            began = entry.get("scheduled_time", entry.get("at", "0"))
-            entry["duration"] = _difference(entry["deletion_time"], began)
-        for name in ("at", "duration"):
-            if name in entry:
-                entry[name] = _in_seconds(entry[name])
-        if "cpu_milli" in entry:
-            entry["cpu"] = f"{entry.pop('cpu_milli')}m"
-        if "memory_mib" in entry:
-            mib = str(entry.pop("memory_mib"))
-            entry["mem"] = f"{max(_LEAST_MIB, int(mib)) if mib.isdecimal() else mib}M"
-        if "num_gpu" in entry:
-            entry |= _gpus(str(entry.pop("num_gpu")), str(entry.pop("gpu_milli", "1000")))
-        if "gpu_models" in entry:
-            entry["gpu_models"] = str(entry["gpu_models"]).split("|")
-        yield f"line {line}: ", {name: cell for name, cell in entry.items() if name not in _UNUSED_COLUMNS}
-
-
-def _gpus(count: str, milli: str) -> dict[str, str]:
-    """Return whole GPUs, or a share of one if the trace gives it less than a thousand thousandths."""
-    return {"fgpu": f"{milli}m"} if count == "1" and milli.isdecimal() and int(milli) < 1000 else {"gpu": count}
-
-
-def _in_seconds(cell: str) -> str:
-    """Return a trace's bare number as whole seconds, rounded down."""
-    try:
-        return f"{int(float(cell))}s"
-    except ValueError:
-        return cell
-
-
-def _difference(end: str, begin: str) -> str:
-    try:
-        return str(max(0.0, float(end) - float(begin)))
-    except ValueError:
-        return end

@@ -22,7 +22,7 @@ def app_named(session: Session, name: str | None) -> App:
     apps = apps_of(session.spec)
     names = ", ".join(app.name for app in apps)
     if not apps:
-        raise NotFoundError(f"session {session.name} has no apps; submit it with --app or --publish")
+        raise NotFoundError(f"session {session.name} has no apps; launch it with an app or a published port")
     if name is None:
         if len(apps) > 1:
             raise BadInputError(f"session {session.name} has several apps; name one of {names}")

@@ -161,4 +161,4 @@ def check_has_terminal(session: Session, kernel: Kernel) -> None:
             f"session {session.name} is {session.state}; terminals are for sessions that are RUNNING"
         )
     if kernel.exited:
-        raise NotPossibleInStateError(f"kernel {kernel.name} of session {session.name} has ended; choose another")
+        raise NotPossibleInStateError(f"container {kernel.name} of session {session.name} has ended; choose another")

@@ -13,6 +13,6 @@ def with_disk_limit(spec: SessionSpec, most_bytes: int | None) -> SessionSpec:
         return spec.model_copy(update={"disk": most_bytes})
     if spec.disk > most_bytes:
         most = exact_bytes(most_bytes)
-        problem = f"{exact_bytes(spec.disk)} is more than this site gives a kernel, {most}"
+        problem = f"{exact_bytes(spec.disk)} is more than this site gives a container, {most}"
         raise SpecError([FieldError("disk", problem, f"ask for {most} or less")])
     return spec

@@ -25,15 +25,15 @@ def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[
     field = "array" if spec.array else "count"
     if at_once * kernel_count(spec) > MAX_KERNELS_AT_ONCE:
         raise BadInputError(
-            f"{field}: {at_once} sessions of {kernel_count(spec)} kernels are too many at once;"
-            f" submit {MAX_KERNELS_AT_ONCE} kernels at the most"
+            f"{field}: {at_once} sessions of {kernel_count(spec)} containers are too many at once;"
+            f" submit {MAX_KERNELS_AT_ONCE} containers at the most"
         )
     size = len(spec.model_dump_json(exclude_defaults=True))
     if at_once * kernel_count(spec) * size > MAX_BYTES_AT_ONCE:
         raise BadInputError(
-            f"{field if at_once > 1 else 'cluster_size'}: {at_once} sessions of {kernel_count(spec)} kernels that are"
-            f" each given {size} bytes are too much at once; put scripts, input and long variables into a data folder"
-            " (--mount), and read them from there"
+            f"{field if at_once > 1 else 'cluster_size'}: {at_once} sessions of {kernel_count(spec)} containers that"
+            f" are each given {size} bytes are too much at once; put scripts, input and long variables into a"
+            " data folder, and read them from there"
         )
     if at_once * len(spec.dependencies) > MAX_DEPENDENCIES_AT_ONCE:
         raise BadInputError(

@@ -142,6 +142,8 @@ agents = Table(
     Column("silence_counts_from", Float),
     Column("reached", Boolean, nullable=False, server_default=true()),
     Column("launch_record", JSON, nullable=False, server_default="{}"),
+    Column("gpu_record", JSON, nullable=False, server_default="{}"),
+    Column("gpu_accepted", JSON, nullable=False, server_default="{}"),
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("agents_by_revision", "revision"),
 )

@@ -56,6 +56,7 @@ class _Collector(Collector):
         yield drained
         yield from self._counts()
         yield from self._hosts()
+        yield from self._gpu_health()
         yield from self._answers()
 
     def _counts(self) -> Iterator[Metric]:
@@ -97,6 +98,23 @@ class _Collector(Collector):
                 if amount is not None:
                     family.add_metric([host.agent_id], amount)
             yield family
+
+    def _gpu_health(self) -> Iterator[Metric]:
+        quarantined = GaugeMetricFamily(
+            "muster_gpu_quarantined",
+            "1 for a GPU that gets no new sessions, for each symptom that is the cause",
+            labels=["agent", "gpu", "symptom"],
+        )
+        warning = GaugeMetricFamily(
+            "muster_gpu_warning", "1 for a GPU with symptoms that keep no session away", labels=["agent", "gpu"]
+        )
+        for host in self._measures.hosts:
+            for gpu in host.gpus:
+                for symptom in gpu.quarantined_by:
+                    quarantined.add_metric([host.agent_id, gpu.uuid, symptom], 1)
+                if gpu.warning:
+                    warning.add_metric([host.agent_id, gpu.uuid], 1)
+        yield from (quarantined, warning)
 
     def _answers(self) -> Iterator[Metric]:
         counted, durations, sum_s = self._requests.read()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from muster.core.agents.agent import UNIT
-from muster.core.values.units import format_bytes, format_milli
+from muster.core.values.units import format_milli, spell_bytes
 from muster.service.agents.views import GpuHolderView, GpuView
 
 _WIDTH, _HEIGHT, _STRIP = 480, 36, 6
@@ -46,6 +46,8 @@ class GpuCard:
     devices: tuple[Device, ...]
     memory: str
     picture: Markup
+    quarantine: str | None
+    warning: str | None
 
 
 def gpu_cards(gpus: Sequence[GpuView]) -> list[GpuCard]:
@@ -65,15 +67,23 @@ def _card(gpus: Sequence[GpuView]) -> GpuCard:
             parts.append(Part(held, (number - 1) % _KINDS + 1 if held.session_id else 0, _size_text(held)))
         devices.append(Device(gpu, f"MIG {gpu.mig_profile}" if gpu.mig_profile else "", tuple(parts), _free(gpu)))
     first = gpus[0]
-    return GpuCard(first.index, first.model, tuple(devices), _memory(gpus), _picture(first.index, devices))
+    return GpuCard(
+        first.index,
+        first.model,
+        tuple(devices),
+        _memory(gpus),
+        _picture(first.index, devices),
+        first.quarantine,
+        first.warning,
+    )
 
 
 def _size_text(held: GpuHolderView) -> str:
     parts = ["all of it" if held.is_device else f"{format_milli(held.amount)} fGPU"]
     if held.mem_bytes is not None:
-        parts.append(f"{format_bytes(held.mem_bytes)} of memory")
+        parts.append(f"{spell_bytes(held.mem_bytes)} of memory")
     if held.used_bytes is not None:
-        parts.append(f"uses {format_bytes(held.used_bytes)}")
+        parts.append(f"uses {spell_bytes(held.used_bytes)}")
     return ", ".join(parts)
 
 
@@ -90,7 +100,7 @@ def _memory(gpus: Iterable[GpuView]) -> str:
     if not measured:
         return "unknown"
     used = sum(gpu.mem_used or 0 for gpu in measured)
-    return f"{format_bytes(used)} used of {format_bytes(sum(gpu.mem for gpu in measured))}"
+    return f"{spell_bytes(used)} used of {spell_bytes(sum(gpu.mem for gpu in measured))}"
 
 
 def _picture(index: int, devices: Sequence[Device]) -> Markup:

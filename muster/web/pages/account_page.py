@@ -1,7 +1,5 @@
 """`/account`: the signed-in user, what they may do and for how long, and signing out."""
 
-import shlex
-
 from fastapi import APIRouter, Response
 
 from muster.core.model.token import Scope
@@ -17,6 +15,4 @@ _SCOPE_TEXTS = {
 
 @router.get("/account")
 def account(viewer: CurrentViewer) -> Response:
-    return viewer.page(
-        "account.html", scope_text=_SCOPE_TEXTS[viewer.token.scope], quoted_user=shlex.quote(viewer.user)
-    )
+    return viewer.page("account.html", scope_text=_SCOPE_TEXTS[viewer.token.scope])

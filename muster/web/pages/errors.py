@@ -5,6 +5,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from muster.web.problems import Problem
 from muster.web.viewer import html, is_htmx, sign_in_path
+from muster.web.words import plain_words
 
 
 def to_sign_in(request: Request) -> Response:
@@ -16,7 +17,8 @@ def to_sign_in(request: Request) -> Response:
 
 def error_page(request: Request, found: Problem, headers: dict[str, str]) -> Response:
     block = "problem" if is_htmx(request) else None
-    response = html("problem.html", block, {"request": request, "problem": found, "viewer": None}, found.status)
+    shown = found.model_copy(update={"detail": plain_words(found.detail)})
+    response = html("problem.html", block, {"request": request, "problem": shown, "viewer": None}, found.status)
     response.headers.update(headers)
     if is_htmx(request):
         response.headers.update({"HX-Retarget": "#problem", "HX-Reswap": "innerHTML"})

@@ -10,7 +10,7 @@ from muster.core.model.folders import few_names
 from muster.core.model.projects import DEFAULT_PROJECT
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError
-from muster.core.values.units import format_bytes, parse_bytes
+from muster.core.values.units import parse_bytes, spell_bytes
 from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderView
 from muster.web.viewer import CurrentViewer, Viewer
@@ -77,7 +77,7 @@ def unshare(viewer: CurrentViewer, owner: Named, name: Named, *, whom: Typed = "
 def set_quota(viewer: CurrentViewer, owner: Named, name: Named, *, quota: Typed = "") -> Response:
     quota_bytes = _quota(quota)
     changed = viewer.backend.folders.set_quota(name, owner, quota_bytes)
-    text = f"{name} may hold {'any amount' if quota_bytes is None else format_bytes(quota_bytes)}"
+    text = f"{name} may hold {'any amount' if quota_bytes is None else spell_bytes(quota_bytes)}"
     agents = ", ".join(sorted(changed.quota_not_enforced))
     return viewer.announce(f"{text}; not enforced on {agents}" if agents else text)
 

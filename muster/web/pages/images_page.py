@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Response
 
-from muster.core.values.slots import Slots, format_slots
-from muster.core.values.units import format_bytes
+from muster.core.values.slots import Slots, spell_slots
+from muster.core.values.units import spell_bytes
 from muster.service.images.views import CommittedImageView, ImageView, MinimumView
 from muster.web.viewer import CurrentViewer
 
@@ -77,7 +77,7 @@ def _version_row(image: ImageView) -> VersionRow:
         reference=image.reference,
         architecture=image.architecture or "any",
         needs=_needs(image.minimum),
-        size="-" if size is None else format_bytes(size),
+        size="-" if size is None else spell_bytes(size),
         held_by=image.agents,
         builds=len(image.image_ids),
         is_default=image.is_default_version,
@@ -89,4 +89,4 @@ def _version_row(image: ImageView) -> VersionRow:
 
 
 def _needs(minimum: MinimumView) -> str:
-    return format_slots(minimum.slots) if minimum.slots != Slots() else "-"
+    return spell_slots(minimum.slots) if minimum.slots != Slots() else "-"

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from muster.core.model.wait import Wait, WaitCode
-from muster.core.whatif.explain import HOPELESS, Surroundings, code_text, explain
+from muster.core.model.wait import WaitCode
+from muster.core.whatif.explain import HOPELESS, Surroundings, explain
 from muster.core.whatif.start_estimate import start_estimate
 from muster.service.questions.queue import VisibleQueue
 from muster.service.questions.views import QueuedView
 from muster.service.questions.what_if import Queued
+from muster.web.words import wait_label
 
 MAX_ROWS = 200
 """The most rows of one resource group; a longer page helps nobody."""
@@ -68,8 +69,8 @@ def _row(queued: Queued, around: Surroundings, selected: frozenset[str]) -> Row:
     return Row(
         session=session,
         position=wait.position if wait else 0,
-        code=code_text(wait),
-        why=_why(wait) if wait else _STARTING,
+        code=wait_label(wait),
+        why=wait.message if wait else _STARTING,
         more=explain(session, wait, 0, around, advice=False) if wait else (),
         start=start_estimate(wait, around),
         is_held=wait is not None and wait.code is WaitCode.HELD,
@@ -100,9 +101,3 @@ def _kind(queued: Queued) -> str:
     if queued.wait.code is WaitCode.HELD:
         return _HELD
     return _NEVER if queued.wait.code in HOPELESS else ""
-
-
-def _why(wait: Wait) -> str:
-    """Return the message without the code, which is shown beside it."""
-    prefix = f"{wait.code.replace('-', ' ')}: "
-    return wait.message.removeprefix(prefix)

@@ -1,7 +1,8 @@
 """The broker: it has the database, the keys and root's rights, and does for the web server what callers may do.
 
-Each request carries what its caller has shown: the secret of a token, or of a browser's sign-in. The broker looks that
-up itself and calls what the command line calls, with the same checks, so the server can do no more than its callers.
+Each request carries what its caller has shown: the secret of a token, or of a browser's sign-in, or the one that the
+broker gave a Unix user's connection. The broker looks that up itself and calls what the command line calls, with the
+same checks, so the server can do no more than its callers.
 """
 
 import logging
@@ -130,9 +131,13 @@ class Broker:
 
     def _token(self, credential: Credential) -> Token:
         """Raises NoTokenError."""
-        tokens = self._service.tokens
-        found = tokens.of_secret if credential.kind == "token" else tokens.signed_in
-        return found(credential.secret)
+        match credential.kind:
+            case "token":
+                return self._service.tokens.of_secret(credential.secret)
+            case "sign-in":
+                return self._service.tokens.signed_in(credential.secret)
+            case "connection":
+                return self._service.unix_callers.of_secret(credential.secret)
 
     def _open(self, connection: socket.socket, name: str, arguments: dict[str, Any], backend: LocalBackend) -> None:
         """Open what lasts as long as its connection. Raises MusterError before it is open, then LeftError."""

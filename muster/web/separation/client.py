@@ -66,6 +66,7 @@ class _BrokeredService:
         self._requests = _Methods(line, "server", None)
         self.settings = self._requests.server_settings()
         self.tokens = _BrokeredTokens(line)
+        self.unix_callers = _BrokeredUnixCallers(line)
         self.check_database = self._requests.check_database
         self.heartbeat = self._requests.heartbeat
 
@@ -105,8 +106,17 @@ class _BrokeredTokens:
         self._line.request("server.sign_out", None, [secret])
 
     def _found(self, kind: Literal["token", "sign-in"], secret: str) -> KnownToken:
-        credential = Credential(kind=kind, secret=secret)
-        return known_token(self._line.request("caller.token", credential), credential)
+        return _found(self._line, Credential(kind=kind, secret=secret))
+
+
+class _BrokeredUnixCallers:
+    """The brokered `UnixCallers`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def of_secret(self, secret: str) -> KnownToken:
+        return _found(self._line, Credential(kind="connection", secret=secret))
 
 
 class _BrokeredBackend(_Methods):
@@ -364,6 +374,11 @@ class _BrokeredAudit:
             self._line.request("server.note", None, [told])
         except NoBrokerError as error:
             log.error("%s; the audit log lacks %s", error, told)  # noqa: TRY400 - one line
+
+
+def _found(line: Line, credential: Credential) -> KnownToken:
+    """Return the token that was found by a credential, with it. Raises NoTokenError."""
+    return known_token(line.request("caller.token", credential), credential)
 
 
 def _known(token: Token) -> KnownToken:

@@ -24,11 +24,11 @@ from muster.web.separation.wire import MalformedError
 
 
 class Credential(BaseModel):
-    """A secret that a caller has shown: a token's, or that of a browser's sign-in."""
+    """The secret of a token or of a browser's sign-in that a caller has shown, or of a Unix user's connection."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["token", "sign-in"]
+    kind: Literal["token", "sign-in", "connection"]
     secret: str
 
 

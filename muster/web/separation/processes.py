@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from ssl import SSLContext
 
 from muster.core.values.errors import BadInputError
@@ -20,6 +20,7 @@ from muster.web.separation.broker import Broker
 from muster.web.separation.client import brokered_service
 from muster.web.separation.confinement import give_up_rights
 from muster.web.separation.line import Line, NoBrokerError
+from muster.web.separation.unix_door import UnixDoor, listening_socket
 from muster.web.server import ServerOptions, serve_pages
 
 log = logging.getLogger("muster.broker")
@@ -57,13 +58,19 @@ def serve(
     account = _account()
     tls = options.tls_context()
     listening = options.bound_sockets()
+    local = None if options.unix_socket is None else listening_socket(options.unix_socket)
     control, servers_control = socket.socketpair()
+    # Each message keeps the connection that came with it.
+    hand_over, door = socket.socketpair(type=socket.SOCK_SEQPACKET)
     server = os.fork()
     if server == 0:
         control.close()
-        _become_server(options, listening, tls, servers_control, account, log_as)
+        hand_over.close()
+        if local is not None:
+            local.close()
+        _become_server(options, listening, tls, servers_control, door, account, log_as)
         return
-    for one in (servers_control, *listening):
+    for one in (servers_control, door, *listening):
         one.close()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os.kill(server, signal.SIGTERM))
@@ -74,7 +81,8 @@ def serve(
                 log_as(service.settings.log_format)
                 if account is not None:
                     log.info("the web server is process %d, of user %s", server, account.pw_name)
-                with service.served():
+                way_in = nullcontext() if local is None else UnixDoor(local, hand_over, service.unix_callers)
+                with service.served(), way_in:
                     Broker(service, None if account is None else (account.pw_uid, account.pw_gid)).serve(control)
     finally:
         # It ends then, if it has not before.
@@ -99,6 +107,7 @@ def _become_server(
     listening: Sequence[socket.socket],
     tls: SSLContext | None,
     control: socket.socket,
+    door: socket.socket,
     account: pwd.struct_passwd | None,
     log_as: Callable[[LogFormat], None],
 ) -> None:
@@ -117,7 +126,7 @@ def _become_server(
         os._exit(1)
     log_as(service.settings.log_format)
     threading.Thread(target=_end_with, args=(control,), name="broker", daemon=True).start()
-    serve_pages(service, options, listening, tls)
+    serve_pages(service, options, listening, tls, door)
 
 
 def _end_with(control: socket.socket) -> None:

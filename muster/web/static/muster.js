@@ -19,7 +19,7 @@ document.addEventListener("muster:announce", (event) => {
 
 document.addEventListener("htmx:sendError", () => announce("The server does not answer. Try again later."));
 
-// A button or a form with data-confirm has its question answered first.
+// A button or a form with data-confirm has its question answered first. The answer repeats what the button says.
 document.addEventListener("htmx:confirm", (event) => {
   const requester = event.detail.triggeringEvent?.submitter ?? event.detail.elt;
   const question = requester.dataset.confirm;
@@ -27,6 +27,10 @@ document.addEventListener("htmx:confirm", (event) => {
   event.preventDefault();
   const confirmDialog = document.getElementById("confirm");
   document.getElementById("confirm-text").textContent = question;
+  const action = requester.dataset.action ?? requester.textContent.trim();
+  document.getElementById("confirm-yes").textContent = action;
+  // Beside “Cancel session”, a button that says only “Cancel” could mean either.
+  document.getElementById("confirm-no").textContent = action.startsWith("Cancel") ? "Go back" : "Cancel";
   confirmDialog.returnValue = "no";
   const proceed = () => confirmDialog.returnValue === "yes" && event.detail.issueRequest(true);
   confirmDialog.addEventListener("close", proceed, { once: true });
@@ -72,6 +76,7 @@ function updateSelection() {
   }
   const region = document.getElementById("selected-count");
   const count = checkboxesNamed("selected").filter((box) => box.checked).length;
+  for (const shown of document.querySelectorAll("[data-selected-count]")) shown.textContent = `${count} selected`;
   const text = count ? `${count} selected` : "none selected";
   // A screen reader announces each change of the region, also one to the same text.
   if (region && region.textContent !== text) region.textContent = text;

@@ -62,7 +62,7 @@ def test_a_session_is_launched_watched_read_and_worked_in(visit):
 
     page.get_by_role("link", name="gang").click()
     page.get_by_role("button", name="Terminate").click()
-    page.get_by_role("button", name="Yes").click()
+    page.locator("#confirm-yes").click()
     expect(state).to_contain_text("TERMINATED")
 
 
@@ -82,18 +82,18 @@ def test_a_session_that_does_not_fit_shows_why_and_starts_when_there_is_room(vis
             expect(page.locator(".badge[data-state]").first).to_have_text("RUNNING")
     navigation = page.get_by_role("navigation", name="Pages")
     navigation.get_by_role("link", name="Queue").click()
-    expect(page.get_by_role("row", name=re.compile("wide-3"))).to_contain_text("cpu")
+    expect(page.get_by_role("row", name=re.compile("wide-3"))).to_contain_text("CPU")
     assert serious_findings(page) == []
     navigation.get_by_role("link", name="Sessions").click()
     third = page.get_by_role("row", name=re.compile("wide-3"))
     expect(third).to_contain_text("PENDING")
     page.get_by_label("Select wide-1", exact=True).check()
     page.get_by_role("button", name="Terminate").click()
-    page.get_by_role("button", name="Yes").click()
+    page.locator("#confirm-yes").click()
     expect(third).to_contain_text("RUNNING")
     page.get_by_label("Select all").check()
     page.get_by_role("button", name="Terminate").click()
-    page.get_by_role("button", name="Yes").click()
+    page.locator("#confirm-yes").click()
     expect(page.get_by_text("No sessions are running or waiting")).to_be_visible()
 
 

@@ -37,7 +37,7 @@ def test_the_queue_follows_what_happens_and_is_changed_by_hand(visit, ada, eve):
     assert eve.post("/sessions", json={**SMALL, "name": "hers", "hold": True}).status_code == 201
     page.goto("/queue")
     row = page.get_by_role("row", name="too-large")
-    expect(row).to_contain_text("never-fits")
+    expect(row).to_contain_text("never fits")
     expect(row).to_contain_text("never, as it is")
     row.get_by_text("More about too-large").click()
     row.get_by_label("Select too-large").check()
@@ -45,11 +45,11 @@ def test_the_queue_follows_what_happens_and_is_changed_by_hand(visit, ada, eve):
     assert ada.post("/sessions", json={**SMALL, "name": "kept", "hold": True}).status_code == 201
     expect(page.get_by_role("row", name="kept")).to_contain_text("not before it is released")
     expect(page.get_by_text("3 sessions wait, 2 of them yours: 1 held, 1 that can never start.")).to_be_visible()
-    expect(row.get_by_text("it asks for cpu 10000")).to_be_visible()
+    expect(row.get_by_text("it asks for 10000 CPU")).to_be_visible()
     expect(row.get_by_label("Select too-large")).to_be_checked()
     assert "hers" not in page.locator("table").inner_text()
-    page.get_by_role("button", name="Cancel").click()
-    page.get_by_role("button", name="Yes").click()
+    page.get_by_role("button", name="Cancel sessions").click()
+    page.locator("#confirm-yes").click()
     expect(page.get_by_text("too-large is cancelled")).to_be_visible()
     expect(row).to_have_count(0)
     page.get_by_label("Select kept").check()

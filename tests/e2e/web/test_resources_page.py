@@ -53,16 +53,16 @@ def test_an_administrator_drains_and_resumes(visit, agent, ada):
     page.goto(f"/resources/{agent}")
     page.get_by_label("Reason").fill("new disk on Friday")
     page.get_by_role("button", name="Drain").click()
-    page.get_by_role("button", name="Yes").click()
+    page.locator("#confirm-yes").click()
     expect(page.get_by_role("status").get_by_text(f"{agent} is drained")).to_be_visible()
     expect(page.get_by_text("new disk on Friday", exact=True)).to_be_visible()
     assert ada.get(f"/agents/{agent}").json()["drain_reason"] == "new disk on Friday"
     page.goto("/resources")
     page.get_by_role("button", name="Resume").click()
-    page.get_by_role("button", name="No", exact=True).click()
+    page.locator("#confirm-no").click()
     assert ada.get(f"/agents/{agent}").json()["drain_reason"] == "new disk on Friday"
     page.get_by_role("button", name="Resume").click()
-    page.get_by_role("button", name="Yes").click()
+    page.locator("#confirm-yes").click()
     expect(page.get_by_text("DRAINING")).to_have_count(0)
     assert ada.get(f"/agents/{agent}").json()["drain_reason"] is None
 

@@ -49,6 +49,10 @@ def test_labels_rack_and_zone_are_those_of_the_inventory():
         ({"fgpu_over_cap": "kill"}, "fgpu_over_cap: 'kill' is not known; write report or end"),
         ({"fgpu_devices": ""}, "fgpu_devices: '' is not known; write nvidia or cdi"),
         ({"fgpu_context_bytes": "some"}, "fgpu_context_bytes: 'some' is not an amount of bytes; write bytes"),
+        ({"gpu_health": "warn"}, "gpu_health: 'warn' is not a mapping; write verdicts by symptom, as in {xid-94: ign"),
+        ({"gpu_health": {"heat": "warn"}}, "gpu_health.heat: it is no symptom; write missing, recovery, remap-failed"),
+        ({"gpu_health": {"ecc": "stop"}}, "gpu_health.ecc: 'stop' is not known; write quarantine, warn, ignore"),
+        ({"gpu_health": {"xid-13": "warn"}}, "gpu_health.xid-13: users' programs cause it, and no user may take a GPU"),
     ],
 )
 def test_an_agent_of_which_the_inventory_says_what_cannot_be_gets_no_sessions(attributes, problem):

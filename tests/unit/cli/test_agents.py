@@ -90,7 +90,7 @@ def test_show_tells_where_an_agent_stands_and_what_is_near_to_what(cluster):
     assert ["Labels:", "disk=ssd,", "gpu=a100"] in lines
     assert ["Rack:", "r1"] in lines
     assert not any(line[:1] == ["Zone:"] for line in lines)
-    assert ["1", "GPU-a3-1", "T", "1G", "4", "1"] in lines
+    assert ["1", "GPU-a3-1", "T", "1G", "4", "1", "-"] in lines
     assert ["1", "4-7", "8G"] in lines
 
 

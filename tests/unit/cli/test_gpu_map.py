@@ -51,10 +51,10 @@ def cluster(store):
 def test_the_map_has_a_bar_for_each_gpu_and_names_who_shares_it():
     lines = muster("agents", "--gpus").out.splitlines()
     assert [line.split() for line in lines] == [
-        ["AGENT", "GPU", "MODEL", "SHARES", "FGPU", "FREE", "MEMORY", "KERNELS"],
-        ["a1", "0", "H200", "[aaaaabbbbbbbbbb.....]", "0.5/2", "3G/8G", "a", "train/main1", "0.5", "(2.5G/2G),",
+        ["AGENT", "GPU", "MODEL", "SHARES", "FGPU", "FREE", "MEMORY", "HEALTH", "KERNELS"],
+        ["a1", "0", "H200", "[aaaaabbbbbbbbbb.....]", "0.5/2", "3G/8G", "ok", "a", "train/main1", "0.5", "(2.5G/2G),",
          "b", "lab/main1", "1", "(-/4G)"],
-        ["a1", "1", "T4", "[aaaaaaaaaaaaaaaaaaaa]", "-", "0/8G", "a", "big/main1", "whole"],
+        ["a1", "1", "T4", "[aaaaaaaaaaaaaaaaaaaa]", "-", "0/8G", "ok", "a", "big/main1", "whole"],
     ]  # fmt: skip
     assert len(muster("agents", "--gpus", "--label", "disk=ssd").out.splitlines()) == 1
 
@@ -111,6 +111,35 @@ def test_a_sessions_share_of_a_missing_gpu_is_still_shown(cluster):
     line = next(line.split() for line in muster("show", "lab").out.splitlines() if "GPU-a1-0" in line)
     assert line[:5] == ["main1", "-", "1", "-", "-/-"]
     assert muster("agents", "--gpus").out.splitlines()[1:] == []
+
+
+def test_sick_gpus_are_shown_with_the_cause_and_an_operator_puts_one_back(store):
+    report, inventory = host_of("a1", gpus=2, units_per_gpu=2)
+    report["gpu_health"][0]["xids"] = [{"number": 79, "sequence": 3}]
+    report["gpu_health"][1]["throttled"] = ["heat"]
+    store.save_agents([observed("a1", report, inventory)])
+    cause = "Xid 79: the GPU has fallen off the bus"
+    first, second = muster("agents", "--gpus").out.splitlines()[1:]
+    assert f"0/2        0/1G    QUARANTINED ({cause})  -" in first
+    assert "2/2        0/1G    its clocks are slowed: heat " in second
+    sick, warned = muster("agents", "--gpus", "--json").json
+    assert (sick["quarantine"], sick["quarantined_by"], sick["free"]) == (cause, ["xid-79"], 0)
+    assert (warned["quarantine"], warned["warning"], warned["free"]) == (None, "its clocks are slowed: heat", 2000)
+    assert f"  {cause}" in muster("agent", "show", "a1").out
+    assert "fgpu  4         2" in muster("agent", "show", "a1").out
+    assert muster("agent", "resume", "a1").out.splitlines()[1:] == [f"GPU 0 of a1 is in quarantine: {cause}"]
+    assert muster("agent", "resume", "a1", "--gpu", "0").out.splitlines() == ["a1 is ALIVE"]
+    assert muster("agents", "--gpus", "--json").json[0]["quarantine"] is None
+    assert not muster("agent", "resume", "a1", "--gpu", "GPU-a1-0", "--json").json[0]["changed"]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_resume_of_a_gpu_names_one_agent_and_a_gpu_that_it_has():
+    two = muster("agent", "resume", "a1", "a2", "--gpu", "0")
+    assert (two.code, two.err) == (2, "muster: --gpu: it is about one agent; name one\n")
+    none = muster("agent", "resume", "a1", "--gpu", "7")
+    assert "agent a1 has no GPU '7'; see `muster agents --gpus`" in none.err
+    assert none.code != 0
 
 
 def test_every_share_has_a_cell_of_the_bar_and_no_bar_is_too_long(store):

@@ -1,8 +1,10 @@
 """Which libraries each command loads: the start of a short command is nearly all of its time."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,43 +26,63 @@ try:
 finally:
     print("modules:", *{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
 """
+# Several commands, one after the other: none of them unloads what an earlier one has loaded.
+PROGRAMS = """
+import json, sys
+from muster.cli.main import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["muster", *arguments]
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    print("modules:", *{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
+"""
 
 
-def loaded(*arguments: str, **environment: str) -> set[str]:
-    """Return the libraries that a command has loaded at its end; it must succeed."""
+def loaded(*commands: tuple[str, ...], **environment: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
+    """Yield each command with the libraries that are loaded at its end; all must succeed. Python starts once."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
+        [sys.executable, "-c", PROGRAMS, json.dumps(commands)],
         env={**os.environ, **environment},
         check=True,
         capture_output=True,
         text=True,
     )
-    return set(done.stderr.rpartition("modules:")[2].split())
+    found = [set(line.split()[1:]) for line in done.stderr.splitlines() if line.startswith("modules:")]
+    return zip(commands, found, strict=True)
 
 
-@pytest.mark.parametrize("arguments", [("version",), ("--help",), ("completion", "bash")])
-def test_commands_without_sessions_load_no_library_but_click(arguments):
-    assert not loaded(*arguments) & NOTHING
+def test_commands_without_sessions_load_no_library_but_click():
+    for command, libraries in loaded(("version",), ("--help",), ("completion", "bash")):
+        assert not libraries & NOTHING, command
 
 
 def test_names_of_commands_are_completed_without_loading_them():
     words = {"_MUSTER_COMPLETE": "bash_complete", "COMP_WORDS": "muster re", "COMP_CWORD": "1"}
-    assert not loaded(**words) & NOTHING
+    ((_, libraries),) = loaded((), **words)
+    assert not libraries & NOTHING
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("ls",), ("ls", "--json"), ("show", "train"), ("agents",), ("agents", "--gpus"), ("rename", "train", "b")],
-)
-def test_commands_without_decisions_load_neither_scheduler_nor_gateway(arguments):
+def test_commands_without_decisions_load_neither_scheduler_nor_gateway():
     submitted("--name", "train")
-    assert not loaded(*arguments) & (DECIDING | AGENTS | SERVER | {"alembic"})
+    commands = (
+        ("ls",),
+        ("ls", "--json"),
+        ("show", "train"),
+        ("agents",),
+        ("agents", "--gpus"),
+        ("rename", "train", "b"),
+    )
+    for command, libraries in loaded(*commands):
+        assert not libraries & (DECIDING | AGENTS | SERVER | {"alembic"}), command
 
 
 def test_a_submit_loads_no_way_to_agents():
-    found = loaded("submit", "--name", "train")
-    assert found >= {"sqlalchemy"}
-    assert not found & (AGENTS | SERVER | {"alembic"})
+    ((_, libraries),) = loaded(("submit", "--name", "train"))
+    assert libraries >= {"sqlalchemy"}
+    assert not libraries & (AGENTS | SERVER | {"alembic"})
 
 
 @pytest.mark.parametrize("name", _COMMANDS)

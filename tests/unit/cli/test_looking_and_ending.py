@@ -31,12 +31,10 @@ def test_ls_show_and_why_of_a_pending_session():
 
 def test_why_says_what_the_last_pass_found(store):
     session = submitted("--name", "train", "--cpu", "3")
-    wait = Wait(
-        WaitCode.BUSY, "busy: needs 1 cpu more", agents_considered=2, filtered={"lost": 1}, exhausted={"cpu": 2}
-    )
+    wait = Wait(WaitCode.BUSY, "agent a1 lacks 1 CPU", agents_considered=2, filtered={"lost": 1}, exhausted={"cpu": 2})
     store.save_waits({session["id"]: wait})
     out = muster("why", "train").out
-    for part in ("busy: needs 1 cpu more", "place in the queue of group default: 1", "too little free now: cpu on 2"):
+    for part in ("agent a1 lacks 1 CPU", "place in the queue of group default: 1", "too little free now: CPU on 2"):
         assert part in out
     assert "1 lost" in out
 
@@ -209,7 +207,7 @@ def test_commands_that_need_containers_say_that_there_are_none(command):
 def test_a_kernel_that_does_not_exist_is_named():
     submitted("--name", "a", "--cluster-size", "2")
     answer = muster("logs", "a:sub2")
-    assert (answer.code, "has no kernel 'sub2'; it has main1, sub1" in answer.err) == (2, True)
+    assert (answer.code, "has no container 'sub2'; it has main1, sub1" in answer.err) == (2, True)
 
 
 def test_tables_without_rows_are_a_header():

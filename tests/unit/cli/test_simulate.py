@@ -104,6 +104,82 @@ def test_openb_lists_are_played(written):
     assert (first["name"], first["ended_at"], second["agents"], second["ended_at"]) == ("pod-0", 1100, ["n0"], 1060)
 
 
+PHILLY = [
+    {"status": "Pass", "vc": "ee9e8c", "jobid": "application_1", "submitted_time": "2017-10-07 01:00:00",
+     "user": "ce2f4c",
+     "attempts": [
+         {"start_time": "2017-10-07 01:10:00", "end_time": "2017-10-07 01:11:00",
+          "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}]},
+         {"start_time": "2017-10-07 02:00:00", "end_time": "2017-10-07 02:00:30",
+          "detail": [{"ip": "m2", "gpus": ["gpu0", "gpu1"]}]}]},
+    {"status": "Pass", "vc": "ee9e8c", "jobid": "application_2", "submitted_time": "2017-10-07 01:00:10", "user": "ada",
+     "attempts": [{"start_time": "2017-10-07 01:10:00", "end_time": "2017-10-07 01:10:40",
+                   "detail": [{"ip": "m1", "gpus": [f"gpu{n}" for n in range(8)]},
+                              {"ip": "m2", "gpus": [f"gpu{n}" for n in range(4)]}]}]},
+    {"status": "Killed", "vc": "6c71a0", "jobid": "never_tried", "submitted_time": "2017-10-07 01:01:00", "user": "bob",
+     "attempts": []},
+    {"status": "Pass", "vc": "6c71a0", "jobid": "still_runs", "submitted_time": "2017-10-07 01:02:00", "user": "bob",
+     "attempts": [{"start_time": "2017-10-07 01:10:00", "end_time": None, "detail": []}]},
+]  # fmt: skip
+MACHINES = "machineId,number of GPUs,single GPU mem\nm1,8, 24GB\nm2,8, 24GB\n"
+
+
+def test_phillys_log_is_played_as_published(written):
+    """Attempts count together; a gang has equal kernels; of a job that never ran it is not known how long it would."""
+    cluster, log = written("cluster_machine_list", MACHINES), written("cluster_job_log", json.dumps(PHILLY))
+    flags = ("--cluster", cluster, "--workload", log, "--trace", "philly", "--sessions")
+    (figures,) = simulated(*flags).values()
+    first, second = figures["sessions"]
+    assert (first["name"], first["owner"], second["owner"]) == ("application_1", "ce2f4c", "ada")
+    assert second["arrived_at"] - first["arrived_at"] == 10
+    assert [life["ended_at"] - life["started_at"] for life in (first, second)] == [90, 40]
+    assert [sorted(life["agents"]) for life in (first, second)] == [["m1"], ["m1", "m2"]]
+    assert figures["gang_waits"]["max"] == 0
+    assert "2 agents, 2 sessions; 2 left out" in muster("simulate", *flags).out
+
+
+def test_phillys_jobs_are_played_from_a_table_too(written):
+    table = written(
+        "philly.csv",
+        "job_id,user,vc,gpu_num,state,submit_time,start_time,end_time,queue\n"
+        "a1,ada,vc1,8,Pass,2017-10-07 01:00:00,2017-10-07 01:00:05,2017-10-07 01:00:35,5\n"
+        "a2,bob,vc1,8,Failed,2017-10-07 01:00:01,None,None,\n"
+        "a3,bob,vc1,1,Pass,2017-10-07 01:00:02,2017-10-07 01:00:05,2017-10-07 01:00:06,3\n",
+    )
+    cluster = written("machines.csv", "machineId,number of GPUs,single GPU mem\nm1,8,24GB\n")
+    (figures,) = simulated("--cluster", cluster, "--workload", table, "--trace", "philly", "--sessions").values()
+    assert [(life["name"], life["waited_s"]) for life in figures["sessions"]] == [("a1", 0), ("a3", 28)]
+
+
+def test_a_trace_of_another_form_is_read_by_its_columns(written, cluster):
+    trace = written(
+        "trace.csv",
+        "job,submitted,begun,over,gpus,cores,who,notes\n"
+        "a,2024-05-01 10:00:00,2024-05-01 10:00:20,2024-05-01 10:01:20,1,2,ada,x\n"
+        "b,2024-05-01T10:00:30Z,2024-05-01 11:00:00,,1,2,bob,y\n"
+        "c,2024-05-01T12:00:30+02:00,2024-05-01 11:00:00,2024-05-01 11:00:07,1,2,bob,\n",
+    )
+    fields = {"name": "job", "arrival": "submitted", "start": "begun", "end": "over", "gpu": "gpus", "cpu": "cores",
+              "owner": "who"}  # fmt: skip
+    mapping = [f"--column={name}={column}" for name, column in fields.items()]
+    (figures,) = simulated("--cluster", cluster, "--workload", trace, *mapping, "--sessions").values()
+    first, second = figures["sessions"]
+    assert [first["name"], second["name"]] == ["a", "c"]
+    assert second["arrived_at"] - first["arrived_at"] == 30
+    assert [life["ended_at"] - life["started_at"] for life in (first, second)] == [60, 7]
+
+
+def test_a_window_shows_the_steady_state(written):
+    workload = written("w.yml", {"sessions": [{"duration": "1m", "every": "1m", "count": 6, "cpu": 16}]})
+    flags = ("--cluster", written("one.yml", {"agents": [{"cpu": 16, "mem": "32G"}]}), "--workload", workload)
+    whole = simulated(*flags)["as set"]
+    (middle,) = simulated(*flags, "--window", "1m..4m").values()
+    (parts,) = simulated(*flags, "--window", "20%..80%").values()
+    assert (whole["submitted"], middle["submitted"], parts["submitted"]) == (6, 3, 3)
+    assert (middle["span_s"], middle["use"]["cpu"]) == (180, 1)
+    assert middle["slowdowns"]["mean"] == 1
+
+
 def test_names_of_dependencies_and_arrays_are_resolved(written, cluster):
     sessions = [
         {"name": "sweep", "array": "0-3%1", "duration": "1m", "cpu": 1},
@@ -186,6 +262,7 @@ def test_an_error_in_a_file_is_reported_with_its_place(written, cluster, file, c
         ("arrival,duration,cpu\n1,60,much\n", "line 2: cpu: 'much' is not a number"),
         ("arrival,duration,cpu\n1,60\n", ":2: it has more or fewer columns than the first line"),
         ("arrival,cpu\n1,1\n", "line 2: duration: it is missing"),
+        ("arrival,duration\n" + "1,soon\n" * 30, "10 more like these"),
     ],
 )
 def test_an_error_in_a_trace_is_reported_with_its_line(written, cluster, content, error):
@@ -194,11 +271,46 @@ def test_an_error_in_a_trace_is_reported_with_its_line(written, cluster, content
 
 
 @pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("[3]", "job 0 is not a mapping"),
+        ("[{", "is not JSON"),
+        ("{}", "holds no list of jobs"),
+        ('[{"attempts": 3}]', "job 0 is not as the README of philly-traces says"),
+        ('[{"attempts": [{"start_time": 1, "end_time": 2, "detail": [4]}]}]', "job 0 is not as the README"),
+        ('[{"jobid": "a", "submitted_time": "soon", "attempts": [{"start_time": "1", "end_time": "2"}]}]',
+         "job 0: at: 'soon' is not a span of time"),
+        ('[{"jobid": "a", "submitted_time": "2017-10-07 01:00:00"}]', "of none of its 1 jobs is it known how long"),
+        ("job_id,gpu_num,submit_time,duration\na,many,1,1\n", "has no number of GPUs"),
+    ],
+)  # fmt: skip
+def test_an_error_in_phillys_log_is_reported_with_its_place(written, cluster, content, error):
+    log = written("cluster_job_log", content)
+    answer = muster("simulate", "--cluster", cluster, "--workload", log, "--trace", "philly")
+    assert (answer.code, error in answer.err, len(answer.errors)) == (2, True, 1), answer.err
+
+
+def test_a_column_that_the_trace_does_not_have_is_reported(written, cluster):
+    trace = written("trace.csv", "submitted,runs\n1,60\n")
+    answer = muster("simulate", "--cluster", cluster, "--workload", trace, "--column", "arrival=submit", "--column",
+                    "duration=runs")  # fmt: skip
+    assert answer.code == 2
+    assert "has no column 'submit'; its columns are submitted, runs" in answer.err
+
+
+@pytest.mark.parametrize(
     ("arguments", "error"),
     [
         (["--compare", "fifo,best"], "there is no scheduler plugin 'best'"),
         (["--until", "soon"], "--until: 'soon' is not a span of time"),
         (["--order", "pack"], "is no queue order"),
+        (["--window", "2d"], "--window: '2d' is not FROM..TO"),
+        (["--window", "2d..1d"], "--window: '2d..1d' is not FROM..TO"),
+        (["--window", "10%..110%"], "--window: '110%' is no part of 100 %"),
+        (["--column", "gpus=g"], "--column: there is no field 'gpus'; did you mean gpu?"),
+        (["--column", "gpu"], "--column: 'gpu' is not FIELD=COLUMN"),
+        (["--column", "gpu=g"], "--column: a trace needs arrival, and duration or start and end"),
+        (["--column", "gpu=g", "--trace", "openb"], "--column: the columns of openb are known"),
     ],
 )
 def test_an_invalid_flag_is_reported(written, cluster, arguments, error):

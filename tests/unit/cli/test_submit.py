@@ -114,7 +114,7 @@ def test_more_kernels_at_once_than_the_queue_takes_are_refused():
     answer = muster("submit", "--count", "10000", "--cluster-size", "1000")
     assert answer.code == 2
     assert answer.errors == [
-        "muster: count: 10000 sessions of 1000 kernels are too many at once; submit 100000 kernels at the most"
+        "muster: count: 10000 sessions of 1000 containers are too many at once; submit 100000 containers at the most"
     ]
 
 
@@ -182,13 +182,13 @@ def test_an_array_that_never_fits_is_reported_once(store):
     store.save_agents([make_agent(cpus=4)])
     answer = muster("submit", "--cpu", "5", "--name", "giant", "--array", "0-5")
     assert (answer.code, len(answer.errors)) == (0, 1)
-    assert answer.errors[0].startswith("muster: giant-[0-5] never fits")
+    assert answer.errors[0].startswith("muster: giant-[0-5] can never start: it asks for more")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--array", "0-9999", "--cluster-size", "11"], "array: 10000 sessions of 11 kernels are too many at once"),
+        (["--array", "0-9999", "--cluster-size", "11"], "array: 10000 sessions of 11 containers are too many at once"),
         (["--array", "0-3", "--count", "2"], "count: array and count are both given; give one of them"),
         (["--array", "0-3", "--name", "n" * 62], "is longer than 63 characters; choose a shorter one"),
     ],
@@ -270,7 +270,7 @@ def test_a_session_that_never_fits_is_queued_and_said_so(store):
     store.save_agents([make_agent(cpus=4)])
     answer = muster("submit", "--cpu", "5", "--name", "giant")
     assert answer.code == 0
-    assert answer.errors[0].startswith("muster: giant never fits")
+    assert answer.errors[0].startswith("muster: giant can never start: it asks for more")
 
 
 def test_waiting_ends_when_the_time_to_wait_is_over():

@@ -38,8 +38,8 @@ def test_a_dry_run_as_json_names_agents_and_gpus():
 def test_a_dry_run_of_what_never_fits_says_what_would():
     answer = muster("submit", "--dry-run", "--name", "train", "--gpu", "6")
     assert answer.code == 2
-    assert answer.out.splitlines()[0].startswith("train would never start: never fits: ")
-    assert "    --gpu 4 instead of 6" in answer.out.splitlines()
+    assert answer.out.splitlines()[0].startswith("train would never start: it asks for more than ")
+    assert "    4 GPU for each container instead of 6 GPU: --gpu 4" in answer.out.splitlines()
 
 
 def test_a_dry_run_of_what_would_wait_has_its_own_exit_code(agents):
@@ -48,8 +48,8 @@ def test_a_dry_run_of_what_would_wait_has_its_own_exit_code(agents):
     assert answer.code == 1
     lines = answer.out.splitlines()
     assert lines[0].startswith("train would wait: ")
-    assert "    --resource-group big instead of default" in lines
-    assert "    agent a1 resumed: muster agent resume a1" in lines
+    assert "    resource group big instead of default: --resource-group big" in lines
+    assert "    agent a1 is resumed" in lines
 
 
 def test_a_suggestion_that_is_taken_starts(agents):
@@ -111,7 +111,10 @@ def test_an_empty_queue_is_a_header():
 def test_why_what_if_of_a_session_that_waits():
     session = submitted("--name", "train", "--gpu", "6")
     answer = muster("why", "train", "--what-if")
-    assert (answer.code, "    --gpu 4 instead of 6" in answer.out.splitlines()) == (0, True)
+    assert (answer.code, "    4 GPU for each container instead of 6 GPU: --gpu 4" in answer.out.splitlines()) == (
+        0,
+        True,
+    )
     told = muster("why", session["id"], "--what-if", "--json").json
     assert told["suggestions"][0]["flags"] == ["--gpu", "4"]
 

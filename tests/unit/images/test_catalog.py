@@ -123,9 +123,9 @@ def test_all_shortages_of_a_session_are_reported_at_once():
     with pytest.raises(SpecError) as refused:
         with_images(spec, choosing(PYTORCH), "torch")
     assert [str(error) for error in refused.value.errors] == [
-        "cpu: image pytorch needs 2 or more in each kernel, and 1 is asked for; write 2 or more",
-        "mem: image pytorch needs 4G or more in each kernel, and 1G is asked for; write 4G or more",
-        "roles: cpu of role ps: image pytorch needs 2 or more in each kernel, and 1 is asked for; write 2 or more",
+        "cpu: image pytorch needs 2 or more in each container, and 1 is asked for; write 2 or more",
+        "mem: image pytorch needs 4G or more in each container, and 1G is asked for; write 4G or more",
+        "roles: cpu of role ps: image pytorch needs 2 or more in each container, and 1 is asked for; write 2 or more",
     ]
 
 

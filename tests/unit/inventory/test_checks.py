@@ -52,6 +52,7 @@ def test_labels_racks_and_units_of_the_inventory_reach_the_agents_report():
         "fgpu_over_cap": "report",
         "fgpu_devices": "nvidia",
         "fgpu_context_bytes": 300 << 20,
+        "gpu_health": {},
     }
     assert [{name: agent[name] for name in fgpu} for agent in (gpu, node)] == [fgpu, fgpu]
 

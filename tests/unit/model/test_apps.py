@@ -68,7 +68,7 @@ def test_a_name_is_enough_for_what_the_site_knows():
             {"apps": ["jupyterlab"], "publish": ["8888"]},
             ["publish[0]: 8888 and jupyterlab both serve port 8888; give one of them another port"],
         ),
-        ({"apps": ["ttyd=2200"]}, ["apps[0]: port 2200 is the kernel's own sshd's; choose another port"]),
+        ({"apps": ["ttyd=2200"]}, ["apps[0]: port 2200 is the container's own sshd's; choose another port"]),
         ({"publish": ["0"]}, ["publish[0].port: '0' is too small; write 1 or more"]),
         ({"publish": ["70000"]}, ["publish[0].port: '70000' is too large; write 65535 or less"]),
         ({"apps": [{"name": "ttyd", "health": "ready"}]}, ["apps[0].health: 'ready' is not a path; write one such as"]),
@@ -199,7 +199,7 @@ def test_an_app_is_found_by_its_name_or_as_the_only_one():
     with pytest.raises(NotFoundError, match="has no app 'x'; it has ttyd, web"):
         app_named(session, "x")
     assert app_named(with_apps(publish=["80"]), None).name == "80"
-    with pytest.raises(NotFoundError, match="has no apps; submit it with --app or --publish"):
+    with pytest.raises(NotFoundError, match="has no apps; launch it with an app or a published port"):
         app_named(with_apps(), None)
 
 

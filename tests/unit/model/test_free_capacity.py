@@ -51,7 +51,7 @@ def test_half_an_fgpu_does_not_come_from_two_halves_of_two_gpus():
     session = make_session(2, fgpu="0.5")
     wait = schedule(Snapshot((agent,), (runs, session), NOW)).waits[session.id]
     assert wait.code is WaitCode.BUSY
-    assert "needs 0.25 fgpu more on agent a1" in wait.message
+    assert "agent a1 comes closest and lacks 0.25 fGPU" in wait.message
 
 
 def test_a_whole_gpu_stays_whole_when_the_site_cuts_its_gpus_differently():

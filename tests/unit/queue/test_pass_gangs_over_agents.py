@@ -52,7 +52,7 @@ def test_a_gang_over_agents_is_launched_everywhere_before_it_is_released_anywher
     running = node.session(session)
     assert (len(running.agents), running.placed_mode) == (span, "multi-node")
     assert [line.reason for line in node.store.story(session.id)][2:] == [
-        "launching", "all kernels answer", "all kernels run"
+        "launching", "all containers answer", "running"
     ]  # fmt: skip
     for agent_id in running.agents:
         assert asked_of(node, agent_id, session) == [("launch", False), ("release", None)]

@@ -18,7 +18,7 @@ def reasons(node, session):
 def test_an_image_that_is_missing_is_pulled_before_the_launch(node, agents):
     session = node.submit(image=IMAGE)
     assert node.run().started == [session.id]
-    assert reasons(node, session)[2:] == [f"pulling {IMAGE} on a1", "launching", "all kernels run"]
+    assert reasons(node, session)[2:] == [f"pulling {IMAGE} on a1", "launching", "running"]
     assert node.gateway.pulled == [("a1", IMAGE)]
     assert agents[1].hardware["images"] == an_agent().hardware["images"]
 

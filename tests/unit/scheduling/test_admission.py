@@ -38,7 +38,7 @@ def test_a_session_that_asks_for_nothing_special_is_tried():
 
 def test_a_held_session_names_the_user_of_the_hold():
     wait = refusal(make_session(held_by="root", begin=NOW + 60))
-    assert (wait.code, wait.message) == (WaitCode.HELD, "held by root; `muster release` lets it go")
+    assert (wait.code, wait.message) == (WaitCode.HELD, "held by root")
 
 
 def test_a_failed_launch_is_tried_again_at_its_time():
@@ -85,7 +85,7 @@ def test_a_dependency_is_met_as_its_kind_says(kind, state, result, waits, is_end
     if kind == "after_ok" and "never" in waits:
         how = "was cancelled" if state is S.CANCELLED else "failed"
         assert wait.code is WaitCode.NEVER_RUNS
-        assert wait.message == f"never runs: it starts once prep has ended well, which {how}; submit it anew"
+        assert wait.message == f"it starts after prep succeeds, which {how}; submit it again without that"
     elif kind in waits:
         assert (wait.code, wait.waits_for) == (WaitCode.DEPENDENCY, (prep.id,))
     else:
@@ -95,7 +95,7 @@ def test_a_dependency_is_met_as_its_kind_says(kind, state, result, waits, is_end
 def test_a_dependency_names_all_that_it_waits_for():
     one, two = make_session(2, name="one"), make_session(3, name="two")
     wait = refusal(make_session(after_ok=(one.id, two.id), after=(two.id,)), one, two)
-    assert wait.message == "starts once two has started and one, two have ended well"
+    assert wait.message == "starts after two starts and one, two succeed"
     assert wait.waits_for == (two.id, one.id)
 
 
@@ -135,7 +135,7 @@ def test_a_limit_says_what_it_is_and_what_is_used():
     running = placed_on(make_session(2, gpu=6), "a1")
     wait = refusal(make_session(1, gpu=2, cluster_size=2), running, limits=GPUS)
     assert wait.code is WaitCode.LIMIT
-    assert wait.message == "limit: user ada may run 8 gpu, uses 6, this asks for 4 more"
+    assert wait.message == "user ada may run 8 GPU at a time, uses 6 GPU, and this asks for 4 GPU more"
     assert wait.limit == LimitHit(LimitKind.USER, "ada", "gpu", 8, 6, 4)
     assert refusal(make_session(1, gpu=2), running, limits=GPUS) is None
 
@@ -151,7 +151,7 @@ def test_a_named_user_has_an_own_limit_and_each_other_user_the_common_one():
 def test_a_session_above_its_owners_limit_never_runs():
     wait = refusal(make_session(1, mem="3G", cpu=1), limits=Limits(projects={"default": Limit(running={"mem": 2 * G})}))
     assert wait.code is WaitCode.NEVER_RUNS
-    assert wait.message == "never runs: it asks for 3G mem, more than project default may ever run: 2G"
+    assert wait.message == "it asks for 3 GiB memory, more than project default may ever run: 2 GiB memory"
 
 
 def test_a_users_limit_holds_across_resource_groups():
@@ -159,7 +159,10 @@ def test_a_users_limit_holds_across_resource_groups():
     admission = Admission(snapshot_of(here, there, limits=Limits(users={"ada": Limit(running={"sessions": 1})})))
     assert admission.refusal(here) is None
     admission.admit(here)
-    assert admission.refusal(there).message == "limit: user ada may run 1 sessions, uses 1, this asks for 1 more"
+    assert (
+        admission.refusal(there).message
+        == "user ada may run 1 session at a time, uses 1 session, and this asks for 1 session more"
+    )
 
 
 def test_a_session_that_requests_none_of_a_limited_slot_is_not_held_up():
@@ -276,7 +279,7 @@ def test_a_refused_submit_names_the_limit_its_value_and_its_use():
     pending = [make_session(1)]
     assert pending_refusal(limits, pending, [make_session(3)]) is None
     assert pending_refusal(limits, pending, [make_session(3), make_session(4)]) == (
-        "limit: user ada may have 2 sessions pending, has 1, this asks for 2 more;"
+        "user ada may have 2 sessions waiting, has 1 session, and this asks for 2 sessions more;"
         " wait until some have started, or end some"
     )
 

@@ -16,7 +16,7 @@ from muster.core.model.wait import WaitCode
 from muster.core.scheduling.committed import committed
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
-from tests.properties import cheap
+from tests.properties import dear
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import first_for, make_session, placed_on
 from tests.strategies.snapshots import limited_queues, snapshots
@@ -190,7 +190,7 @@ def test_the_estimate_of_one_behind_the_head_knows_that_it_may_pass():
     assert plan.waits[small.id].estimated_start == NOW + HOUR
 
 
-@cheap
+@dear
 @given(limited_queues())
 def test_sessions_start_when_it_was_estimated_if_all_end_by_their_time_limits(snapshot):
     plan = schedule(snapshot)

@@ -11,7 +11,7 @@ from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
-from tests.properties import cheap
+from tests.properties import dear
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.snapshots import snapshots, uneven_gangs
@@ -77,7 +77,7 @@ def test_an_idle_queue_is_not_worked_again():
     assert schedule(replace(snapshot, now=NOW + 60, slow=frozenset({"a1"})), memory) is not plan
 
 
-@cheap
+@dear
 @given(uneven_gangs(), st.lists(requests(), max_size=3), st.lists(requests(), max_size=3))
 def test_an_impossible_session_does_not_depend_on_the_previous_passs_queue(case, earlier, later):
     agents, session = case

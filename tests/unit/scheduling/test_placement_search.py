@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
-from tests.properties import cheap
+from tests.properties import dear
 from tests.strategies.agents import joined_agent
 from tests.strategies.capacity import some_arrangement_exists
 from tests.strategies.sessions import make_session, placed_on, uneven
@@ -38,7 +38,7 @@ def test_the_search_proves_that_kernels_fit_in_no_order():
     assert schedule(Snapshot(agents, (session,), NOW)).waits[session.id].code is WaitCode.NEVER_FITS
 
 
-@cheap
+@dear
 @given(uneven_gangs())
 def test_an_uneven_gang_is_placed_on_empty_agents_if_and_only_if_some_arrangement_exists(case):
     agents, session = case
@@ -49,7 +49,7 @@ def test_an_uneven_gang_is_placed_on_empty_agents_if_and_only_if_some_arrangemen
         assert plan.waits[session.id].code is WaitCode.NEVER_FITS
 
 
-@cheap
+@dear
 @given(uneven_gangs(), st.sampled_from((1, 2, 3)))
 def test_an_uneven_gang_is_placed_in_what_is_left_if_some_arrangement_exists(case, cpu):
     agents, session = case

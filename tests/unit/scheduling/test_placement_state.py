@@ -24,7 +24,7 @@ from muster.core.scheduling.reasons import obstacle
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_placement
-from tests.properties import cheap
+from tests.properties import dear
 from tests.strategies.agents import agents, make_agent
 from tests.strategies.capacity import Ledger, granted, some_arrangement_exists
 from tests.strategies.sessions import make_session
@@ -317,7 +317,7 @@ def test_a_gang_over_agents_misses_only_the_kernels_left_over():
     assert (misses.held, misses.nearest) == (3, NearestMiss("a1", {"cpu": 2000}))
 
 
-@cheap
+@dear
 @given(snapshots())
 def test_with_what_the_nearest_agent_lacks_a_gang_fits(snapshot):
     plan = schedule(snapshot)

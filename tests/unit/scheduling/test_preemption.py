@@ -15,7 +15,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.placement import PlacementState
 from muster.core.scheduling.schedule import schedule
-from tests.properties import cheap
+from tests.properties import dear
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.snapshots import snapshots
@@ -108,7 +108,7 @@ def test_the_youngest_gives_way_because_it_loses_least():
     (preemption,) = plan.preemptions
     assert (preemption.session_id, preemption.for_session_id) == (young.id, comes.id)
     assert preemption.message == "preempted by train, which has priority 50"
-    assert plan.waits[comes.id].message == "starts when s2 of lower priority have given their room to it"
+    assert plan.waits[comes.id].message == "starts when s2 of lower priority has ended"
     assert plan.waits[comes.id].waits_for == (young.id,)
 
 
@@ -161,7 +161,7 @@ def one_by_one(snapshot: Snapshot, comes: Session) -> list[str]:
     return [session.id for session in chosen]
 
 
-@cheap
+@dear
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2)), max_size=12), st.integers(1, 9))
 def test_the_victims_are_those_that_sparing_one_by_one_finds(shapes, size):
     """Many are let go and spared at a time. Those of one priority have run equally long: the smallest lose least."""

@@ -167,5 +167,19 @@ def test_a_busy_wait_names_the_missing_resources_and_the_agent():
     runs = placed_on(make_session(1, cpu=3), "a1")
     waits = make_session(2, cpu=4)
     wait = schedule(Snapshot((make_agent(cpus=4),), (runs, waits), NOW)).waits[waits.id]
-    assert wait.message == "busy: needs 3 cpu more on agent a1; it starts when room appears"
+    assert wait.message == "too little is free now; agent a1 comes closest and lacks 3 CPU"
     assert (wait.exhausted, wait.nearest.agent_id, wait.nearest.missing) == ({"cpu": 1}, "a1", {"cpu": 3000})
+
+
+@pytest.mark.parametrize(
+    ("agent", "asks", "message"),
+    [
+        ({}, {"gpu": 1}, "no agent of group default has a GPU"),
+        ({}, {"fgpu": "0.5"}, "no agent of group default has a GPU"),
+        ({"gpus": 1, "units_per_gpu": 0}, {"fgpu": "0.5"}, "no agent of group default shares GPUs; ask for whole ones"),
+    ],
+)
+def test_a_group_without_gpus_says_so_in_plain_words(agent, asks, message):
+    session = make_session(1, **asks)
+    wait = schedule(Snapshot((make_agent(**agent),), (session,), NOW)).waits[session.id]
+    assert (wait.code, wait.message) == (WaitCode.NEVER_FITS, message)

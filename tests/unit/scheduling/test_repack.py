@@ -10,7 +10,7 @@ from muster.core.model.plan import Plan
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.repack import Repacker
 from muster.core.scheduling.schedule import schedule
-from tests.properties import cheap
+from tests.properties import dear
 from tests.strategies.agents import joined_agent, make_agent
 from tests.strategies.capacity import Ledger
 from tests.strategies.sessions import make_session, placed_on
@@ -59,7 +59,7 @@ def queues(draw: st.DrawFn) -> Snapshot:
     return Snapshot(agents, (*runs, *queue), NOW)
 
 
-@cheap
+@dear
 @given(queues())
 def test_no_admitted_session_loses_its_place(snapshot):
     """Up to the first that starts only now, the same start, and what lay on one agent still does."""
@@ -73,7 +73,7 @@ def test_no_admitted_session_loses_its_place(snapshot):
             assert after[session.id].mode == "single-node"
 
 
-@cheap
+@dear
 @given(queues())
 def test_nothing_is_promised_twice_and_the_same_queue_gives_the_same_plan(snapshot):
     plan = schedule(snapshot)

@@ -90,6 +90,23 @@ def test_a_plan_never_uses_more_than_an_agent_has(snapshot):
     assert ledger.overdrawn == []
 
 
+@given(snapshots(), st.sets(st.integers(0, 2), min_size=1, max_size=2))
+def test_no_kernel_starts_on_a_gpu_in_quarantine(snapshot, sick):
+    def ailing(agent: Agent) -> Agent:
+        gpus = (replace(gpu, quarantine="Xid 79") if gpu.index in sick else gpu for gpu in agent.gpus)
+        return replace(agent, gpus=tuple(gpus))
+
+    ill = replace(snapshot, agents=tuple(map(ailing, snapshot.agents)))
+    quarantined = {(agent.id, gpu.uuid) for agent in ill.agents for gpu in agent.gpus if gpu.quarantine}
+    used = {
+        (kernel.allocation.agent_id, share.uuid)
+        for kernel in kernels_in([*committed(ill, schedule(ill)).values()])
+        if kernel.allocation
+        for share in kernel.allocation.gpus
+    }
+    assert not used & quarantined
+
+
 @given(snapshots())
 def test_a_gang_is_placed_whole_on_live_agents_of_its_group(snapshot):
     plan = schedule(snapshot)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Session, kernel_count, kernels_of
 from muster.core.simulation.simulation import Cluster, Fate, Job, Life, Simulated, simulate
-from muster.core.simulation.summary import mean_over, spread, summarize
+from muster.core.simulation.summary import Window, mean_over, spread, summarize
 from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, ClusterUsage
 from tests.strategies.agents import agents, make_agent
 from tests.strategies.capacity import Ledger
@@ -105,6 +105,24 @@ def test_the_used_amount_is_the_sum_of_the_sessions_slots(workload, cluster):
         held = sum(k.slots.cpu for life in holding(result.lives, use.at) for k in life.kernels)
         assert use.cpu == pytest.approx(held / total if total else 0.0)
         assert -1e-9 <= use.fragmented <= 1 - use.gpu + 1e-9
+
+
+def test_bounded_slowdown_and_gang_waits():
+    """Waits over runs, which count as ten seconds at least; of gangs the waits alone."""
+    jobs = [job(1, duration_s=100, cpu=8), job(2, duration_s=5, cpu=4, cluster_size=2), job(3, duration_s=20, cpu=8)]
+    summary = summarize(simulate(jobs, Cluster((make_agent(cpus=8),))))
+    assert (summary.waits.max, summary.gang_waits.mean, summary.gang_waits.max) == (105, 100, 100)
+    assert summary.slowdowns.max == 105 / 10
+    assert summary.slowdowns.mean == pytest.approx((1 + 10.5 + 125 / 20) / 3)
+
+
+def test_a_window_leaves_out_what_is_before_and_after_it():
+    result = simulate([job(n, at=n * 10, duration_s=10, cpu=8) for n in range(1, 5)], Cluster((make_agent(cpus=16),)))
+    summary = summarize(result, Window(20, 40), intervals=2)
+    assert (summary.submitted, summary.ended, summary.span_s) == (2, 2, 20)
+    assert (summary.use["cpu"], summary.over_time["cpu"]) == (0.5, (0.5, 0.5))
+    nothing = summarize(result, Window(1000, 2000))
+    assert (nothing.submitted, nothing.span_s, nothing.use["cpu"]) == (0, 0, 0)
 
 
 def test_a_session_waits_for_the_end_of_the_one_before_it():

@@ -64,9 +64,11 @@ def test_nothing_is_suggested_for_what_starts_anyway():
 
 
 def test_less_of_the_slot_that_lacks_as_much_as_there_is():
-    assert texts([make_agent(**GPU_AGENT)], make_session(1, gpu=6))[0] == "--gpu 4 instead of 6"
-    assert "--cpu 16 instead of 20" in texts([make_agent(**GPU_AGENT)], make_session(1, cpu=20))
-    assert "--mem 64G instead of 100G" in texts([make_agent(**GPU_AGENT)], make_session(1, mem="100G"))
+    assert texts([make_agent(**GPU_AGENT)], make_session(1, gpu=6))[0] == "4 GPU for each container instead of 6 GPU"
+    assert "16 CPU for each container instead of 20 CPU" in texts([make_agent(**GPU_AGENT)], make_session(1, cpu=20))
+    assert "64 GiB memory for each container instead of 100 GiB memory" in texts(
+        [make_agent(**GPU_AGENT)], make_session(1, mem="100G")
+    )
 
 
 def test_a_share_of_a_gpu_where_no_whole_one_is_free():
@@ -76,49 +78,49 @@ def test_a_share_of_a_gpu_where_no_whole_one_is_free():
     (placement,) = schedule(snapshot).placements
     kernels = tuple(replace(k, allocation=placement.allocations[k.id]) for k in tenant.kernels)
     running = replace(placed_on(tenant, "a1"), kernels=kernels)
-    assert "--fgpu 1.5 instead of --gpu 1" in texts([agent], make_session(2, gpu=1), [running])
+    assert "1.5 fGPU for each container instead of 1 GPU" in texts([agent], make_session(2, gpu=1), [running])
 
 
 def test_less_of_everything_where_less_of_one_thing_does_not_do():
     found = texts([make_agent(**GPU_AGENT)], make_session(1, cpu=32, mem="128G", gpu=8))
-    assert found == ["--cpu 16 --mem 64G --gpu 4: 50% of what it asks for"]
+    assert found == ["16 CPU, 64 GiB memory, 4 GPU for each container: 50% of what it asks for"]
 
 
 def test_fewer_kernels():
     agent = make_agent(cpus=8)
-    assert "--cluster-size 4 instead of 6" in texts([agent], make_session(1, cluster_size=6, cpu=2, mem="64M"))
+    assert "4 containers instead of 6" in texts([agent], make_session(1, cluster_size=6, cpu=2, mem="64M"))
 
 
 def test_several_agents_where_one_does_not_hold_the_gang():
     agents = [make_agent(name, cpus=4, swarm="manager") for name in ("a1", "a2")]
     session = make_session(1, cluster_size=4, cpu=2, mem="64M")
-    assert texts(agents, session)[0] == "--cluster-mode multi-node instead of single-node"
+    assert texts(agents, session)[0] == "containers over several agents instead of on one"
 
 
 def test_another_resource_group():
     agents = [make_agent("a1", cpus=2), make_agent("a2", cpus=8, resource_group="big")]
-    assert texts(agents, make_session(1, cpu=4))[0] == "--resource-group big instead of default"
+    assert texts(agents, make_session(1, cpu=4))[0] == "resource group big instead of default"
 
 
 def test_an_agent_that_is_drained_or_away():
     drained = replace(make_agent("a2", cpus=8), drain_reason="disks")
     found = texts([make_agent("a1", cpus=2), drained], make_session(1, cpu=4))
-    assert "agent a2 resumed: muster agent resume a2" in found
+    assert "agent a2 is resumed" in found
     away = replace(make_agent("a2", cpus=8), state=AgentState.UNREACHABLE)
-    assert "agent a2 answering again" in texts([make_agent("a1", cpus=2), away], make_session(1, cpu=4))
+    assert "agent a2 answers again" in texts([make_agent("a1", cpus=2), away], make_session(1, cpu=4))
 
 
 def test_as_few_agents_as_do_together():
     agents = [make_agent("a0", cpus=2, swarm="manager")]
     agents += [replace(make_agent(f"a{n}", cpus=4, swarm="worker"), state=AgentState.UNREACHABLE) for n in range(1, 6)]
     session = make_session(1, cluster_size=3, cpu=4, mem="64M", cluster_mode="multi-node")
-    assert "agents a1, a2, a3 taking sessions again" in texts(agents, session)
+    assert "agents a1, a2, a3 take sessions again" in texts(agents, session)
 
 
 def test_a_priority_above_those_ahead():
     others = [make_session(n, cpu=8, priority=60) for n in (1, 2)]
     found = texts([make_agent(cpus=8)], make_session(3, cpu=8), others)
-    assert "--priority 61 instead of 50" in found
+    assert "priority 61 instead of 50" in found
 
 
 def test_a_running_session_that_ends_by_its_time_limit_or_by_hand():
@@ -126,31 +128,31 @@ def test_a_running_session_that_ends_by_its_time_limit_or_by_hand():
     limited = placed_on(make_session(1, name="sweep", cpu=8, time_limit="1h"), "a1")
     snapshot = Snapshot((agent,), (limited, make_session(2, cpu=8)), NOW)
     found = what_would_help(snapshot, snapshot.sessions[1])
-    waiting = next(s for s in found if s.text == "wait: sweep ends by its time limit")
+    waiting = next(s for s in found if s.text == "wait until sweep ends by its time limit")
     assert waiting.starts_at == NOW + 3600
     unlimited = placed_on(make_session(1, name="lab", cpu=8), "a1")
-    assert "session lab of ada ended" in texts([agent], make_session(2, cpu=8), [unlimited])
+    assert "session lab of ada ends" in texts([agent], make_session(2, cpu=8), [unlimited])
 
 
 def test_conditions_that_nobody_meets():
     session = make_session(1, labels={"disk": "nvme"}, exclude_agents=("a1",))
     found = texts([make_agent("a1", labels={"disk": "nvme"}), make_agent("a2")], session)
-    assert "without --label" in found
-    assert "without --exclude-agent" in found
+    assert "agents of any labels" in found
+    assert "no excluded agents" in found
 
 
 def test_a_limit_is_raised_as_far_as_needed():
     policy = SchedulingPolicy(limits=Limits(users={"*": Limit(running={"cpu": 4000})}))
     running = placed_on(make_session(1, cpu=3), "a1")
     found = texts([make_agent(cpus=16)], make_session(2, cpu=2), [running], policy)
-    assert "a limit of 5 running cpu instead of 4 for user ada" in found
-    assert "--cpu 1 instead of 2" in found
+    assert "a limit of 5 CPU instead of 4 CPU for user ada" in found
+    assert "1 CPU for each container instead of 2 CPU" in found
 
 
 def test_a_hold_goes_before_what_else_is_in_the_way():
     held = make_session(1, name="train", cpu=20, hold=True, held_by="ada")
     found = texts([make_agent(cpus=16)], held)
-    assert found == ["let it go: muster release train (or leave out --hold), and --cpu 16 instead of 20"]
+    assert found == ["release it, and 16 CPU for each container instead of 20 CPU"]
 
 
 def test_a_time_limit_that_ends_before_a_maintenance_window_or_the_windows_end():
@@ -160,7 +162,7 @@ def test_a_time_limit_that_ends_before_a_maintenance_window_or_the_windows_end()
     found = what_would_help(snapshot, session)
     assert_true(found, snapshot, session)
     assert [(s.text, s.starts_at) for s in found] == [
-        ("--time-limit 1h instead of 2h", None),
+        ("a time limit of 1h instead of 2h", None),
         ("wait for the end of the reservation", NOW + 7200),
     ]
 
@@ -168,9 +170,9 @@ def test_a_time_limit_that_ends_before_a_maintenance_window_or_the_windows_end()
 @pytest.mark.parametrize(
     ("waits", "text"),
     [
-        ({"begin": NOW + 60}, "without --begin"),
-        ({"after": ("unheard-of",)}, "without the sessions that it is to come after"),
-        ({"array": "0-3%1", "array_id": "one", "array_index": 1}, "--array 0-3 instead of 0-3%1"),
+        ({"begin": NOW + 60}, "no time to begin at"),
+        ({"after": ("unheard-of",)}, "no sessions to start after"),
+        ({"array": "0-3%1", "array_id": "one", "array_index": 1}, "array 0-3 instead of 0-3%1"),
         ({"retry_at": NOW + 5}, "wait until its launch is tried again"),
     ],
 )
@@ -186,7 +188,7 @@ def test_sessions_behind_it_do_not_change_the_answer():
     session = make_session(2, cpu=8)
     short = texts([agent], session, [running])
     behind = [make_session(n, cpu=1) for n in range(3, WHOLE_QUEUE + 10)]
-    assert "--cpu 2 instead of 8" in short
+    assert "2 CPU for each container instead of 8 CPU" in short
     assert texts([agent], session, [running, *behind]) == short
 
 
@@ -199,7 +201,7 @@ def test_a_dry_run_says_where_it_would_start_or_why_not():
     assert (first.suggestions, second.placement) == ((), None)
     assert second.wait is not None
     assert second.wait.code is WaitCode.BUSY
-    assert "--cpu 4 instead of 8" in [s.text for s in second.suggestions]
+    assert "4 CPU for each container instead of 8 CPU" in [s.text for s in second.suggestions]
 
 
 @pytest.mark.parametrize(("cpu", "hopeless"), [(2, False), (3, True)])
@@ -214,6 +216,6 @@ def test_a_dry_run_tells_waiting_from_never(cpu, hopeless):
 def test_the_end_to_wait_for_is_the_one_at_which_it_starts_when_all_end_by_their_time_limits(snapshot):
     plan = schedule(snapshot)
     for session in (waiting for waiting in snapshot.pending if waiting.id in plan.waits):
-        found = [s for s in what_would_help(snapshot, session) if s.text.startswith("wait: ")]
+        found = [s for s in what_would_help(snapshot, session) if s.text.startswith("wait until ")]
         assert [wait.starts_at for wait in found] == [plan.waits[session.id].estimated_start]
         assert_true(found, snapshot, session)

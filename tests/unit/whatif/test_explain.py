@@ -18,38 +18,38 @@ AROUND = Surroundings(NOW, lambda at: f"T+{at - NOW:g}", {"id-1": "prep (RUNNING
 
 EXAMPLES = [
     (
-        Wait(C.NEVER_FITS, "never fits: …", agents_considered=2, exhausted={"gpu": 2},
+        Wait(C.NEVER_FITS, "never fits …", agents_considered=2, exhausted={"gpu": 2},
              nearest=NearestMiss("gpu-07", {"gpu": 4})),
-        ["of 2 agents, too little even when empty: gpu on 2", "nearest: it needs 4 gpu more on agent gpu-07",
+        ["of 2 agents, too little even when empty: GPU on 2", "closest: agent gpu-07, which lacks 4 GPU",
          "waiting does not help; for what would, see: muster why train --what-if"],
     ),
     (Wait(C.NO_AGENTS, "resource group x has no agents"),
-     ["waiting does not help; submit it to another group (muster agents lists them)"]),
-    (Wait(C.NEVER_RUNS, "never runs: prep failed", waits_for=("id-1",)),
+     ["waiting does not help; submit it to another group; to list them: muster agents"]),
+    (Wait(C.NEVER_RUNS, "prep failed", waits_for=("id-1",)),
      ["waits for: prep (RUNNING)", "waiting does not help; end it: muster cancel train"]),
     (
-        Wait(C.BUSY, "busy: …", agents_considered=3, filtered={"lost": 1, "drained": 2},
+        Wait(C.BUSY, "too little is free now; …", agents_considered=3, filtered={"lost": 1, "drained": 2},
              exhausted={"cpu": 1, "mem": 3}, nearest=NearestMiss("a1", {"mem": 2 * G, "cpu": 500}), passes=7,
              endless=2, estimated_start=NOW + 1200),
-        ["of 3 agents, too little free now: cpu on 1, mem on 3",
-         "nearest: it needs 0.5 cpu and 2G mem more on agent a1",
+        ["of 3 agents, too little free now: CPU on 1, memory on 3",
+         "closest: agent a1, which lacks 0.5 CPU and 2 GiB memory",
          "agents left out: 2 drained, 1 lost",
          "it was the first that did not fit in 7 passes",
-         "nobody knows when capacity is free: 2 sessions run without a time limit (see default_time_limit)",
+         "nobody knows when capacity is free: 2 sessions run without a time limit",
          "estimated start: T+1200 (in 20m)",
          "to see what would let it start: muster why train --what-if"],
     ),
     (Wait(C.BEHIND, "waits behind prep", waits_for=("id-1",)), ["waits for: prep (RUNNING)"]),
     (Wait(C.RETRY, "the last launch failed", until=NOW + 5), ["not before: T+5 (in 5s)"]),
-    (Wait(C.HELD, "held by ada"), ["let it go: muster release train"]),
+    (Wait(C.HELD, "held by ada"), ["to release it: muster release train"]),
     (Wait(C.BEGIN, "begins later", until=NOW + 7200), ["not before: T+7200 (in 2h)"]),
     (Wait(C.DEPENDENCY, "waits for others", waits_for=("id-1", "id-9")), ["waits for: prep (RUNNING), id-9"]),
     (
-        Wait(C.LIMIT, "limit: …", limit=LimitHit(LimitKind.USER, "ada", "mem", 8 * G, 6 * G, 4 * G)),
-        ["limit of user ada, running mem: 8G; now 6G, it asks for 4G"],
+        Wait(C.LIMIT, "ada may run 8 GiB memory", limit=LimitHit(LimitKind.USER, "ada", "mem", 8 * G, 6 * G, 4 * G)),
+        ["limit of user ada: 8 GiB memory at a time; 6 GiB memory now, and it asks for 4 GiB memory"],
     ),
     (Wait(C.ARRAY, "8 of its array run", limit=LimitHit(LimitKind.ARRAY, "", "sessions", 8, 8, 1)),
-     ["limit of its array, running sessions: 8; now 8, it asks for 1"]),
+     ["limit of its array: 8 sessions at a time; 8 sessions now, and it asks for 1 session"]),
     (Wait(C.WINDOW, "maintenance", until=NOW + 60), ["not before: T+60 (in 1m)"]),
     (
         Wait(C.PREEMPTING, "starts when others have gone", waits_for=tuple(f"id-{n}" for n in range(1, 9))),
@@ -65,7 +65,7 @@ def test_every_reason_is_explained(wait: Wait, expected: Sequence[str]):
     seen = explain(session, WaitView.of(wait), 3, AROUND)
     assert seen == lines
     assert lines[:2] == [
-        "place in the queue of group default: 3", "it asks for cpu 1, mem 1G, gpu 4 in 1 kernel, priority 60"
+        "place in the queue of group default: 3", "it asks for 1 CPU, 1 GiB memory, 4 GPU in 1 container, priority 60"
     ]  # fmt: skip
     assert [line for line in lines if line in expected] == expected
 

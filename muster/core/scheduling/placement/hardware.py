@@ -1,5 +1,6 @@
 """The constant facts of a group's agents, as arrays. Agents stand in the order of their ids."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from muster.core.scheduling.placement.columns import (
     CUT,
     EXCLUSIVE,
     FILL,
+    FIRST_GPU,
     HEAD,
     LEAST_FRAGMENTING,
     MEM_CAPACITY,
@@ -65,6 +67,7 @@ class Hardware:
     racks: Domain
     zones: Domain
     everywhere: Domain
+    gpus_of_model: dict[str, int]
 
     @classmethod
     def of(cls, agents: Sequence[Agent]) -> "Hardware":
@@ -120,6 +123,7 @@ class Hardware:
             Domain.of([agent.rack for agent in known]),
             Domain.of([agent.zone for agent in known]),
             Domain.of(["all"] * len(known)),
+            dict(Counter([gpu.model for agent in known for gpu in agent.gpus])),
         )
 
     def block(self, which: int) -> Ints:
@@ -130,6 +134,18 @@ class Hardware:
         """Return what is free with nothing on the agents: cpu, mem, kernels (counted up from 0), then each GPU."""
         counted = np.zeros((len(self.agents), 1), dtype=np.int64)
         return np.hstack((self.fixed[:, CPU_CAPACITY : MEM_CAPACITY + 1], counted, self.block(CAPACITY)))
+
+    def unused(self) -> Ints:
+        """Return what can be given with nothing on the agents, in the columns of `empty`.
+
+        A GPU in quarantine gives nothing, and gets nothing back from the kernels that leave it.
+        """
+        free = self.empty()
+        for number, agent in enumerate(self.agents):
+            for place, gpu in enumerate(agent.gpus):
+                if gpu.quarantine:
+                    free[number, FIRST_GPU + place] = 0
+        return free
 
     def unfit(self, constraint: Constraint) -> dict[str, Flags]:
         """Return, by cause, the agents that a constraint rules out. GPU models do not: they are judged GPU by GPU."""

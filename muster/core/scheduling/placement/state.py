@@ -3,7 +3,7 @@
 The same input gives the same plan: agents stand in the order of their ids, and the first of equals is taken.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Protocol, Self
 
@@ -88,7 +88,7 @@ class PlacementState:
         shut_flags = _flags_of(hardware, shut)
         state = cls(
             hardware,
-            np.ascontiguousarray(hardware.empty()),
+            np.ascontiguousarray(hardware.unused()),
             Memory(hardware, shut_flags),
             shut,
             weight_array(policy, mix, hardware),
@@ -199,6 +199,14 @@ class PlacementState:
         memory = Memory(hardware, np.zeros(len(hardware.agents), dtype=np.bool_))
         weights, mix = weight_array(PACK, (), hardware), typical_array((), hardware)
         return type(self)(hardware, np.ascontiguousarray(hardware.empty()), memory, {}, weights, mix)
+
+    def by(self, policy: PlacementPolicy, mix: Sequence[Typical], closed: Mapping[str, str]) -> Self:
+        """Return the same agents with the same kernels, but by another policy, with another mix, or others closed."""
+        hardware, known = self._hardware, self._allocations
+        shut = {agent.id: closed[agent.id] for agent in hardware.agents if agent.id in closed} if closed else {}
+        memory = Memory(hardware, _flags_of(hardware, shut))
+        weights, typical = weight_array(policy, mix, hardware), typical_array(mix, hardware)
+        return type(self)(hardware, self._free.copy(), memory, shut, weights, typical, known)
 
     def copy(self) -> Self:
         return self._with(self._free.copy())
@@ -383,7 +391,7 @@ class PlacementState:
             row[columns.KERNELS] -= sign
             for share in allocation.gpus:
                 gpu = hardware.gpu_index[agent].get(share.uuid)
-                if gpu is not None:
+                if gpu is not None and not hardware.agents[agent].gpus[gpu].quarantine:
                     # A whole GPU stays whole where the site has since cut its GPUs into other units.
                     amount = hardware.agents[agent].gpus[gpu].capacity if share.whole else share.amount
                     row[columns.FIRST_GPU + gpu] += sign * amount
@@ -411,7 +419,9 @@ class PlacementState:
         self._arrays = (self._free, self._hardware.fixed, self._weights, self._mix, *self._memory.arrays)
 
 
-def _flags_of(hardware: Hardware, agents: Container[str]) -> Flags:
+def _flags_of(hardware: Hardware, agents: Collection[str]) -> Flags:
+    if not agents:
+        return np.zeros(len(hardware.agents), dtype=np.bool_)
     return np.array([agent.id in agents for agent in hardware.agents], dtype=np.bool_)
 
 

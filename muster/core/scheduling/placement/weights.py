@@ -48,12 +48,10 @@ def scarcity(mix: Sequence[Typical], hardware: Hardware) -> list[float]:
     It is the part of the model that named requests would fill, were all placed in proportion: what they ask of all
     GPUs' worth, over the model's part of the cluster.
     """
-    gpus = dict.fromkeys(hardware.models, 0)
-    for agent in hardware.agents:
-        for gpu in agent.gpus:
-            gpus[gpu.model] += 1
-    units = [int(unit) for unit in hardware.fixed[:, UNIT] if 0 < unit < NO_UNIT]
-    unit = min(units, default=1)
+    gpus = hardware.gpus_of_model
+    units = hardware.fixed[:, UNIT]
+    unit = int(units[(units > 0) & (units < NO_UNIT)].min(initial=NO_UNIT))
+    unit = unit if unit < NO_UNIT else 1
     requested = dict.fromkeys(gpus, 0.0)
     every = 0.0
     for request in mix:

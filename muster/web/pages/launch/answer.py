@@ -21,6 +21,7 @@ from muster.web.pages.launch.fields import FIELDS, OTHERS, Kind
 from muster.web.pages.launch.form import LaunchForm, field_text, values_of
 from muster.web.pages.launch.picture import Picture, picture_of
 from muster.web.pages.launch.session_file import text_of
+from muster.web.words import plain_words
 
 MAX_TRIED = 50
 _MAX_NAMES = 6
@@ -83,7 +84,7 @@ def preview_of(form: LaunchForm, choices: LaunchChoices, dry_run: RunDry) -> Pre
 
 def refusal(error: MusterError) -> Verdict:
     """Return the verdict on a form with an error."""
-    lines = str(error).splitlines()
+    lines = plain_words(str(error)).splitlines()
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
     return Verdict("wrong", f"Cannot be launched: {lines[0]}{more}", tuple(lines[1:]))
 
@@ -96,7 +97,7 @@ def problems_of(error: MusterError) -> dict[str, str]:
         name = head if head in FIELDS or head in OTHERS else "more"
         prefix = "" if one.field == name else f"{one.field}: "
         remedy = f"; {one.remedy}" if one.remedy else ""
-        found.setdefault(name, []).append(f"{prefix}{one.problem}{remedy}")
+        found.setdefault(name, []).append(plain_words(f"{prefix}{one.problem}{remedy}"))
     return {name: " · ".join(lines) for name, lines in found.items()}
 
 

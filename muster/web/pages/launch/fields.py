@@ -47,15 +47,24 @@ class FormField:
 
 
 RESOURCES = (
-    FormField("cpu", "CPU"),
-    FormField("mem", "Memory"),
-    FormField("shm", "Shared memory"),
-    FormField("disk", "Disk limit"),
-    FormField("fgpu", "fGPU (a share of a GPU)"),
-    FormField("gpu", "GPU (whole)"),
-    FormField("gpu_models", "GPU model", Kind.NAMES, options="gpu_models"),
+    FormField("cpu", "CPU", hint="cores of each container"),
+    FormField("mem", "Memory", hint="memory of each container"),
+    FormField("shm", "Shared memory", hint="shared memory of each container, a part of its memory"),
+    FormField(
+        "disk", "Disk limit", hint="what each container may write outside its folders; the site's limit if not given"
+    ),
+    FormField("fgpu", "fGPU (a share of a GPU)", hint="fGPU units of each container"),
+    FormField("gpu", "GPU (whole)", hint="whole GPUs of each container"),
+    FormField(
+        "gpu_models", "GPU model", Kind.NAMES, options="gpu_models", hint="any one of these, separated by commas"
+    ),
 )
-CLUSTER_MODE = FormField("cluster_mode", "Cluster mode", Kind.CHOICE)
+CLUSTER_MODE = FormField(
+    "cluster_mode",
+    "Cluster mode",
+    Kind.CHOICE,
+    hint="all containers on one agent, or over several where one cannot hold them",
+)
 PLACE = (
     FormField("resource_group", "Resource group", options="groups"),
     FormField("project", "Project"),
@@ -65,39 +74,73 @@ PLACE = (
 START = (
     FormField("type", "Type", Kind.CHOICE),
     FormField("command", "Start-up command", Kind.LONG),
-    FormField("run_on", "Runs in", Kind.CHOICE),
+    FormField("run_on", "Runs in", Kind.CHOICE, hint="the containers that run the command"),
     FormField("workdir", "Working directory"),
-    FormField("bootstrap", "Bootstrap script", Kind.LONG),
+    FormField(
+        "bootstrap",
+        "Bootstrap script",
+        Kind.LONG,
+        hint="every container runs it before its command; if it fails, the session ends",
+    ),
     FormField("input", "Input", Kind.LONG),
-    FormField("output", "Output file"),
-    FormField("error", "File of standard error"),
+    FormField("output", "Output file", hint="file in a folder that gets the command's output too, such as logs/%x.log"),
+    FormField("error", "File of standard error", hint="part of the output file if empty"),
 )
-PUBLISH = FormField("publish", "Published ports", Kind.NAMES)
+PUBLISH = FormField(
+    "publish",
+    "Published ports",
+    Kind.NAMES,
+    hint="ports of main1 that a program of yours serves, such as 8000 or web=8000",
+)
 DOT_FOLDERS = FormField("dot_folders", "Mount my dot folders", Kind.CHECK)
 ADVANCED = (
     FormField("begin", "Begin"),
-    FormField("hold", "Hold", Kind.CHECK),
-    FormField("after", "Start after these have started", Kind.NAMES),
-    FormField("after_ok", "Start after success of these", Kind.NAMES),
-    FormField("after_any", "Start after the end of these", Kind.NAMES),
+    FormField("hold", "Hold", Kind.CHECK, hint="it does not start until you release it"),
+    FormField("after", "Start after these start", Kind.NAMES, hint="sessions or arrays, separated by commas"),
+    FormField("after_ok", "Start after these succeed", Kind.NAMES, hint="sessions or arrays, separated by commas"),
+    FormField("after_any", "Start after these end", Kind.NAMES, hint="sessions or arrays, separated by commas"),
     FormField("array", "Array"),
-    FormField("agents", "Agents", Kind.NAMES, options="agents"),
-    FormField("exclude_agents", "Excluded agents", Kind.NAMES, options="agents"),
-    FormField("labels", "Agent labels", Kind.LINES, hint="NAME=VALUE that its agents must have, one per line"),
-    FormField("topology", "Topology", Kind.CHOICE),
-    FormField("roles", "Roles", Kind.LINES, hint="one per line, besides main: NAME:REPLICAS[,cpu=…,mem=…,image=…]"),
-    FormField("local_rank", "Local rank", Kind.CHOICE),
-    FormField("tasks", "Tasks"),
-    FormField("slurm_env", "Slurm's variables", Kind.CHECK),
-    FormField("requeue", "Requeue", Kind.CHECK),
-    FormField("preemptible", "Preemptible", Kind.CHECK),
+    FormField("agents", "Agents", Kind.NAMES, options="agents", hint="only on these, separated by commas"),
+    FormField(
+        "exclude_agents", "Excluded agents", Kind.NAMES, options="agents", hint="not on these, separated by commas"
+    ),
+    FormField(
+        "labels", "Agent labels", Kind.LINES, hint="labels that its agents must have, such as disk=ssd, one per line"
+    ),
+    FormField("topology", "Topology", Kind.CHOICE, hint="whether containers on several agents stay in one rack"),
+    FormField("roles", "Roles", Kind.LINES, hint="one per line, besides main, such as ps:2 or worker:4,gpu=1,mem=8G"),
+    FormField(
+        "local_rank",
+        "Local rank",
+        Kind.CHOICE,
+        hint="with “agent”, LOCAL_RANK counts the containers on one agent; with “kernel”, it is 0 in each",
+    ),
+    FormField("tasks", "Tasks", hint="processes that muster-run and srun start, over all containers"),
+    FormField("slurm_env", "Slurm's variables", Kind.CHECK, hint="SLURM_JOB_ID, SLURM_PROCID and the others, and srun"),
+    FormField(
+        "requeue",
+        "Requeue",
+        Kind.CHECK,
+        hint="it is queued again, not ended, when its agent is lost or it is preempted",
+    ),
+    FormField(
+        "preemptible",
+        "Preemptible",
+        Kind.CHECK,
+        hint="it may be ended, or queued again if “Requeue” is checked, for a session of higher priority",
+    ),
     FormField("idle_timeout", "Idle timeout"),
     FormField("no_idle_check", "No idle check", Kind.CHECK),
     FormField("callback", "Callback"),
 )
-IMAGE = FormField("image", "Image", options="images")
+IMAGE = FormField(
+    "image",
+    "Image",
+    options="images",
+    hint="image of every container, by its name in the catalog or its whole reference; the site's default if not given",
+)
 NAME = FormField("name", "Session name")
-CLUSTER_SIZE = FormField("cluster_size", "Cluster size")
+CLUSTER_SIZE = FormField("cluster_size", "Cluster size", hint="number of containers")
 FIELDS: Mapping[str, FormField] = {
     field.name: field
     for field in (

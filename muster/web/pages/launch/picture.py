@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from muster.core.model.session import kernel_count
 from muster.core.spec.session_spec import KernelRole, SessionSpec
-from muster.core.values.slots import SLOT_NAMES, Slots, format_slot, total
+from muster.core.values.slots import SLOT_NAMES, Slots, format_slot, spell_slot, spell_slots, total
 from muster.core.values.units import spell_bytes
 from muster.service.sessions.launch_choices import GroupRoom
 
@@ -16,7 +16,6 @@ _COLUMNS, _GAP, _PAD = 3, 9, 8
 _BOX_WIDTH = (WIDTH - (_COLUMNS - 1) * _GAP) // _COLUMNS
 _TITLE, _LINE, _LANE = 22, 24, 40
 _TIMES = "\u00d7"
-_UNITS = {"cpu": "CPU", "mem": "memory", "fgpu": "fGPU", "gpu": "GPU"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +72,6 @@ def picture_of(spec: SessionSpec, room: GroupRoom | None) -> Picture:
     return Picture(boxes, lanes, top + len(lanes) * _LANE, _sum_text(roles, everything, kernel_count(spec)))
 
 
-def slots_text(slots: Slots) -> str:
-    return ", ".join(_amount(name, getattr(slots, name)) for name in SLOT_NAMES if getattr(slots, name))
-
-
 def _boxes(roles: Sequence[KernelRole], slots: Sequence[str], room: GroupRoom | None) -> Iterator[Box]:
     count = sum(role.replicas for role in roles)
     if count <= MAX_BOXES:
@@ -98,7 +93,7 @@ def _bars(
         most = max(getattr(other.slots, name) for other in roles)
         whole = max(most, getattr(room.largest, name) if room else 0)
         at = y + _TITLE + line * _LINE
-        yield Bar(name, _amount(name, amount), x + _PAD, at, _BOX_WIDTH - 2 * _PAD, amount / whole if whole else 0)
+        yield Bar(name, spell_slot(name, amount), x + _PAD, at, _BOX_WIDTH - 2 * _PAD, amount / whole if whole else 0)
 
 
 def _lane(name: str, y: int, roles: Sequence[KernelRole], room: GroupRoom | None) -> Lane:
@@ -113,7 +108,7 @@ def _lane(name: str, y: int, roles: Sequence[KernelRole], room: GroupRoom | None
         parts.append((x, width))
         x += width
     of = f" of {_bare(name, capacity)} that the group has" if capacity else ""
-    text = f"{_amount(name, requested)}{of}"
+    text = f"{spell_slot(name, requested)}{of}"
     limit = capacity / whole * WIDTH if capacity else None
     return Lane(name, text, y, tuple(parts), limit, bool(capacity) and requested > capacity)
 
@@ -121,11 +116,11 @@ def _lane(name: str, y: int, roles: Sequence[KernelRole], room: GroupRoom | None
 def _sum_text(roles: Sequence[KernelRole], everything: Slots, count: int) -> str:
     """Return the resources of each container and their sum; by role where roles differ."""
     if count == 1:
-        return f"1 container: {slots_text(everything)}"
+        return f"1 container: {spell_slots(everything)}"
     if len({role.slots for role in roles}) == 1:
-        return f"{count} containers {_TIMES} {slots_text(roles[0].slots)} = {slots_text(everything)}"
-    parts = " + ".join(f"{role.replicas} {role.name} {_TIMES} ({slots_text(role.slots)})" for role in roles)
-    return f"{count} containers: {parts} = {slots_text(everything)}"
+        return f"{count} containers {_TIMES} {spell_slots(roles[0].slots)} = {spell_slots(everything)}"
+    parts = " + ".join(f"{role.replicas} {role.name} {_TIMES} ({spell_slots(role.slots)})" for role in roles)
+    return f"{count} containers: {parts} = {spell_slots(everything)}"
 
 
 def _times(slots: Slots, count: int) -> Slots:
@@ -133,11 +128,4 @@ def _times(slots: Slots, count: int) -> Slots:
 
 
 def _bare(name: str, amount: int) -> str:
-    if name != "mem":
-        return format_slot(name, amount)
-    return spell_bytes(amount)
-
-
-def _amount(name: str, amount: int) -> str:
-    text = _bare(name, amount)
-    return text if name == "mem" else f"{text} {_UNITS[name]}"
+    return spell_bytes(amount) if name == "mem" else format_slot(name, amount)

@@ -13,6 +13,7 @@ from muster.web.api.requests import note_sessions
 from muster.web.pages.sessions.page import Reference
 from muster.web.pages.sessions.view import Action, offered
 from muster.web.viewer import CurrentViewer, Viewer, is_htmx
+from muster.web.words import plain_words
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 Simple = Literal[Action.TERMINATE, Action.CANCEL, Action.RESTART, Action.HOLD, Action.RELEASE]
@@ -125,4 +126,4 @@ def _dialog_again(viewer: Viewer, block: str, error: MusterError, **entered: obj
     """Return the dialog as it was filled in, with the problem."""
     if not is_htmx(viewer.connection):
         raise error
-    return viewer.fragment(_DIALOGS, block, problem=str(error), **entered)
+    return viewer.fragment(_DIALOGS, block, problem=plain_words(str(error)), **entered)

@@ -24,9 +24,7 @@ async def open_app(request: Request, viewer: CurrentViewer, session: Reference, 
     """
     gateway: AppGateway | None = request.app.state.app_gateway
     if gateway is None:
-        raise NotPossibleInStateError(
-            "apps cannot be opened in the browser: the server runs without --app-ports; use `muster open` instead"
-        )
+        raise NotPossibleInStateError("this server opens no apps in the browser; ask an administrator")
     browser = Browser(request.cookies[cookie_name(request)], request.url.scheme, _host(request))
     found, url = await gateway.open(viewer.backend, session, app, browser)
     note_sessions(request, [found])

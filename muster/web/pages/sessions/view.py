@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from muster.core.model.apps import AppState
 from muster.core.model.session import FINAL, SessionState
-from muster.core.values.units import format_bytes, format_milli, format_moment
+from muster.core.values.units import format_milli, format_moment, spell_bytes
 from muster.core.whatif.explain import Surroundings, explain
 from muster.core.whatif.start_estimate import start_estimate
 from muster.service.questions.views import DependencyView, DetailsView, WhyView
@@ -137,8 +137,8 @@ def _cpu(kernel: KernelView, watched: KernelUsageHistory, *, has_line: bool) -> 
     if use is None or use.cpu_cores is None:
         return None
     points = [(sample.at, sample.cpu_cores) for sample in watched.samples] if has_line else []
-    text = f"{use.cpu_cores:.2f} of {format_milli(kernel.slots.cpu)}"
-    line = sparkline(points, most, f"CPU of {kernel.name} over the last minutes; now {text} cores")
+    text = f"{use.cpu_cores:.2f} of {format_milli(kernel.slots.cpu)} CPU"
+    line = sparkline(points, most, f"CPU of {kernel.name} over the last minutes; now {text}")
     return Meter(use.cpu_cores, most, text, line)
 
 
@@ -147,7 +147,7 @@ def _mem(kernel: KernelView, watched: KernelUsageHistory, *, has_line: bool) -> 
     if use is None or use.mem_bytes is None:
         return None
     points = [(s.at, None if s.mem_bytes is None else float(s.mem_bytes)) for s in watched.samples] if has_line else []
-    text = f"{format_bytes(use.mem_bytes)} of {format_bytes(most)}"
+    text = f"{spell_bytes(use.mem_bytes)} of {spell_bytes(most)}"
     line = sparkline(points, most, f"Memory of {kernel.name} over the last minutes; now {text}")
     return Meter(use.mem_bytes, most, text, line)
 
@@ -155,20 +155,20 @@ def _mem(kernel: KernelView, watched: KernelUsageHistory, *, has_line: bool) -> 
 def _network(now: CurrentUsage) -> str:
     if now.net_rx_per_s is None or now.net_tx_per_s is None:
         return ""
-    return f"{format_bytes(int(now.net_rx_per_s))}/s in, {format_bytes(int(now.net_tx_per_s))}/s out"
+    return f"{spell_bytes(round(now.net_rx_per_s))}/s in, {spell_bytes(round(now.net_tx_per_s))}/s out"
 
 
 def _gpu(now: CurrentUsage) -> str:
-    percent = "" if now.gpu_percent is None else f"{now.gpu_percent:.0f} %"
-    memory = "" if now.gpu_mem_bytes is None else f"{format_bytes(now.gpu_mem_bytes)} of memory"
+    percent = "" if now.gpu_percent is None else f"{now.gpu_percent:.0f} % of the GPU"
+    memory = "" if now.gpu_mem_bytes is None else f"{spell_bytes(now.gpu_mem_bytes)} of memory"
     return ", ".join(part for part in (percent, memory) if part)
 
 
 def _share(share: GpuShareView) -> str:
     """Return a text such as `GPU 1: 0.5 fGPU, 2G of memory`."""
     name = f"GPU {share.uuid} (lost)" if share.index is None else f"GPU {share.index}"
-    amount = "whole" if share.is_device else f"{format_milli(share.amount)} fGPU"
-    memory = "" if share.is_device or share.mem_bytes is None else f", {format_bytes(share.mem_bytes)} of memory"
+    amount = "whole GPU" if share.is_device else f"{format_milli(share.amount)} fGPU"
+    memory = "" if share.is_device or share.mem_bytes is None else f", {spell_bytes(share.mem_bytes)} of memory"
     return f"{name}: {amount}{memory}"
 
 
@@ -215,7 +215,7 @@ def command_lines(session: SessionView) -> list[tuple[str, str]]:
 
 def dependencies(details: DetailsView) -> list[tuple[str, list[DependencyView], int]]:
     """Return what the session depends on: for each kind the visible sessions, and the number of others."""
-    kinds = {"After": "after", "After success of": "after_ok", "After the end of": "after_any"}
+    kinds = {"After the start of": "after", "After success of": "after_ok", "After the end of": "after_any"}
     found = []
     for kind, field in kinds.items():
         ids = details.spec[field]

@@ -12,6 +12,7 @@ from muster.service.usage.views import ReportView
 from muster.web.pages.usage.query import COLUMNS, KEYS, SPANS, UsageQuery, completed, parse_query, time_of
 from muster.web.pages.usage.table import bars_of, csv_of, max_bars, table_of
 from muster.web.viewer import CurrentViewer, Viewer
+from muster.web.words import plain_words
 
 router = APIRouter(include_in_schema=False)
 
@@ -30,7 +31,9 @@ def usage(request: Request, viewer: CurrentViewer) -> Response:
     try:
         found = _found(viewer, query)
     except BadInputError as error:
-        return viewer.page("usage.html", status=422, query=query, problem=str(error), found=None, **context)
+        return viewer.page(
+            "usage.html", status=422, query=query, problem=plain_words(str(error)), found=None, **context
+        )
     query = found.query
     return viewer.page(
         "usage.html",

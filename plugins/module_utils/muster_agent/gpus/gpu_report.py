@@ -21,6 +21,15 @@ PATIENCE_S = 15
 _PIECE_BYTES = 1 << 16
 _CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 _PROC = Path("/proc")
+_SETTLED_S = 30
+# The 22nd field of /proc/PID/stat, counted behind the name.
+_START_TICKS = 19
+# As far as the Linux kernel keeps the name.
+_MPS_SERVER = "nvidia-cuda-mps"
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class GpuReading:
@@ -40,7 +49,7 @@ class GpuReading:
 
     def result(self, warn: Callable[[str], None]) -> nvml.Answers:
         """Return the driver's answers. `warn` is called with what it did not answer."""
-        nothing = nvml.Answers([], {}, [])
+        nothing = nvml.Answers([], {}, [], {}, [])
         text = self._text()
         if text is None:
             os.kill(self._child, signal.SIGKILL)
@@ -124,6 +133,35 @@ def percent_by_container(
             if container_id is not None:
                 busy[uuid][container_id] = min(100.0, busy[uuid][container_id] + percent)
     return busy
+
+
+def strangers(
+    answers: nvml.Answers, container_ids: Iterable[str], proc: Path = _PROC, clock: Callable[[], float] = _since_boot
+) -> dict[str, list[int]]:
+    """Return by physical GPU the processes that are in none of these containers.
+
+    The server of MPS belongs to the host. What has just begun may be in a container that was not there when the
+    containers were listed.
+    """
+    known = set(container_ids)
+    physical = {gpu["uuid"]: gpu["parent_uuid"] or gpu["uuid"] for gpu in answers.gpus}
+    found: dict[str, set[int]] = {}
+    for uuid, processes in answers.processes.items():
+        for pid, _ in processes or ():
+            if _container_of(pid, known, proc) is None and _is_settled(pid, proc, clock()):
+                found.setdefault(physical[uuid], set()).add(pid)
+    return {uuid: sorted(pids) for uuid, pids in found.items()}
+
+
+def _is_settled(pid: int, proc: Path, now: float) -> bool:
+    """Return whether a process of the host lives, has done so for a while, and is no server of MPS."""
+    try:
+        stat = (proc / str(pid) / "stat").read_text("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    name, rest = stat.partition("(")[2].rpartition(")")[::2]
+    started = int(rest.split()[_START_TICKS]) / os.sysconf("SC_CLK_TCK")
+    return now - started >= _SETTLED_S and not name.startswith(_MPS_SERVER)
 
 
 def _container_of(pid: int, known: set[str], proc: Path) -> str | None:

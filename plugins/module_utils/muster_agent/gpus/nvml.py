@@ -6,7 +6,8 @@ import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..report import numa
-from . import nvml_use
+from . import nvml_use, xids
+from .nvml_health import driver_health, unknown_health, xid_entries
 from .nvml_library import INSUFFICIENT_SIZE, NO_FUNCTION, NOT_FOUND, NOT_SUPPORTED, Nvml, NvmlError
 
 if TYPE_CHECKING:
@@ -64,42 +65,71 @@ class _Attributes(ctypes.Structure):
 
 class Answers(NamedTuple):
     """The driver's answers about this host. For each UUID, `processes` has (pid, bytes) and `utilisation` (pid, percent
-    of the GPU), or None if the driver cannot say.
+    of the GPU), or None if the driver cannot say. `health` has an entry for each physical GPU.
     """
 
     gpus: list[dict[str, Any]]
     processes: dict[str, list[tuple[int, int | None]] | None]
     troubles: list[str]
     utilisation: dict[str, list[tuple[int, float]] | None] = {}  # noqa: RUF012 - read only
+    health: list[dict[str, Any]] = []  # noqa: RUF012 - read only
 
 
-def read(sysfs: Path = numa.SYSFS) -> Answers:
+def read(sysfs: Path = numa.SYSFS, log: Path = xids.LOG) -> Answers:
     """Return the GPUs in the driver's order, of one in MIG mode its instances; none where there is no driver.
 
-    Raises NvmlError if the driver does not answer; a GPU that does not answer is named in `troubles`.
+    Raises NvmlError if the driver does not answer; a GPU that does not answer is named in `troubles` and in `health`.
     """
-    answers = Answers([], {}, [], {})
+    answers = Answers([], {}, [], {}, [])
     try:
         nvml = Nvml()
     except OSError:
         return answers
     try:
+        logged = _logged(log, answers.troubles)
         for index in range(nvml.count()):
+            health = unknown_health(index, None)
             try:
-                _read_gpu(nvml, index, sysfs, answers)
+                _read_gpu(nvml, index, sysfs, answers, health)
             except NvmlError as error:
                 answers.troubles.append(f"GPU {index} is left out: {error}")
+                health["problem"] = str(error)
+            health["xids"] = xid_entries(logged.pop(health["address"], {}))
+            answers.health.append(health)
     finally:
         nvml.close()
+    for address, of_gpu in sorted(logged.items()):
+        unlisted = {"problem": "the driver does not list it", "xids": xid_entries(of_gpu)}
+        answers.health.append({**unknown_health(None, address), **unlisted})
     return answers
 
 
-def _read_gpu(nvml: Nvml, index: int, sysfs: Path, answers: Answers) -> None:
+def _logged(log: Path, troubles: list[str]) -> dict[str, dict[int, int]]:
+    """Return the Xids by PCI address; none where the log cannot be read."""
+    try:
+        return xids.read_xids(log)
+    except FileNotFoundError:  # in a container that plays a host
+        return {}
+    except OSError as error:
+        troubles.append(f"whether GPUs had errors is not known: {error}")
+        return {}
+
+
+def _read_gpu(nvml: Nvml, index: int, sysfs: Path, answers: Answers, health: dict[str, Any]) -> None:
+    """Add a GPU to the answers, and what is known of it to its health, be it that it then fails."""
     gpu = nvml.gpu(index)
     pci = _PciInfo()
     nvml.call("nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
     address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
-    whole = {"index": index, **_device(nvml, gpu), "numa_node": numa.node_of_pci_device(address, sysfs)}
+    health["address"] = address
+    health["uuid"] = nvml.text("nvmlDeviceGetUUID", gpu)
+    health.update(driver_health(nvml, gpu))
+    whole = {
+        "index": index,
+        **_device(nvml, gpu),
+        "numa_node": numa.node_of_pci_device(address, sysfs),
+        "address": address,
+    }
     devices = [(gpu, {**whole, "parent_uuid": None, "mig_profile": None, "fraction": None})]
     if _is_in_mig_mode(nvml, gpu):
         instances = _instances(nvml, gpu)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ..manifest import Kernel, Manifest, Session
 
 _POLL_S = 0.01
-_INSPECT_EVERY = 5
+# To inspect a container costs the engine some milliseconds, also of those that others start meanwhile.
+_INSPECT_PAUSE_S = 0.1
+_LONGEST_INSPECT_PAUSE_S = 1.0
 _CONNECT_TIMEOUT_S = 0.25
 _GREETING_TIMEOUT_S = 2
 
@@ -34,10 +36,12 @@ class SshdWait:
 
     def until_it_greets(self, kernel: Kernel, container_id: str, give_up_at: float) -> None:
         """Return when the kernel's sshd greets; its command has not begun, so an end now is no end of that."""
-        address, attempt = None, 0
+        address, inspect_at, pause_s = None, 0.0, _INSPECT_PAUSE_S
         while True:
-            if address is None or attempt % _INSPECT_EVERY == 0:
+            if address is None or time.monotonic() >= inspect_at:
                 address = self._address_of(kernel, self.living(kernel, container_id))
+                inspect_at = time.monotonic() + pause_s
+                pause_s = min(2 * pause_s, _LONGEST_INSPECT_PAUSE_S)
             if address and _greets(address, self._port):
                 return
             if self._given_up.is_set():
@@ -45,7 +49,6 @@ class SshdWait:
             if time.monotonic() > give_up_at:
                 message = f"{kernel.name}: its sshd does not answer {self._timeout_s} s after the start"
                 raise LaunchError(message + self._last_line(container_id), permanent=False)
-            attempt += 1
             time.sleep(_POLL_S)
 
     def living(self, kernel: Kernel, container_id: str) -> dict[str, Any]:

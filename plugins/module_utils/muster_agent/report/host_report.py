@@ -16,7 +16,7 @@ from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
 from ..gpus import toolkit
-from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_container
+from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_container, strangers
 from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
 from . import app_health, disk_use, kernel_usage, numa
@@ -55,6 +55,9 @@ def gather_report(
     answers = reading.result(warn)
     used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
     busy = percent_by_container(answers, [kernel["container_id"] for kernel in kernels])
+    of_nobody = strangers(answers, _of_all_clusters(engine)) if any(answers.processes.values()) else {}
+    for health in answers.health:
+        health["strangers"] = of_nobody.get(health["uuid"], [])
     for kernel in kernels:
         parts = [busy.get(gpu["uuid"], {}).get(kernel["container_id"]) for gpu in kernel["gpus"]]
         known = [part for part in parts if part is not None]
@@ -82,6 +85,7 @@ def gather_report(
         },
         "swarm": {**swarm, "encrypts": swarm["state"] == overlay_networks.ACTIVE and overlay_networks.can_encrypt()},
         "gpus": answers.gpus,
+        "gpu_health": answers.health,
         "runtime": _first_line(Path(runtime_path, "VERSION")),
         "fgpu": _first_line(Path(names.FGPU_PATH, "VERSION")),
         "gpu_toolkit": toolkit.version() if answers.gpus else None,
@@ -91,6 +95,11 @@ def gather_report(
         "networks": _networks(networks, is_manager=swarm["manager"]),
         "spools": sorted(last_words.spooled_sessions(cluster)),
     }
+
+
+def _of_all_clusters(engine: EngineApi) -> list[str]:
+    """Return the ids of all clusters' containers: several may share a host."""
+    return [entry["Id"] for entry in engine.containers(names.LABEL_CLUSTER)]
 
 
 def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, Any] | None:

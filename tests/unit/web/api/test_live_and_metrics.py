@@ -15,8 +15,8 @@ from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.live import LiveChanges
 from muster.web.server import ServerOptions
-from tests.simulated_hosts import report_of
-from tests.strategies.agents import make_agent
+from tests.simulated_hosts import host_of, report_of
+from tests.strategies.agents import make_agent, observed
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
 from tests.unit.web.api.test_api import SESSIONS, SMALL
@@ -109,6 +109,19 @@ def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service, pro
     ada.delete(f"{SESSIONS}/train")
     ada.post(SESSIONS, json={**SMALL, "name": "again"})
     assert measured(prometheus)["muster_submitted_total"] == "2.0"
+
+
+def test_metrics_name_sick_gpus_and_the_symptoms(service, prometheus):
+    report, inventory = host_of("a1", gpus=3)
+    report["gpu_health"][0] |= {"xids": [{"number": 79, "sequence": 3}], "recovery": "reset"}
+    report["gpu_health"][1]["throttled"] = ["heat"]
+    service.store.save_agents([observed("a1", report, inventory)])
+    sick = {name: value for name, value in measured(prometheus).items() if name.startswith("muster_gpu_")}
+    assert sick == {
+        'muster_gpu_quarantined{agent="a1",gpu="GPU-a1-0",symptom="recovery"}': "1.0",
+        'muster_gpu_quarantined{agent="a1",gpu="GPU-a1-0",symptom="xid-79"}': "1.0",
+        'muster_gpu_warning{agent="a1",gpu="GPU-a1-1"}': "1.0",
+    }
 
 
 def test_metrics_tell_of_launches_hosts_and_requests(caller, service, prometheus):

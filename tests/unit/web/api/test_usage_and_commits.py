@@ -207,7 +207,7 @@ def test_a_commit_that_another_process_makes_is_still_making(caller, running, en
     [
         ({"name": "NoTag"}, 422, "NAME:TAG: 'NoTag' has no tag"),
         ({"message": "two\nlines"}, 422, "--message: it holds a line break"),
-        ({"kernel": "sub9"}, 404, "session of-ada has no kernel 'sub9'"),
+        ({"kernel": "sub9"}, 404, "session of-ada has no container 'sub9'"),
     ],
 )
 def test_a_commit_that_cannot_be_is_refused_at_once(caller, running, engine, wanted, status, words):

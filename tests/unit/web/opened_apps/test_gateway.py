@@ -254,7 +254,7 @@ def test_without_ports_the_pages_say_what_to_do_instead(browser, app):
     app.state.app_gateway = None
     refused = open_app(ada)
     assert refused.status_code == 409
-    assert "the server runs without --app-ports; use `muster open` instead" in refused.text
+    assert "this server opens no apps in the browser; ask an administrator" in refused.text
 
 
 @pytest.mark.parametrize("text", ["8100", "8100-", "-8100", "8200-8100", "0-5", "8100-70000", "a-b", "8100-8199-8200"])

@@ -32,7 +32,7 @@ def test_a_folder_is_made_shared_limited_and_removed(browser, service):
     ada.post("/folders/ada/data/share", data={"whom": "bob", "access": "rw"})
     ada.post("/folders/ada/data/share", data={"whom": "@vision", "access": "ro"})
     text = words(ada.get("/folders/ada/data").text)
-    for fact in ("bob: read and write", "@vision: read only", "1.5G", f"{HOME}/data"):
+    for fact in ("bob: read and write", "@vision: read only", "1.5 GiB", f"{HOME}/data"):
         assert fact in text
     said = ada.post("/folders/ada/data/unshare", data={"whom": "bob"}, headers=HTMX)
     assert said.headers["hx-trigger"] == '{"muster:announce": "data is no longer shared with bob"}'

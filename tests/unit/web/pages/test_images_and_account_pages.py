@@ -49,7 +49,7 @@ def test_images_are_listed_with_their_versions_and_lead_to_launch(browser, servi
     rows = [words(row) for row in re.findall(r"<tbody>(.*?)</tbody>", text, re.DOTALL)[0].split("</tr>")[:-1]]
     assert [row.split()[0] for row in rows] == ["2.8", "2.9"]
     assert "default version" in rows[1]
-    for fact in ("pt", "mem 4G, fgpu 0.5", "3G", "2 of 3 a1, a2", "2 different builds", "everybody"):
+    for fact in ("pt", "4 GiB memory, 0.5 fGPU", "3 GiB", "2 of 3 a1, a2", "2 different builds", "everybody"):
         assert fact in rows[1]
     assert "0 of 3" in rows[0]
     links = [html.unescape(link) for link in re.findall(r'href="(/launch\?[^"]+)"', text)]
@@ -82,7 +82,7 @@ def test_a_token_that_only_reads_gets_no_link_to_launch(browser):
 )
 def test_the_account_shows_the_user_and_their_rights(browser, scope, may):
     text = browser("ada", scope, name="laptop").get("/account").text
-    for fact in ("ada", "laptop", may, "never", "muster token create", "muster token revoke laptop"):
+    for fact in ("ada", "laptop", may, "never", "Ask an administrator"):
         assert fact in words(text)
     assert '<form method="post" action="/sign-out">' in text
 
@@ -95,7 +95,7 @@ def test_the_account_says_when_the_token_expires_and_nothing_secret(browser, ser
     assert re.search(r"Expires \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", words(text))
     assert secret not in text
     assert "<b>" not in text
-    assert """--user 'o'"'"'ada <b>' --scope""" in html.unescape(text)
+    assert "o'ada <b>" in html.unescape(text)
     assert token.name in text
 
 

@@ -115,7 +115,7 @@ def test_an_invalid_session_file_is_refused_in_one_line(text, problem):
 def test_a_picture_has_a_box_for_each_container_and_says_what_they_add_up_to():
     drawn = picture_of(validated(SessionSpec, {"cluster_size": 3, "cpu": 2, "mem": "4G", "fgpu": 0.5}), None)
     assert [box.name for box in drawn.boxes] == ["main1", "sub1", "sub2"]
-    assert drawn.text == "3 containers \u00d7 2 CPU, 4 GiB, 0.5 fGPU = 6 CPU, 12 GiB, 1.5 fGPU"
+    assert drawn.text == "3 containers \u00d7 2 CPU, 4 GiB memory, 0.5 fGPU = 6 CPU, 12 GiB memory, 1.5 fGPU"
     assert [len(lane.parts) for lane in drawn.lanes] == [3, 3, 3]
 
 
@@ -123,7 +123,7 @@ def test_a_large_session_is_drawn_by_its_roles():
     values = {"cluster_size": 1 + MAX_BOXES, "roles": ["ps:2,cpu=4"]}
     drawn = picture_of(validated(SessionSpec, values), None)
     assert [box.name for box in drawn.boxes] == ["main1", "ps \u00d7 2", f"sub \u00d7 {MAX_BOXES - 2}"]
-    assert drawn.text.endswith(f" = {MAX_BOXES - 1 + 8} CPU, {MAX_BOXES + 1} GiB")
+    assert drawn.text.endswith(f" = {MAX_BOXES - 1 + 8} CPU, {MAX_BOXES + 1} GiB memory")
 
 
 @given(specs())

@@ -136,7 +136,7 @@ def test_the_form_shows_where_the_session_would_start_now(preview):
 @pytest.mark.usefixtures("agents")
 def test_the_form_shows_why_it_would_never_start_and_the_remedy(preview):
     text = preview(cpu="20")
-    assert element(text, "verdict-line").startswith("Can never start: never fits")
+    assert element(text, "verdict-line").startswith("Can never start: it asks for more than ")
     applied = [json.loads(html.unescape(found)) for found in re.findall(r'data-apply="([^"]*)"', text)]
     assert {"cpu": "8"} in applied
     assert element(preview(**applied[0]), "verdict-line").startswith("Starts now on ")
@@ -158,7 +158,7 @@ def test_suggestions_name_no_session_of_others(preview, service):
     service.store.add([replace(hers, owner="eve")])
     text = preview(cpu="6")
     assert element(text, "verdict-line").startswith("Waits: ")
-    assert "wait: other users' sessions end by their time limits" in words_of(text)
+    assert "wait until other users' sessions end by their time limits" in words_of(text)
     assert "secret-work" not in text
 
 
@@ -190,7 +190,7 @@ def test_the_spec_is_shown_as_a_command_line_and_as_a_file(preview):
     assert yaml.safe_load(raw(text, "as-file")) == {
         "begin": "now+2h", "name": "lab", "cluster_size": 2, "cpu": 0.5, "env": {"A": "x <y>"},
     }  # fmt: skip
-    assert "No flag takes bootstrap as it is here" in words_of(preview(bootstrap="true"))
+    assert "The command line cannot hold bootstrap" in words_of(preview(bootstrap="true"))
 
 
 def test_input_is_shown_as_text_on_the_page(ada):

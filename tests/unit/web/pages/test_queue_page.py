@@ -45,7 +45,7 @@ def test_sessions_stand_in_the_order_in_which_they_are_tried_with_their_reasons(
     assert "starts in the next pass" in told["high"]
     assert "held" in told["kept"]
     assert "unknown: not before it is released" in told["kept"]
-    assert "never-fits" in told["too-large"]
+    assert "never fits" in told["too-large"]
     assert "never, as it is" in told["too-large"]
     assert "4 containers, together" in told["gang"]
     places = [int(found[1]) for row in told.values() if (found := re.search(r"(\d+) of 4", row))]

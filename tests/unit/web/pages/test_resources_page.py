@@ -76,6 +76,18 @@ def test_a_gpu_is_drawn_to_scale(browser):
     assert label.endswith("0.5 fGPU free")
 
 
+def test_a_sick_gpu_is_marked_with_its_cause(service, browser):
+    report, inventory = host_of("a1", gpus=2)
+    report["gpu_health"][0]["xids"] = [{"number": 79, "sequence": 3}]
+    report["gpu_health"][1]["throttled"] = ["<heat>"]
+    service.store.save_agents([observed("a1", report, inventory, time.time())])
+    ada = browser("ada")
+    for path in ("/resources", "/resources/a1"):
+        text = plain(ada.get(path).text)
+        assert text.count("QUARANTINED Xid 79: the GPU has fallen off the bus") == 1
+        assert text.count("its clocks are slowed: <heat>") == 1
+
+
 def test_instances_of_a_gpu_share_one_bar(service, browser):
     report, inventory = host_of("a1", gpus=2)
     for number, gpu in enumerate(report["gpus"]):

@@ -234,13 +234,13 @@ def test_the_page_says_why_it_waits_and_what_would_help_without_naming_others(br
     assert "Why it waits" in text
     assert "place in the queue of group default: 1" in text
     helped = page.get(f"/sessions/{mine.id}/what-if", headers=HTMX).text
-    assert "another user&#39;s session ended" in helped
+    assert "another user&#39;s session ends" in helped
     for told in (text, helped):
         assert "secret-project" not in told
         assert "eve" not in re.sub(r"[a-z]eve|eve[a-z]", "", told)
     admin = browser("root", Scope.ADMIN)
     assert "secret-project" in admin.get(f"/sessions/{mine.id}").text
-    assert "session secret-project of eve ended" in admin.get(f"/sessions/{mine.id}/what-if", headers=HTMX).text
+    assert "session secret-project of eve ends" in admin.get(f"/sessions/{mine.id}/what-if", headers=HTMX).text
 
 
 def test_a_sessions_usage_is_in_its_containers_row(browser, add, watched, service):
@@ -258,7 +258,7 @@ def test_a_sessions_usage_is_in_its_containers_row(browser, add, watched, servic
     text = ada.get(f"/sessions/{session.id}/use").text
     assert "<html" not in text
     main, sub = re.findall(r'<tr id="kernel-.*?</tr>', text, re.DOTALL)
-    for told in ("0.75 of 1", "300M of 1G", "2K/s in, 0/s out", "40 %", 'role="img"'):
+    for told in ("0.75 of 1", "300 MiB of 1 GiB", "2 KiB/s in, 0 B/s out", "40 %", 'role="img"'):
         assert told in main
     assert "agent a1 does not answer" in sub
     assert "measuring" not in sub
@@ -272,7 +272,7 @@ def test_a_container_tells_which_part_of_which_gpu_it_has(browser, add, service)
     kernel = replace(session.main, allocation=share, container_state="exited", exit_code=137, oom_killed=True)
     add(replace(session, kernels=(kernel,)))
     text = browser("ada").get(f"/sessions/{session.id}/use").text
-    assert "GPU 0: 0.5 fGPU, 256M of memory" in text
+    assert "GPU 0: 0.5 fGPU, 256 MiB of memory" in text
     assert "exited, exit code 137, out of memory" in text
     assert "/terminal?" not in text
 
@@ -357,9 +357,9 @@ def test_an_image_is_made_in_a_dialog_that_tells_how_far_it_has_come(browser, ad
         CommitView.of(CommitState("fresh:1", "ada", problem="it is larger than this site allows")),
     ])  # fmt: skip
     monkeypatch.setattr(LocalBackend, "commit_state", lambda _self, _name: next(states))
-    assert "50M of 200M" in ada.get(address, headers=HTMX).text
+    assert "50 MiB of 200 MiB" in ada.get(address, headers=HTMX).text
     made = ada.get(address, headers=HTMX).text
-    assert "200M, on agent a1" in made
+    assert "200 MiB, on agent a1" in made
     assert "hx-trigger" not in made
     assert "it is larger than this site allows" in ada.get(address, headers=HTMX).text
 

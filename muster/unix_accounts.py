@@ -1,0 +1,28 @@
+"""The Unix users and groups of this machine, as its name service knows them."""
+
+import grp
+import os
+import pwd
+
+
+def name_of(uid: int) -> str | None:
+    """Return the user's name; None for a uid that has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+def is_in_group(user: str, group: str) -> bool:
+    """Return whether the user is in the group, as its primary group or another one; no unknown user or group is."""
+    try:
+        account, gid = pwd.getpwnam(user), grp.getgrnam(group).gr_gid
+    except (KeyError, ValueError):  # unknown, or no name at all
+        return False
+    return gid in os.getgrouplist(account.pw_name, account.pw_gid)
+
+
+def overflow_uid() -> int:
+    """Return the uid that the Linux kernel gives for users whom this user namespace does not have."""
+    with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:  # noqa: PTH123 - as short
+        return int(file.read())

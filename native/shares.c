@@ -1,0 +1,207 @@
+#include "shares.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "usage_table.h"
+
+#ifndef F_OFD_GETLK /* not among the C library's features that we ask for */
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+#define FIRST_LOCK (1ull << 60)
+#define EXPORTS 64 /* descriptors of one share that are told apart */
+
+/* By system calls, which have no versions that older C libraries lack. */
+static bool lock_of(int file, int command, short type, uint64_t start, uint64_t length, short *found)
+{
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)start, .l_len = (off_t)length};
+    bool done = syscall(SYS_fcntl, file, command, &lock) == 0;
+    *found = lock.l_type;
+    return done;
+}
+
+static bool facts_of(int file, struct stat *facts)
+{
+    return syscall(SYS_fstat, file, facts) == 0;
+}
+
+static uint64_t first_lock(const struct table *table, const struct share *share)
+{
+    uint64_t number = (uint64_t)table->seed * USAGE_SHARES + (uint64_t)(share - table->share);
+    return FIRST_LOCK + number * EXPORTS;
+}
+
+/* Returns whether a descriptor of the share is open anywhere. One whose file cannot be looked at may be. */
+static bool is_open(const struct table *table, const struct share *share)
+{
+    struct stat facts;
+    short found = F_WRLCK;
+    int file = open(share->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool same = file >= 0 && facts_of(file, &facts) && facts.st_dev == share->device && facts.st_ino == share->inode;
+    if (!same || !lock_of(file, F_OFD_GETLK, F_WRLCK, first_lock(table, share), EXPORTS, &found))
+        found = F_WRLCK;
+    if (file >= 0)
+        close(file);
+    return found != F_UNLCK;
+}
+
+static bool same_process(const struct process *one, const struct process *other)
+{
+    return one->pid == other->pid && one->pid_namespace == other->pid_namespace && one->started == other->started &&
+           one->stack == other->stack;
+}
+
+static bool is_held(struct share *share, const struct process *self)
+{
+    bool held = false;
+    for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
+        struct process *holder = &share->holders[i].process;
+        if (holder->pid == 0)
+            continue;
+        if (same_process(holder, self) || process_alive(holder, self))
+            held = true;
+        else
+            holder->pid = 0;
+    }
+    return held;
+}
+
+void shares_reap(struct table *table, const struct process *self)
+{
+    for (unsigned i = 0; i < USAGE_SHARES; i++) {
+        struct share *share = &table->share[i];
+        if (share->used && !is_held(share, self) && !is_open(table, share))
+            share->used = 0;
+    }
+}
+
+/* False: there are more holders than places, and the share would end before the last of them. */
+static bool hold(struct share *share, const struct process *self)
+{
+    unsigned at = SHARE_HOLDERS;
+    for (unsigned i = SHARE_HOLDERS; i-- > 0;) {
+        if (share->holders[i].process.pid == 0)
+            at = i;
+        else if (same_process(&share->holders[i].process, self)) {
+            share->holders[i].count++;
+            return true;
+        }
+    }
+    if (at == SHARE_HOLDERS)
+        return false;
+    share->holders[at].process = *self;
+    share->holders[at].count = 1;
+    return true;
+}
+
+static struct share *make(struct table *table, struct slot *mine, int gpu, uint64_t bytes, int file)
+{
+    struct stat facts;
+    char link[32];
+    struct share *share = table->share;
+    while (share < table->share + USAGE_SHARES && share->used)
+        share++;
+    if (share == table->share + USAGE_SHARES || gpu < 0 || bytes > mine->bytes[gpu] || !facts_of(file, &facts))
+        return NULL;
+    memset(share, 0, sizeof *share);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, share->path, sizeof share->path - 1);
+    share->path[length > 0 ? length : 0] = '\0';
+    share->device = facts.st_dev;
+    share->inode = facts.st_ino;
+    share->gpu = gpu;
+    share->bytes = bytes;
+    hold(share, &mine->owner);
+    /* No lock is there yet. If one seems to be, the file cannot be looked at, or somebody else locks it. */
+    return length > 0 && !is_open(table, share) ? share : NULL;
+}
+
+unsigned shares_export(unsigned number, int gpu, uint64_t bytes, int file)
+{
+    struct slot *mine;
+    short found;
+    struct table *table = usage_lock(&mine);
+    if (table == NULL)
+        return number;
+    struct share *share = number != 0 ? &table->share[number - 1] : make(table, mine, gpu, bytes, file);
+    if (share != NULL) {
+        /* A descriptor that finds no byte of its own has the last one's, and is taken for it. */
+        uint32_t byte = share->exports < EXPORTS ? share->exports++ : EXPORTS - 1;
+        short type = (fcntl(file, F_GETFL) & O_ACCMODE) == O_WRONLY ? F_WRLCK : F_RDLCK;
+        if (!lock_of(file, F_OFD_SETLK, type, first_lock(table, share) + byte, 1, &found) && number == 0)
+            share = NULL;
+    }
+    if (share != NULL && number == 0) {
+        share->used = 1;
+        mine->bytes[gpu] -= bytes;
+        number = (unsigned)(share - table->share) + 1;
+    }
+    usage_unlock(table);
+    return number;
+}
+
+/* Returns whether a byte's lock is of this very opened file: others see it there, and it is not in the file's way. */
+static bool is_behind(int file, const struct table *table, const struct share *share, int probe)
+{
+    for (uint32_t byte = 0; byte < share->exports; byte++) {
+        short seen = F_UNLCK, in_the_way = F_WRLCK;
+        uint64_t at = first_lock(table, share) + byte;
+        if (lock_of(probe, F_OFD_GETLK, F_WRLCK, at, 1, &seen) && seen != F_UNLCK &&
+            lock_of(file, F_OFD_GETLK, F_WRLCK, at, 1, &in_the_way) && in_the_way == F_UNLCK)
+            return true;
+    }
+    return false;
+}
+
+static bool is_known_behind(int file, const struct table *table, const struct share *share)
+{
+    struct stat facts;
+    if (!share->used || !facts_of(file, &facts) || facts.st_dev != share->device || facts.st_ino != share->inode)
+        return false;
+    int probe = open(share->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool known = probe >= 0 && is_behind(file, table, share, probe);
+    if (probe >= 0)
+        close(probe);
+    return known;
+}
+
+unsigned shares_import(int file)
+{
+    struct slot *mine;
+    unsigned number = 0;
+    struct table *table = usage_lock(&mine);
+    if (table == NULL)
+        return 0;
+    for (unsigned i = 0; i < USAGE_SHARES && number == 0; i++)
+        if (is_known_behind(file, table, &table->share[i]) && hold(&table->share[i], &mine->owner))
+            number = i + 1;
+    usage_unlock(table);
+    return number;
+}
+
+static void let_go(struct share *share, const struct process *self)
+{
+    for (unsigned i = 0; i < SHARE_HOLDERS; i++)
+        if (same_process(&share->holders[i].process, self) && --share->holders[i].count == 0)
+            share->holders[i].process.pid = 0;
+}
+
+void shares_drop(unsigned number)
+{
+    struct slot *mine;
+    struct table *table = usage_lock(&mine);
+    if (table == NULL)
+        return;
+    struct share *share = &table->share[number - 1];
+    let_go(share, &mine->owner);
+    if (!is_held(share, &mine->owner) && !is_open(table, share)) {
+        table->total[share->gpu] -= share->bytes < table->total[share->gpu] ? share->bytes : table->total[share->gpu];
+        share->used = 0;
+    }
+    usage_unlock(table);
+}

@@ -1,0 +1,383 @@
+"""Unix users of the control node at its socket: each is who the Linux kernel says, and nobody else."""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import pytest
+
+from muster.cli import context
+from muster.core.model.token import Scope
+from muster.core.values.errors import BadInputError
+from muster.remote.unix_transport import UnixTransport
+from muster.service.identity import unix_callers
+from muster.service.identity.tokens import NoTokenError
+from muster.service.identity.unix_callers import TooManyConnectionsError, UnixCallers
+from muster.service.sessions.queries import SessionQuery
+from muster.web.separation.broker import Broker
+from muster.web.separation.line import Line
+from muster.web.separation.operations import Credential
+from muster.web.separation.unix_door import UnixDoor, listening_socket
+from tests.control_node import ControlNode
+from tests.forked_cli import Done, ForkedMuster
+from tests.unit.web.conftest import ServedNode
+from tests.unix_users import ADA, BOB, NAMELESS_UID, become, become_root_of_own_namespace, muster_as, uid_of
+from tests.web_server import Server, web_server
+
+SPEC = ("--cpu", "1", "--mem", "64M", "--command", "true", "--hold")
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """Yield a directory that everybody may enter, and only root may write in."""
+    with TemporaryDirectory() as made:
+        directory = Path(made)
+        directory.chmod(0o755)
+        yield directory
+
+
+@pytest.fixture
+def path(open_directory: Path) -> Path:
+    return open_directory / "api.sock"
+
+
+@pytest.fixture
+def server(tmp_path: Path, path: Path) -> Iterator[Server]:
+    """Yield the server of a node whose project `vision` has Ada's Unix group, and whose administrators Bob's has."""
+    settings = {"projects": {"vision": [f"%{ADA}"]}, "admin_group": BOB}
+    with web_server(ControlNode(tmp_path / "node", "unix-users", settings), tmp_path, "--socket", str(path)) as made:
+        yield made
+
+
+@pytest.fixture
+def muster(server: Server, path: Path) -> Callable[..., Done]:
+    """Run a command as such a user at the socket."""
+    del server
+
+    def run(user: str | int, *arguments: str) -> Done:
+        return muster_as(become(user), *arguments, server=f"unix:{path}")
+
+    return run
+
+
+def test_a_user_sees_and_changes_their_own_and_an_administrator_all(muster, server):
+    assert muster(ADA, "submit", *SPEC, "--name", "adas").code == 0
+    (session,) = muster(ADA, "ls", "--json").json()
+    assert (session["name"], session["owner"]) == ("adas", ADA)
+    # They are no administrator: "man" is neither in the group nor root.
+    assert muster("man", "ls", "--json").json() == []
+    for command in ("show", "why", "terminate", "hold"):
+        refused = muster("man", command, "adas")
+        assert (refused.code, refused.err) == (2, "muster: there is no session 'adas'; see `muster ls --all`\n")
+    assert muster("man", "submit", *SPEC, "--owner", ADA).err == (
+        "muster: user man is no administrator; only one submits for others\n"
+    )
+    # Of the group that the settings name, and root itself.
+    for administrator in (BOB, "root"):
+        assert [one["name"] for one in muster(administrator, "ls", "--json").json()] == ["adas"]
+    assert muster(BOB, "release", "adas").code == 0
+    assert muster(ADA, "rename", "adas", "hers").code == 0
+    assert muster(ADA, "terminate", "hers").code == 0
+    audited = [json.loads(line) for line in (server.node.directory / "state" / "audit.log").read_text().splitlines()]
+    named = [(line["user"], line["token"], line["from"]) for line in audited if line["status"] in {200, 201}]
+    assert (ADA, None, f"uid {uid_of(ADA)}") in named
+    assert (BOB, None, f"uid {uid_of(BOB)}") in named
+
+
+def test_a_project_is_for_its_unix_group(muster, server):
+    assert muster(ADA, "submit", *SPEC, "--project", "vision").code == 0
+    refused = muster("man", "submit", *SPEC, "--project", "vision")
+    assert refused.code == 2
+    assert refused.err == "muster: project: man has no project 'vision'; name one of default\n"
+    # A token's user is the same person.
+    spec = {"cpu": 1, "mem": "64M", "command": "true", "project": "vision"}
+    for user, status in ((ADA, 201), ("man", 422)):
+        with server.client(server.token(user)) as client:
+            assert client.post("/sessions", json=spec).status_code == status
+
+
+def test_no_header_makes_somebody_else_of_a_user(server, path, muster):
+    muster(BOB, "submit", *SPEC, "--name", "bobs")
+    admin = server.token("root", "admin")
+    headers = {
+        "Authorization": f"Bearer {admin}", "X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1",
+        "X-Forwarded-User": "root", "X-Remote-User": "root", "X-Muster-Uid": "0", "muster.uid": "0",
+        "muster.connection": "connection_0", "State": '{"muster.uid": "0"}',
+    }  # fmt: skip
+    answers = _as_user(ADA, lambda: _get(path, "sessions", headers))
+    assert (answers[0], answers[1]["items"]) == (200, [])
+    # Nor does anything of that at a port.
+    del headers["Authorization"]
+    assert httpx.get(f"{server.url}/api/v1/sessions", headers=headers).status_code == 401
+    # Metrics are read without a token from addresses that the site names, which a socket has not.
+    assert _as_user(ADA, lambda: _get(path, "../../metrics", headers))[0] == 403
+
+
+def test_a_user_namespace_makes_nobody_root(muster, path):
+    muster(BOB, "submit", *SPEC, "--name", "bobs")
+    done = muster_as(become_root_of_own_namespace(ADA), "submit", *SPEC, "--name", "adas", server=f"unix:{path}")
+    # Its client sees no root at the other end, since its namespace has none: that is not trusted.
+    assert (done.code, "nothing was sent" in done.err) == (1, True)
+    answers = _as_user(become_root_of_own_namespace(ADA), lambda: _get_unchecked(path))
+    assert b"200 OK" in answers
+    assert b'"items":[]' in answers.replace(b" ", b"")
+
+
+def test_a_uid_without_a_name_owns_nothing(muster):
+    refused = muster(NAMELESS_UID, "ls")
+    assert (refused.code, refused.err) == (
+        1,
+        f"muster: uid {NAMELESS_UID} has no name on the control node; log in as a user whom it knows\n",
+    )
+    assert "stands for unknown users" in muster("nobody", "ls").err
+
+
+def test_nothing_is_sent_to_a_socket_that_another_user_serves(open_directory):
+    squatted = open_directory / "api.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(squatted))
+        squatted.chmod(0o666)
+        _as_listener(BOB, listener)
+        done = muster_as(become(ADA), "submit", *SPEC, "--env", "PASSWORD=hush", server=f"unix:{squatted}")
+        assert done.code == 1
+        assert f"uid {uid_of(BOB)} listens there, who is neither root nor you; nothing was sent" in done.err
+        listener.settimeout(10)
+        with listener.accept()[0] as connection:
+            assert connection.recv(1) == b""
+
+
+@pytest.mark.usefixtures("server")
+def test_users_who_may_not_read_the_settings_use_the_socket(path, tmp_path, monkeypatch):
+    unreadable = tmp_path / "unreadable.yml"
+    unreadable.touch(0o600)
+    monkeypatch.setattr(context, "SOCKET", path)
+    monkeypatch.setattr(context, "SETTINGS", unreadable)
+    assert muster_as(become(ADA), "submit", *SPEC, "--name", "adas").code == 0
+    assert [one["name"] for one in muster_as(become(ADA), "ls", "--json").json()] == ["adas"]
+    refused = muster_as(become(ADA), "token", "ls")
+    assert (refused.code, refused.err) == (
+        2,
+        "muster: muster token ls needs the control node's settings; ask an administrator, such as root, to run it\n",
+    )
+    # Root reads its settings, here from the default place.
+    assert "muster.yml" in muster_as(become("root"), "ls").err
+
+
+def test_a_socket_is_served_without_a_port(tmp_path, path):
+    node = ControlNode(tmp_path / "node", "unix-users")
+    process = ForkedMuster(("web", "--socket", str(path), "--only-socket"), node.environment, tmp_path / "web.log")
+    while not path.is_socket():
+        assert process.poll() is None, (tmp_path / "web.log").read_text()
+        time.sleep(0.05)
+    assert muster_as(become(ADA), "ls", "--json", server=f"unix:{path}").json() == []
+    process.terminate()
+    assert process.wait() == 0
+    assert not path.exists()
+    assert "http://" not in (tmp_path / "web.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--only-socket",), "--only-socket: there is no socket; name one with --socket"),
+        (("--socket", "/proc/none/api.sock"), "--socket: /proc/none/api.sock cannot be served"),
+        (("--socket", "/dev/shm/api.sock"), "--socket: others may write in /dev/shm; name a path"),
+        (("--socket", "/etc/hostname"), "--socket: /etc/hostname is no socket; name another path"),
+    ],
+)
+def test_a_socket_that_cannot_be_served_is_one_line(tmp_path, arguments, problem):
+    done = ControlNode(tmp_path / "node", "unix-users").run("web", "--port", "0", *arguments, check=False)
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith(f"muster: {problem}")
+
+
+def test_a_path_that_is_served_is_left_alone_and_a_left_one_is_taken(path):
+    with listening_socket(path), pytest.raises(BadInputError, match="is served by another process"):
+        listening_socket(path)
+    assert path.is_socket()
+    with listening_socket(path):
+        assert path.stat().st_mode & 0o777 == 0o666
+
+
+# What the server gets, by a broker of this process.
+
+
+class Door:
+    """A broker and its door, and the server's ends of both."""
+
+    def __init__(self, service: ServedNode, path: Path) -> None:
+        self.path = path
+        self._control, self.control = socket.socketpair()
+        self._hand_over, self.door = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        self.line = Line(self.control)
+        self._serving = threading.Thread(target=Broker(service.service, None).serve, args=(self._control,))
+        self._unix_door = UnixDoor(listening_socket(path), self._hand_over, service.service.unix_callers)
+
+    @contextmanager
+    def opened(self) -> Iterator["Door"]:
+        self._serving.start()
+        with self._control, self._hand_over, self.door, self._unix_door:
+            yield self
+            self.control.close()
+            self._serving.join()
+
+    def client(self) -> socket.socket:
+        one = socket.socket(socket.AF_UNIX)
+        one.connect(str(self.path))
+        one.settimeout(60)
+        return one
+
+    def taken(self) -> tuple[socket.socket, Credential]:
+        """Return the connection that comes next, and what stands for its user."""
+        self.door.settimeout(60)
+        word, (descriptor,), _, _ = socket.recv_fds(self.door, 256, 1)
+        return socket.socket(fileno=descriptor), Credential(kind="connection", secret=word.decode().partition(" ")[2])
+
+    def sees(self, credential: Credential) -> Any:
+        return self.line.request("backend.search", credential, [SessionQuery()])
+
+
+@pytest.fixture
+def door(service: ServedNode, path: Path) -> Iterator[Door]:
+    with Door(service, path).opened() as made:
+        yield made
+
+
+def test_what_stands_for_a_user_holds_as_long_as_their_connection(door):
+    with door.client() as client:
+        taken, credential = door.taken()
+        assert door.sees(credential) == []
+    _until(lambda: _is_refused(door, credential))
+    # The server still has its end.
+    assert taken.recv(1) == b""
+    taken.close()
+    with door.client() as client:
+        taken, credential = door.taken()
+        assert door.sees(credential) == []
+        taken.shutdown(socket.SHUT_RDWR)
+        assert client.recv(1) == b""
+        _until(lambda: _is_refused(door, credential))
+        taken.close()
+
+
+def test_a_browsers_sign_in_does_not_outlast_it(door):
+    with door.client():
+        taken, credential = door.taken()
+        with taken, pytest.raises(NoTokenError):
+            door.line.request("caller.sign_in", credential)
+        with pytest.raises(NoTokenError):
+            door.line.request("caller.token", Credential(kind="token", secret=credential.secret))
+        with pytest.raises(NoTokenError):
+            door.line.request("caller.token", Credential(kind="connection", secret="connection_guessed"))
+
+
+def test_one_user_has_so_many_connections_and_no_more(door, monkeypatch):
+    monkeypatch.setattr(UnixCallers, "MOST_OF_ONE", 1)
+    with door.client():
+        taken, credential = door.taken()
+        with door.client() as refused:
+            assert refused.recv(1) == b""
+        assert door.sees(credential) == []
+        taken.close()
+
+
+def test_another_user_is_not_shut_out_by_that(service, monkeypatch):
+    callers = service.service.unix_callers
+    monkeypatch.setattr(UnixCallers, "MOST_OF_ONE", 2)
+    monkeypatch.setattr(UnixCallers, "MOST", 3)
+    first = [callers.admit(uid_of(ADA)) for _ in range(2)]
+    with pytest.raises(TooManyConnectionsError):
+        callers.admit(uid_of(ADA))
+    callers.admit(uid_of(BOB))
+    with pytest.raises(TooManyConnectionsError):
+        callers.admit(uid_of(BOB))
+    callers.forget(first[0])
+    callers.admit(uid_of(BOB))
+
+
+@pytest.mark.parametrize("name", ["*", "%wheel", "@vision", "SITE\\ada", "a/b", "ada lovelace", "", "x" * 65, "ada\n"])
+def test_a_name_that_means_something_else_owns_nothing(service, monkeypatch, name):
+    monkeypatch.setattr(unix_callers, "name_of", lambda _uid: name)
+    callers = service.service.unix_callers
+    with pytest.raises(NoTokenError, match="cannot own sessions"):
+        callers.of_secret(callers.admit(1234))
+
+
+def test_rights_are_looked_up_for_each_request(service, monkeypatch):
+    callers = service.service.unix_callers
+    secret = callers.admit(uid_of(ADA))
+    assert callers.of_secret(secret).scope is Scope.USER
+    object.__setattr__(service.settings, "admin_group", ADA)
+    assert callers.of_secret(secret).scope is Scope.ADMIN
+    monkeypatch.setattr(unix_callers, "name_of", lambda _uid: None)
+    with pytest.raises(NoTokenError):
+        callers.of_secret(secret)
+
+
+def _is_refused(door: Door, credential: Credential) -> bool:
+    try:
+        door.sees(credential)
+    except NoTokenError:
+        return True
+    return False
+
+
+def _until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _as_user(who: str | Callable[[], None], ask: Callable[[], Any]) -> Any:
+    """Return what `ask` returns in a process of this user."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            (become(who) if isinstance(who, str) else who)()
+            answer = ask()
+            os.write(writing, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answers:
+        said = answers.read()
+    os.waitpid(child, 0)
+    return said if said[:4] == b"HTTP" else json.loads(said)
+
+
+def _get(path: Path, what: str, headers: dict[str, str]) -> list[Any]:
+    client = httpx.Client(base_url="http://localhost/api/v1/", transport=UnixTransport(path), headers=headers)
+    answer = client.get(what)
+    return [answer.status_code, answer.json()]
+
+
+def _get_unchecked(path: Path) -> bytes:
+    """Ask as a client of their own would, which trusts any socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        connection.sendall(b"GET /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+        return answer
+
+
+def _as_listener(user: str, listener: socket.socket) -> None:
+    """Listen as this user: that is who the Linux kernel names at the other end."""
+    child = os.fork()
+    if child == 0:
+        become(user)()
+        listener.listen(5)
+        os._exit(0)
+    os.waitpid(child, 0)

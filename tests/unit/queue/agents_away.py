@@ -1,0 +1,40 @@
+"""Three agents of which some go away, and what tests of them do and look at."""
+
+from tests.simulated_agents import SimulatedAgent
+from tests.simulated_control_node import LOST_AFTER_S, an_agent
+
+
+def three_agents() -> list[SimulatedAgent]:
+    """Return agents with room for two kernels each; a1 and a2 manage the swarm."""
+    roles = {"a1": "manager", "a2": "manager", "a3": "worker"}
+    return [an_agent(agent_id, cpus=2, swarm=role) for agent_id, role in roles.items()]
+
+
+def gang(node, size=4, **values):
+    return node.submit(cluster_size=size, cluster_mode="multi-node", **values)
+
+
+def known(node, agent_id):
+    return next(agent for agent in node.store.snapshot(node.now).agents if agent.id == agent_id)
+
+
+def goes_away_when(node, agent, session, desired):
+    """Cut the agent off in the visit whose manifest has this for the session."""
+
+    def meanwhile():
+        for entry in node.gateway.manifests[-1].get(agent.id, {"sessions": ()})["sessions"]:
+            if (entry["id"], entry["desired"]) == (session.id, desired):
+                agent.reachable = False
+
+    node.gateway.meanwhile = meanwhile
+
+
+def is_lost(node):
+    """Let time pass until the silent agent is LOST, and that was observed."""
+    node.run()
+    node.now += LOST_AFTER_S
+    node.run()
+
+
+def nothing_is_left_of(session, node, agents):
+    return not node.gateway.overlays and not any(agent.of_session(session.id) for agent in agents)

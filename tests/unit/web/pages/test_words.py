@@ -1,0 +1,45 @@
+"""The words of the pages: plain English, without commands, flags and metavariables in sentences."""
+
+import re
+
+import pytest
+
+from muster.core.model.token import Scope
+from muster.core.model.wait import WaitCode
+from muster.web.words import plain_words, wait_label
+from tests.strategies.agents import make_agent
+from tests.unit.web.api.test_api import SESSIONS, SMALL
+from tests.unit.web.pages.test_launch_page import words_of
+
+PAGES = ("/sessions", "/launch", "/queue", "/resources", "/usage", "/folders", "/images", "/account", "/sessions/mine")
+# What is meant to be copied into a terminal or a file, and values that the session file has too.
+_CODE = re.compile(r"<(pre|code|option)\b.*?</\1>", re.DOTALL)
+_COMMAND_LINE = re.compile(r"(?<![\w-])--[a-z]|\b(?:NAME|OWNER|VALUE|COMMAND|PORT|USER)\b|\bkernels?\b(?!”)|`")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_sentence_of_a_page_is_worded_like_the_command_line(browser, caller, service, path):
+    service.store.save_agents([make_agent()])
+    assert caller("ada").post(SESSIONS, json={**SMALL, "name": "mine", "cpu": 999}).status_code == 201
+    shown = browser("ada", Scope.ADMIN).get(path)
+    assert shown.status_code == 200
+    assert _COMMAND_LINE.findall(words_of(_CODE.sub("", shown.text))) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("there is no agent a9; see `muster agents`", "there is no agent a9"),
+        ("--quota: 3 bytes are too few; write 1M or more", "quota: 3 bytes are too few; write 1M or more"),
+        ("it is made; choose another name, or `muster folder rm x`", "it is made; choose another name"),
+        ("a -- b: the user wrote --this", "a -- b: the user wrote --this"),
+    ],
+)
+def test_a_message_is_shown_without_its_commands_and_flags(message, words):
+    assert plain_words(message) == words
+
+
+def test_every_wait_has_a_label_of_a_few_words():
+    labels = [wait_label(type("Coded", (), {"code": code})()) for code in WaitCode]
+    assert len(set(labels)) == len(WaitCode)
+    assert all("-" not in label and len(label) < 20 for label in labels)
