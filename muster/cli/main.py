@@ -117,6 +117,13 @@ class _Summaries(click.Group):
         return list(self.commands)
 
 
+def _unwrap_examples(command: click.Command) -> None:
+    """Turn the mark before lines that are not to be wrapped into click's own: docstrings hold no control character."""
+    command.help = command.help and command.help.replace("\\b\n", "\b\n")
+    for child in getattr(command, "commands", {}).values():
+        _unwrap_examples(child)
+
+
 class _LazyGroup(click.Group):
     """A group that imports a command when it is used, so that a short one does not load the others' libraries."""
 
@@ -130,6 +137,7 @@ class _LazyGroup(click.Group):
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        _unwrap_examples(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -225,3 +225,10 @@ def test_a_catalog_that_cannot_be_read_is_one_line_and_what_needs_it_not_goes_on
     assert f"catalog {tmp_path / 'images.yml'} cannot be read" in answer.err
     for others in (("ls",), ("agents",), ("queue",)):
         assert muster(*others).code == 0
+
+
+@pytest.mark.parametrize("words", [["submit"], ["open"], ["cp"], ["simulate"], ["secret", "set"]])
+def test_examples_in_help_stand_on_lines_of_their_own(words):
+    lines = muster(*words, "-h").out.splitlines()
+    assert not any("\\b" in line for line in lines)
+    assert any(line.startswith(f"    muster {' '.join(words)} ") for line in lines)
