@@ -53,6 +53,9 @@ def slurm_environment(session: Session, kernel: Kernel) -> dict[str, str]:
         "SLURM_PROCID": str(sum(tasks[: kernel.rank])),
         "SLURM_LOCALID": "0",
         "SLURM_RESTART_COUNT": str(session.requeues),
+        # JAX takes a process for one of Slurm's by these.
+        "SLURM_STEP_NODELIST": names,
+        "SLURM_STEP_NUM_NODES": count,
     }
     if tasks[0] == tasks[-1]:
         variables["SLURM_NTASKS_PER_NODE"] = str(tasks[0])

@@ -232,3 +232,24 @@ def test_examples_in_help_stand_on_lines_of_their_own(words):
     lines = muster(*words, "-h").out.splitlines()
     assert not any("\\b" in line for line in lines)
     assert any(line.startswith(f"    muster {' '.join(words)} ") for line in lines)
+
+
+def test_all_errors_of_a_spec_come_at_once_nested_ones_and_those_of_the_site_too():
+    answer = muster(
+        *("submit", "--cpu", "lots", "--mount", "a:b:c:d", "--role", "ps:0", "--role", "w:1,cpu=many"),
+        *("--app", "nosuch", "--after-ok", "nobody", "--secret", "nothing", "--agent", "a", "--exclude-agent", "a"),
+        *("--callback", "http://127.0.0.1/", "--time-limit", "soon", "--mount", "someone/theirs"),
+    )
+    assert answer.code == 2
+    fields = [line.removeprefix("muster: ").split(":")[0] for line in answer.errors]
+    assert sorted(fields) == sorted(
+        ["cpu", "mounts[0]", "roles[0].replicas", "roles[1].cpu", "time_limit"]
+        + ["exclude_agents", "after_ok", "apps[0]", "callback", "secrets"]
+    )
+    assert nothing_queued()
+
+
+def test_nothing_is_said_of_what_follows_from_a_wrong_value():
+    answer = muster("submit", "--mem", "lots", "--shm", "4G", "--type", "batch", "--command", " ", "--tasks", "x")
+    fields = [line.removeprefix("muster: ").split(":")[0] for line in answer.errors]
+    assert fields == ["mem", "tasks", "command"]

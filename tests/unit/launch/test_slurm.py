@@ -57,6 +57,8 @@ def test_a_gang_is_a_job_of_as_many_nodes():
         "SLURM_PROCID": "3",
         "SLURM_LOCALID": "0",
         "SLURM_RESTART_COUNT": "0",
+        "SLURM_STEP_NODELIST": "main1,sub1,sub2",
+        "SLURM_STEP_NUM_NODES": "3",
     }
 
 
