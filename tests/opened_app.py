@@ -1,14 +1,17 @@
 """Apps as a person opens them: `muster open` serves, and a browser asks."""
 
+import os
 import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.control_node import ControlNode
+from tests.forked_cli import start_forked, wait_for
 
 # A program that a shell started in the background ignores Ctrl-C, and so would its children.
 _OPEN = """
@@ -35,6 +38,20 @@ def opened(node: ControlNode, *arguments: str) -> Iterator[str]:
         serving.send_signal(signal.SIGINT)
         serving.communicate(timeout=60)
     assert serving.returncode == 130
+
+
+@contextmanager
+def opened_by(prepare: Callable[[], None], environment: Mapping[str, str], *arguments: str) -> Iterator[str]:
+    """Yield the same after `prepare` in its process, such as one that becomes another user."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as printed, Path(os.devnull).open("r+b") as nothing:
+        child = start_forked(("open", *arguments), environment, (nothing.fileno(), writing, nothing.fileno()), prepare)
+        os.close(writing)
+        try:
+            yield printed.readline().strip()
+        finally:
+            os.kill(child, signal.SIGINT)
+        assert wait_for(child, 60) == 130
 
 
 def get(url: str) -> tuple[int, str]:

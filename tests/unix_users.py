@@ -47,10 +47,16 @@ def become_root_of_own_namespace(user: str) -> Callable[[], None]:
     return enter
 
 
-def muster_as(prepare: Callable[[], None], *arguments: str, server: str | None = None, stdin: str = "") -> Done:
+def muster_as(
+    prepare: Callable[[], None],
+    *arguments: str,
+    server: str | None = None,
+    stdin: str = "",
+    home: str = "/nonexistent",
+) -> Done:
     """Run `muster` as another user, who has no settings, and a server if one is named."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "SUDO_"))}
-    environment |= {"HOME": "/nonexistent"} | ({"MUSTER_SERVER": server} if server else {})
-    done = run_forked(arguments, environment, stdin, 120, prepare)
+    environment |= {"HOME": home} | ({"MUSTER_SERVER": server} if server else {})
+    done = run_forked(arguments, environment, stdin, 240, prepare)
     assert "Traceback" not in done.err, done.err
     return done

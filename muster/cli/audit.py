@@ -55,9 +55,14 @@ def audited(settings: "Settings", user: str) -> Iterator[None]:
 
 def note_sessions(sessions: "Iterable[Session | SessionView]") -> None:
     """Record the sessions that the present command has changed, at once."""
+    note_session_ids([session.id for session in sessions])
+
+
+def note_session_ids(ids: Iterable[str]) -> None:
+    """Record the sessions of these ids, as `note_sessions`."""
     record = click.get_current_context().meta.get(_SESSIONS)
     if record is not None:
-        record.write(0, [session.id for session in sessions])
+        record.write(0, ids)
 
 
 def note_no_change() -> None:

@@ -1,5 +1,6 @@
 """A short command handed to the daemon's command server, in which Muster is loaded: `command_server.py`."""
 
+import gc
 import hashlib
 import json
 import os
@@ -23,6 +24,8 @@ _SERVED = {
     "submit": frozenset({"--wait"}),
     "why": frozenset[str](),
 }
+# It ends before it has made much garbage, and collecting it would cost up to half of its time.
+_OBJECTS_BEFORE_GARBAGE_COLLECTION = 1_000_000
 _COMPLETION = "_MUSTER_COMPLETE"
 _PATIENCE_S = 1.0
 _PEER = struct.Struct("3i")
@@ -33,7 +36,7 @@ def served_exit_code(arguments: Sequence[str]) -> int | None:
 
     None where it has to run here: it is none of the short ones, or no server of this user and installation answers.
     """
-    if not _is_short(arguments):
+    if not is_short(arguments):
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
@@ -57,6 +60,11 @@ def server_address() -> bytes:
     return b"\0muster-commands-" + hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest().encode()
 
 
+def collect_little_garbage() -> None:
+    """Let this process, which runs one short command, keep its garbage to its end."""
+    gc.set_threshold(_OBJECTS_BEFORE_GARBAGE_COLLECTION)
+
+
 def is_own(connection: socket.socket) -> bool:
     """Return whether this user is at the other end: any user may take an abstract address, or connect to it."""
     return _peer(connection)[1] == os.geteuid()
@@ -72,7 +80,8 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
     return process, uid
 
 
-def _is_short(arguments: Sequence[str]) -> bool:
+def is_short(arguments: Sequence[str]) -> bool:
+    """Return whether this is a command that reads or writes a little, and ends."""
     if "MUSTER_SERVER" in os.environ:
         return False
     if _COMPLETION in os.environ:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from muster.cli.command_client import ACCEPTED, GO, is_own, peer_process, server_address
+from muster.cli.command_client import ACCEPTED, GO, collect_little_garbage, is_own, peer_process, server_address
 from muster.cli.main import run
 
 _MOST_CLIENTS_AT_THE_DOOR = 64
@@ -34,8 +34,6 @@ _COMPILED = b"c"
 # It may last for days, so it must not end with the daemon.
 _LASTING = "exec"
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
-# A short command ends before it has made much garbage, and collecting it would cost a fifth of its time.
-_OBJECTS_BEFORE_GARBAGE_COLLECTION = 1_000_000
 # What the short commands use, themselves and by function.
 _MODULES = (
     "muster.cli.sessions.access",
@@ -224,7 +222,7 @@ def _read_request(connection: socket.socket) -> _Request | None:
 
 def _take_over(request: _Request) -> None:
     """Make this process what the client is: its streams, its directory, its environment."""
-    gc.set_threshold(_OBJECTS_BEFORE_GARBAGE_COLLECTION)
+    collect_little_garbage()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in enumerate(request.streams):

@@ -107,6 +107,13 @@ def _own_socket() -> str | None:
     return f"unix:{SOCKET}" if SOCKET.is_socket() else None
 
 
+def server_options() -> list[str]:
+    """Return the options by which another `muster` asks the same server, with the same token."""
+    url = server()
+    file = click.get_current_context().find_root().params["token_file"]
+    return [*(("--server", url) if url else ()), *(("--token-file", str(file.absolute())) if file else ())]
+
+
 def asks_server() -> bool:
     """Return whether a server answers, rather than this process."""
     return server() is not None

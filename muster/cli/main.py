@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from muster.cli.command_client import served_exit_code
+from muster.cli.command_client import collect_little_garbage, is_short, served_exit_code
 from muster.core.values.errors import BadInputError, MusterError, SpecError
 from muster.whole_files import unwritable
 
@@ -99,7 +99,8 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
-    | {"folder", "secret", "top", "report", "agents", "images", "commit", "completion", "version"}
+    | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "top", "report", "agents", "images", "commit"}
+    | {"completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
 
@@ -207,6 +208,8 @@ def main() -> None:
         sys.exit(130)
     if code is not None:
         sys.exit(code)
+    if is_short(sys.argv[1:]):
+        collect_little_garbage()
     run()
 
 

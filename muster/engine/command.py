@@ -9,29 +9,24 @@ import termios
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
 
-from docker.models.containers import Container
 from docker.utils.socket import frames_iter
 
+from muster.engine.execution import Programs
 
-def run_in(container: Container, command: Sequence[str], *, terminal: bool, reads_input: bool = True) -> int:
+
+def run_in(kernel: Programs, command: Sequence[str], *, terminal: bool, reads_input: bool = True) -> int:
     """Run the command with this process' standard input, output and error, and return its exit code.
 
     Without `reads_input` its standard input is empty, and open for as long as this process runs it.
     """
-    if container.client is None:
-        raise ValueError("the container was not made by a client")
-    api = container.client.api
-    execution = api.exec_create(container.id, list(command), stdin=True, tty=terminal)["Id"]
-    stream = api.exec_start(execution, tty=terminal, socket=True)
-    connection = cast("socket.socket", getattr(stream, "_sock", stream))
-    if terminal:
-        with _raw_terminal(), _resizing(lambda rows, columns: api.exec_resize(execution, rows, columns)):
-            _pump(connection, terminal=True, reads_input=reads_input)
-    else:
-        _pump(connection, terminal=False, reads_input=reads_input)
-    return int(api.exec_inspect(execution)["ExitCode"])
+    with kernel.start(command, terminal=terminal) as execution:
+        if terminal:
+            with _raw_terminal(), _resizing(execution.resize):
+                _pump(execution.connection, terminal=True, reads_input=reads_input)
+        else:
+            _pump(execution.connection, terminal=False, reads_input=reads_input)
+        return execution.exit_code()
 
 
 def _pump(connection: socket.socket, *, terminal: bool, reads_input: bool) -> None:
@@ -75,7 +70,7 @@ def _raw_terminal() -> Iterator[None]:
 def _resizing(resize: Callable[[int, int], object]) -> Iterator[None]:
     def changed(*_: object) -> None:
         columns, rows = os.get_terminal_size(sys.stdin.fileno())
-        resize(rows, columns)
+        resize(columns, rows)
 
     changed()
     before = signal.signal(signal.SIGWINCH, changed)

@@ -13,12 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, cast
 
-from docker.models.containers import Container
 from docker.utils.socket import frames_iter
 
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.values.errors import BadInputError, MusterError
 from muster.engine.agent_engine import one_line
+from muster.engine.execution import Programs
 from muster.engine.extraction import extract
 from muster.engine.tar_stream import MalformedTarError
 
@@ -40,16 +40,16 @@ class CopyFailedError(MusterError):
     """What the kernel's tar said when it gave up."""
 
 
-def probe(container: Container, path: str) -> tuple[str, str]:
+def probe(kernel: Programs, path: str) -> tuple[str, str]:
     """Return what is at a path of the kernel (`directory`, `file` or `none`), and where that really is."""
-    with _tar(container, [_BUSYBOX, "sh", "-c", _PROBE, _BUSYBOX, path]) as run:
+    with _tar(kernel, [_BUSYBOX, "sh", "-c", _PROBE, _BUSYBOX, path]) as run:
         said = run.read().decode(errors="replace").split("\n")
     return said[0], said[1] if len(said) > 1 and said[1] else path
 
 
-def unpack_into(container: Container, directory: str, stream: IO[bytes], progress: Progress) -> None:
+def unpack_into(kernel: Programs, directory: str, stream: IO[bytes], progress: Progress) -> None:
     """Unpack a tar stream into a directory of the kernel. Raises CopyFailedError."""
-    with _tar(container, [_BUSYBOX, "tar", "-x", "-f", "-", "-C", directory]) as run:
+    with _tar(kernel, [_BUSYBOX, "tar", "-x", "-f", "-", "-C", directory]) as run:
         done = 0
         with suppress(OSError):  # it has ended: its complaint is why
             while chunk := stream.read(_CHUNK):
@@ -58,12 +58,12 @@ def unpack_into(container: Container, directory: str, stream: IO[bytes], progres
                 progress(done)
 
 
-def put(container: Container, source: Path, directory: str, name: str, progress: Progress) -> None:
+def put(kernel: Programs, source: Path, directory: str, name: str, progress: Progress) -> None:
     """Copy a file or a directory of this machine into a directory of the kernel, as `name`.
 
     Raises CopyFailedError, and BadInputError for a file that cannot be read.
     """
-    with _tar(container, [_BUSYBOX, "tar", "-x", "-f", "-", "-C", directory]) as run:
+    with _tar(kernel, [_BUSYBOX, "tar", "-x", "-f", "-", "-C", directory]) as run:
         out = _Counting(run.write, progress)
         try:
             with suppress(BrokenPipeError, ConnectionResetError), tarfile.open(fileobj=out, mode="w|") as tar:
@@ -72,22 +72,22 @@ def put(container: Container, source: Path, directory: str, name: str, progress:
             raise BadInputError(f"SRC: {error.filename or source} cannot be read: {error.strerror or error}") from None
 
 
-def pack_of(container: Container, directory: str, name: str, sink: IO[bytes], progress: Progress) -> None:
+def pack_of(kernel: Programs, directory: str, name: str, sink: IO[bytes], progress: Progress) -> None:
     """Yield a file or a directory of the kernel as a tar stream. Raises CopyFailedError."""
     out = _Counting(lambda chunk: _write_all(sink, chunk), progress)
-    with _tar(container, _pack(directory, name)) as run:
+    with _tar(kernel, _pack(directory, name)) as run:
         while chunk := run.read(_CHUNK):
             out.write(chunk)
 
 
-def get(container: Container, directory: str, name: str, target: Path, progress: Progress) -> list[str]:
+def get(kernel: Programs, directory: str, name: str, target: Path, progress: Progress) -> list[str]:
     """Copy a file or a directory of the kernel to `target` here, its new name; return what was left out.
 
     Nothing is written outside of `target`, whatever the kernel sends (`extract`). Raises CopyFailedError, and OSError
     where it cannot be written.
     """
     malformed: MalformedTarError | None = None
-    with _tar(container, _pack(directory, name)) as run:
+    with _tar(kernel, _pack(directory, name)) as run:
         try:
             return extract(_Counting(lambda _: None, progress, run.read).read, name, target)
         except MalformedTarError as error:
@@ -206,20 +206,15 @@ class _Run:
 
 
 @contextmanager
-def _tar(container: Container, command: Sequence[str]) -> Iterator[_Run]:
+def _tar(kernel: Programs, command: Sequence[str]) -> Iterator[_Run]:
     """Raises CopyFailedError where the program fails, in its own words."""
-    if container.client is None:
-        raise ValueError("the container was not made by a client")
-    api = container.client.api
-    execution = api.exec_create(container.id, list(command), stdin=True)["Id"]
-    stream = api.exec_start(execution, socket=True)
-    run = _Run(cast("socket.socket", getattr(stream, "_sock", stream)))
-    try:
-        yield run
-    finally:
-        run.finish()
-        stream.close()
-    code = api.exec_inspect(execution)["ExitCode"]
+    with kernel.start(command) as execution:
+        run = _Run(execution.connection)
+        try:
+            yield run
+        finally:
+            run.finish()
+        code = execution.exit_code()
     if code:
         lines = [line for line in run.complaint.decode(errors="replace").split("\n") if line.strip()]
         said = one_line(lines[0].strip().removeprefix("tar: ")) if lines else f"its tar ended with exit code {code}"

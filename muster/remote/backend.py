@@ -17,6 +17,8 @@ from muster.service.images.commits_under_way import Progressed
 from muster.service.images.views import CommittedImageView, CommitView, ImagesView
 from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.reach.logs import LogRequest
+from muster.service.reach.programs import KernelPrograms
+from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import SessionListView, SessionsView, SessionView, SubmittedView
 from muster.service.usage.views import CurrentUsagesView, ReportView
@@ -160,6 +162,23 @@ class RemoteBackend:
         }
         with self._client.stream(path, parameters) as pieces:
             yield pieces
+
+    @contextmanager
+    def programs(self, reference: str, kernel: str | None) -> Iterator[KernelPrograms]:
+        from muster.remote.programs import RemotePrograms  # noqa: PLC0415 - few commands need it
+
+        session = self._client.get(DetailsView, _session(reference))
+        named = kernel or session.kernels[0].name
+        if named not in {one.name for one in session.kernels}:
+            names = ", ".join(one.name for one in session.kernels)
+            raise NotFoundError(f"session {session.name} has no kernel {named!r}; it has {names}")
+        yield RemotePrograms(self._client, session.id, session.name, named)
+
+    def ssh_access(self, reference: str) -> SshAccessView:
+        return self._client.get(SshAccessView, f"{_session(reference)}/ssh")
+
+    def app_access(self, reference: str, name: str | None) -> AppAccessView:
+        return self._client.get(AppAccessView, f"{_session(reference)}/apps/{quote(name or '-', safe='')}")
 
     def wait_for(
         self,

@@ -3,19 +3,22 @@
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 from pydantic import ValidationError
 
 from muster.core.values.errors import BadInputError, FieldError, MusterError, SpecError
-from muster.remote.unix_transport import UnixTransport
+from muster.remote.unix_transport import UnixTransport, connected
 from muster.service.problem_kinds import KINDS
 from muster.service.view import View
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
 
 Answer = TypeVar("Answer", bound=View)
 _PATIENCE = httpx.Timeout(60.0, connect=10.0)
@@ -56,7 +59,8 @@ class Client:
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:
         """Raises BadInputError for what is no URL, or a token that could not be sent."""
         self._url = url.rstrip("/")
-        path = socket_of(url)
+        self._socket = path = socket_of(url)
+        self._token = token
         if path is not None:
             self._http = httpx.Client(
                 base_url="http://localhost/api/v1/", timeout=_PATIENCE, transport=transport or UnixTransport(path)
@@ -124,6 +128,31 @@ class Client:
                 response.read()
                 raise _error(response)
             yield response.iter_bytes()
+
+    @contextmanager
+    def websocket(self, path: str) -> "Iterator[ClientConnection]":
+        """Open a WebSocket of the API. Raises ServerError."""
+        from websockets.exceptions import WebSocketException  # noqa: PLC0415 - few commands need it
+        from websockets.sync.client import connect  # noqa: PLC0415
+
+        connect_s = _PATIENCE.connect
+        with self._reaching(), ExitStack() as stack:
+            try:
+                if self._socket is not None:
+                    opening = connect(f"ws://localhost/api/v1/{path}", sock=connected(self._socket, connect_s))
+                else:
+                    opening = connect(
+                        f"ws{self._url.removeprefix('http')}/api/v1/{path}",
+                        ssl=ssl.create_default_context() if self._url.startswith("https:") else None,
+                        additional_headers={"Authorization": f"Bearer {self._token}"},
+                        open_timeout=connect_s,
+                    )
+                websocket = stack.enter_context(opening)
+            except (OSError, WebSocketException) as error:
+                raise httpx.ConnectError(str(error)) from None
+            ended = stack.pop_all()
+        with ended:
+            yield websocket
 
     def _answer(
         self,
@@ -199,12 +228,22 @@ def _given(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _error(response: httpx.Response) -> MusterError:
     try:
-        problem = response.json()
+        found = error_of(response.json())
+    except ValueError:
+        found = None
+    if found is None:
+        return ServerError(f"--server: {response.url.host} answered {response.status_code}: is it a server of Muster?")
+    return found
+
+
+def error_of(problem: Any) -> MusterError | None:  # noqa: ANN401 - any JSON
+    """Return the error that a problem of the API was; None for what is no problem."""
+    try:
         kind = str(problem["type"]).removeprefix("urn:muster:")
         detail = str(problem["detail"])
         errors = [FieldError(**error) for error in problem["errors"]]
-    except (ValueError, KeyError, TypeError):
-        return ServerError(f"--server: {response.url.host} answered {response.status_code}: is it a server of Muster?")
+    except (KeyError, TypeError):
+        return None
     if kind == KINDS[SpecError] and errors:
         return SpecError(errors)
     return _CLASSES.get(kind, MusterError)(detail)

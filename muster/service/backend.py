@@ -11,6 +11,8 @@ from muster.service.images.commits_under_way import Progressed
 from muster.service.images.views import CommittedImageView, ImagesView
 from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.reach.logs import LogRequest
+from muster.service.reach.programs import KernelPrograms
+from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.secrets.views import SecretsView
 from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import SessionView, SubmittedView
@@ -116,6 +118,12 @@ class Backend(Protocol):
     def log(
         self, reference: str, kernel: str | None, request: LogRequest
     ) -> AbstractContextManager[Iterable[bytes]]: ...
+
+    def programs(self, reference: str, kernel: str | None) -> AbstractContextManager[KernelPrograms]: ...
+
+    def ssh_access(self, reference: str) -> SshAccessView: ...
+
+    def app_access(self, reference: str, name: str | None) -> AppAccessView: ...
 
     def wait_for(
         self,

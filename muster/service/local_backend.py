@@ -36,8 +36,12 @@ from muster.service.questions.views import (
 )
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.reach.app_gateway import AppTunnel, open_app_tunnel, openable_app
-from muster.service.reach.logs import LogRequest, opened_log
+from muster.service.reach.apps import app_named, check_openable, session_apps
+from muster.service.reach.logs import LogRequest, agent_of, opened_log
+from muster.service.reach.programs import KernelPrograms, Program, open_program, opened_programs
+from muster.service.reach.ssh_access import ssh_access
 from muster.service.reach.terminal import Terminal, check_has_terminal, open_terminal
+from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
@@ -368,6 +372,46 @@ class LocalBackend:
         kernel = kernel_named(session, name)
         check_has_terminal(session, kernel)
         return SessionKernelView.of(session, kernel)
+
+    @contextmanager
+    def programs(self, reference: str, kernel: str | None) -> Iterator[KernelPrograms]:
+        """Yield what starts programs in a kernel, main1 for None.
+
+        Raises ScopeError, and as `find` and `opened_programs`.
+        """
+        self.check_may_change()
+        with opened_programs(self._store.agents(), self.find(reference), kernel) as programs:
+            yield programs
+
+    def open_program(self, reference: str, kernel: str | None, command: list[str], *, terminal: bool) -> Program:
+        """Start one program in a kernel. Raises as `programs`."""
+        self.check_may_change()
+        return open_program(self._store.agents(), self.find(reference), kernel, command, terminal=terminal)
+
+    def app_access(self, reference: str, name: str | None) -> AppAccessView:
+        """Return what a tunnel to an app needs; the session's only one for None.
+
+        Raises ScopeError, NotFoundError, BadInputError, NotPossibleInStateError and AgentUnreachableError.
+        """
+        from muster.service.reach.app_tunnel import token_of  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        self.check_may_change()
+        session = self.find(reference)
+        agents = self._store.agents()
+        app = app_named(session, name)
+        status = next(one for one in session_apps(session, agents, time.time()) if one.app == app)
+        check_openable(session, status)
+        agent = agent_of(agents, session, session.main)
+        token = token_of(session, agent, app, self._settings.launch_policy().runtime_path)
+        url = app.url.replace("{token}", token)
+        return AppAccessView(name=app.name, port=app.port, url=url, state=status.state, reason=status.reason or None)
+
+    def ssh_access(self, reference: str) -> SshAccessView:
+        """Raises ScopeError, as `find`, and NotPossibleInStateError where the session does not run."""
+        self.check_may_change()
+        session = self.find(reference)
+        agent = agent_of(self._store.agents(), session, session.main)
+        return SshAccessView.of(ssh_access(self._settings, session, agent))
 
     def open_terminal(self, reference: str, kernel: str | None) -> Terminal:
         """Raises ScopeError, and as `find` and `terminal.open_terminal`."""

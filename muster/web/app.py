@@ -58,6 +58,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.state.log_streams = set()
     app.state.subscribers = set()
     app.state.terminals = set()
+    app.state.programs = set()
     app.state.app_gateway = None if apps is None else AppGateway(service, apps, app.state.live)
     app.state.meter = service.meter()
     app.state.request_counts = RequestCounts()

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, WebSocket
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection
 
@@ -88,30 +88,44 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
 def caller(request: Request, credentials: Credentials) -> Token:
-    """Return the request's token. Raises NoTokenError and TooManyError.
+    """Return the request's token. Raises NoTokenError and TooManyError."""
+    return caller_with(request, None if credentials is None else credentials.credentials)
 
-    At the control node's own socket it is the user of the connection, whatever the headers say.
+
+def caller_with(connection: HTTPConnection, shown: str | None) -> Token:
+    """Return the token whose secret was shown.
+
+    At the control node's own socket it is the user of the connection, whatever was shown. Raises NoTokenError and
+    TooManyError.
     """
-    secret = connection_secret(request)
-    if secret is not None:
-        user = service_of(request).unix_callers.of_secret(secret)
-        request.state.caller = user
-        check_requests(request, user)
-        return user
-    if credentials is None:
-        raise NoTokenError("there is no token; send the header Authorization: Bearer TOKEN")
-    limit: FailureLimit = request.app.state.failures
-    try:
-        token = service_of(request).tokens.of_secret(credentials.credentials)
-    except NoTokenError:
-        limit.record_failure(request.client.host if request.client else "")
-        raise
-    request.state.caller = token
-    check_requests(request, token)
+    token = _found(connection, shown)
+    connection.state.caller = token
+    check_requests(connection, token)
     return token
 
 
-def check_requests(request: Request, token: Token) -> None:
+def _found(connection: HTTPConnection, shown: str | None) -> Token:
+    """Raises NoTokenError and TooManyError."""
+    secret = connection_secret(connection)
+    if secret is not None:
+        return service_of(connection).unix_callers.of_secret(secret)
+    if shown is None:
+        raise NoTokenError("there is no token; send the header Authorization: Bearer TOKEN")
+    limit: FailureLimit = connection.app.state.failures
+    try:
+        return service_of(connection).tokens.of_secret(shown)
+    except NoTokenError:
+        limit.record_failure(connection.client.host if connection.client else "")
+        raise
+
+
+def websocket_caller(websocket: WebSocket) -> Token:
+    """Return the token of a WebSocket of the API. Raises NoTokenError and TooManyError."""
+    scheme, _, shown = websocket.headers.get("authorization", "").partition(" ")
+    return caller_with(websocket, shown.strip() if scheme.lower() == "bearer" else None)
+
+
+def check_requests(request: HTTPConnection, token: Token) -> None:
     """Count the user's request. Raises TooManyError."""
     limit: RequestLimit = request.app.state.requests
     limit.take(token.user)

@@ -24,7 +24,7 @@ from muster.web.pages.sessions import app_page, log_dialog, terminal_page
 from muster.web.pages.sessions import list_page as sessions_page
 from muster.web.pages.sessions import page as session_page
 from muster.web.pages.usage import page as usage_page
-from muster.web.streams import event_routes, log_routes, terminal
+from muster.web.streams import event_routes, log_routes, program, terminal
 
 PREFIX = "/api/v1"
 _API = (
@@ -68,6 +68,7 @@ def all_routes() -> Sequence[BaseRoute]:
     router = APIRouter()
     for routes in _API:
         router.include_router(routes.router, prefix=PREFIX, dependencies=[Depends(check_parameters)])
+    router.include_router(program.router, prefix=PREFIX)
     router.include_router(operation_routes.router)
     for page in _PAGES:
         router.include_router(page.router)

@@ -152,7 +152,7 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # These streams have no end of their own: stopped here, they are not cut off in the middle.
         state = self._state
-        for stream in (*state.subscribers, *state.log_streams, *state.terminals):
+        for stream in (*state.subscribers, *state.log_streams, *state.terminals, *state.programs):
             stream.stop()
         super().handle_exit(sig, frame)
 

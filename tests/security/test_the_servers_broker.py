@@ -151,6 +151,11 @@ def test_a_callers_token_gives_nothing_of_others(server, service, secret_of):
     ):
         with pytest.raises(NotFoundError):
             server.line.open(operation, shown, arguments)
+    with pytest.raises(NotFoundError):
+        server.line.open("open.program", shown, ["train", None, ["id"]], terminal=False)
+    for operation, arguments in (("backend.ssh_access", ["train"]), ("backend.app_access", ["train", "web"])):
+        with pytest.raises(NotFoundError):
+            server.line.request(operation, shown, arguments)
     with pytest.raises(ScopeError):
         server.line.request("backend.drain", shown, ["a1", ""])
 
@@ -166,26 +171,34 @@ def test_metrics_without_a_token_are_what_the_site_says(server, service, secret_
     assert server.line.request("caller.measure", token(secret_of("root", Scope.ADMIN))).hosts == ()
 
 
-def test_a_token_to_read_opens_no_terminal(server, service, secret_of):
+def test_a_token_to_read_opens_no_terminal_and_no_program(server, service, secret_of):
     service.store.add([running_session(1, "a1", owner="ada", name="train")])
+    reader = token(secret_of("ada", Scope.READ))
     with pytest.raises(ScopeError):
-        server.line.open("open.terminal", token(secret_of("ada", Scope.READ)), ["train", None])
+        server.line.open("open.terminal", reader, ["train", None])
+    with pytest.raises(ScopeError):
+        server.line.open("open.program", reader, ["train", None, ["id"]], terminal=False)
+    for operation, arguments in (("backend.ssh_access", ["train"]), ("backend.app_access", ["train", None])):
+        with pytest.raises(ScopeError):
+            server.line.request(operation, reader, arguments)
 
 
-@pytest.mark.parametrize("operation", ["open.terminal", "open.log"])
+@pytest.mark.parametrize("operation", ["open.terminal", "open.log", "open.program"])
 def test_nothing_is_opened_in_a_kernel_of_no_agent(server, service, secret_of, operation):
     service.store.add(
         [make_session(1, owner="ada", name="waits"), running_session(2, "gone", owner="ada", name="lost")]
     )
     shown = token(secret_of("ada"))
-    more = [LogRequest()] if operation == "open.log" else []
+    more_of: dict[str, list[Any]] = {"open.log": [LogRequest()], "open.program": [["id"]]}
+    more = more_of.get(operation, [])
+    named = {"terminal": False} if operation == "open.program" else {}
     for reference, kernel, error in (
         ("waits", None, NotPossibleInStateError),
         ("lost", None, NotPossibleInStateError),
         ("lost", "sub9", NotFoundError),
     ):
         with pytest.raises(error):
-            server.line.open(operation, shown, [reference, kernel, *more])
+            server.line.open(operation, shown, [reference, kernel, *more], **named)
 
 
 def test_one_that_hangs_holds_up_nobody(server):
@@ -253,8 +266,8 @@ def test_all_that_the_server_uses_can_be_requested():
             )
     requested = {name.removeprefix("backend.") for name in OPERATIONS}
     elsewhere = {
-        "find", "folders", "folders.remove", "log", "open_app_tunnel", "open_terminal", "resources", "secrets",
-        "session_with_shares", "still_runs", "token", "usage_samples", "user",
+        "find", "folders", "folders.remove", "log", "open_app_tunnel", "open_program", "open_terminal", "resources",
+        "secrets", "session_with_shares", "still_runs", "token", "usage_samples", "user",
     }  # fmt: skip
     assert used - requested <= elsewhere
     assert "submit" in used

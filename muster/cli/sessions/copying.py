@@ -11,18 +11,14 @@ from pathlib import Path
 from typing import Self
 
 import click
-from docker.models.containers import Container
 
-from muster.cli.audit import note_sessions
-from muster.cli.context import opened_service
+from muster.cli.sessions.access import opened_programs
 from muster.contract.values import printable
-from muster.core.model.session import kernel_named
 from muster.core.spec.session_spec import HOME
 from muster.core.values.errors import BadInputError, MusterError
 from muster.core.values.units import spell_bytes
 from muster.engine import copying
-from muster.engine.agent_engine import container_of
-from muster.service.reach.logs import agent_of
+from muster.engine.execution import Programs
 
 _KERNEL = re.compile(r"([a-z][a-z-]*[0-9]+):(.*)", re.DOTALL)
 _FIRST_PROGRESS_S = 1.0
@@ -36,6 +32,10 @@ class KernelPath:
     session: str
     kernel: str | None
     path: str
+
+    @property
+    def reference(self) -> str:
+        return self.session if self.kernel is None else f"{self.session}:{self.kernel}"
 
 
 @click.command()
@@ -60,19 +60,14 @@ def cp(source: str, destination: str) -> None:
     place = there or here
     if place is None:
         raise BadInputError("DST: no session is named")
-    with opened_service() as service:
-        session = service.queries.find(place.session)
-        kernel = kernel_named(session, place.kernel)
-        agent = agent_of(service.agents.all(), session, kernel)
-        note_sessions([session])
-    with container_of(agent, kernel) as container, _Progress() as progress:
+    with opened_programs(place.reference) as kernel, _Progress() as progress:
         try:
             if here is not None:
-                _copy_in(container, source, here.path, progress)
+                _copy_in(kernel, source, here.path, progress)
             else:
-                _copy_out(container, place.path, destination, progress)
+                _copy_out(kernel, place.path, destination, progress)
         except copying.CopyFailedError as error:
-            raise MusterError(f"{session.name}:{kernel.name}: {error}") from None
+            raise MusterError(f"{kernel.title}: {error}") from None
 
 
 def _kernel_path(argument: str) -> KernelPath | None:
@@ -87,12 +82,12 @@ def _kernel_path(argument: str) -> KernelPath | None:
     return KernelPath(session, kernel, posixpath.join(HOME, path))
 
 
-def _copy_in(container: Container, source: str, path: str, progress: Callable[[int], None]) -> None:
-    kind, real = copying.probe(container, path)
+def _copy_in(kernel: Programs, source: str, path: str, progress: Callable[[int], None]) -> None:
+    kind, real = copying.probe(kernel, path)
     if source == "-":
         if kind != "directory":
             raise BadInputError(f"DST: {path} is no directory there; a tar stream goes into one")
-        copying.unpack_into(container, real, sys.stdin.buffer, progress)
+        copying.unpack_into(kernel, real, sys.stdin.buffer, progress)
         return
     origin = Path(source)
     if not origin.exists():
@@ -103,22 +98,22 @@ def _copy_in(container: Container, source: str, path: str, progress: Callable[[i
         raise BadInputError(f"DST: {path} is no directory there; make it first, or leave the last / out")
     else:
         directory, name = posixpath.split(path)
-        if copying.probe(container, directory)[0] != "directory":
+        if copying.probe(kernel, directory)[0] != "directory":
             raise BadInputError(f"DST: {directory} is no directory there; make it first")
         if kind == "file" and origin.is_dir():
             raise BadInputError(f"DST: {path} is a file there, and SRC a directory; choose another name")
-    copying.put(container, origin.resolve(), directory, name, progress)
+    copying.put(kernel, origin.resolve(), directory, name, progress)
 
 
-def _copy_out(container: Container, path: str, destination: str, progress: Callable[[int], None]) -> None:
-    kind, real = copying.probe(container, path)
+def _copy_out(kernel: Programs, path: str, destination: str, progress: Callable[[int], None]) -> None:
+    kind, real = copying.probe(kernel, path)
     if kind == "none":
         raise BadInputError(f"SRC: {path} does not exist there")
     if real == "/":
         raise BadInputError(f"SRC: {path} is everything there is; name a directory in it")
     directory, name = posixpath.split(real)
     if destination == "-":
-        copying.pack_of(container, directory, name, sys.stdout.buffer, progress)
+        copying.pack_of(kernel, directory, name, sys.stdout.buffer, progress)
         sys.stdout.buffer.flush()
         return
     target = Path(destination)
@@ -129,7 +124,7 @@ def _copy_out(container: Container, path: str, destination: str, progress: Calla
     if kind == "directory" and target.is_file():
         raise BadInputError(f"DST: {target} is a file, and SRC a directory; choose another name")
     try:
-        left_out = copying.get(container, directory, name, target.absolute(), progress)
+        left_out = copying.get(kernel, directory, name, target.absolute(), progress)
     except OSError as error:
         raise MusterError(f"{error.filename or target} cannot be written: {error.strerror or error}") from None
     for member in left_out:

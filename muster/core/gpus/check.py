@@ -2,7 +2,7 @@
 service.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.contract.report import KernelGpuReport
@@ -28,22 +28,21 @@ class GpuFinding:
     ends: bool = False
 
 
-def gpu_findings(session: Session, reports: Reports, agents: Iterable[Agent]) -> dict[str, GpuFinding | None]:
+def gpu_findings(session: Session, reports: Reports, agents: Mapping[str, Agent]) -> dict[str, GpuFinding | None]:
     """Return the findings by kernel id; None where all is well.
 
-    `reports` are by agent id. Kernels that they do not cover are left out.
+    `reports` and `agents` are by agent id. Kernels that the reports do not cover are left out.
     """
     entries = reported_kernels(session, reports)
-    known = {agent.id: agent for agent in agents}
-    ending = {agent.id for agent in known.values() if agent.attributes.fgpu_over_cap is FgpuOverCap.END}
     found = {}
     for kernel in session.kernels:
         entry = entries.get(kernel.id)
         if entry is None or entry.state != "running" or not entry.gpus:
             continue
-        ends = kernel.allocation is not None and kernel.allocation.agent_id in ending
+        agent = agents.get(kernel.allocation.agent_id) if kernel.allocation else None
+        ends = agent is not None and agent.attributes.fgpu_over_cap is FgpuOverCap.END
         finding = _other_gpus(kernel, entry.gpus) or _over_share(kernel, entry.gpus, ends=ends)
-        finding = finding or _in_quarantine(kernel, known)
+        finding = finding or _in_quarantine(kernel, agent)
         if finding or all(gpu.used_bytes is not None for gpu in _capped(entry.gpus)):
             found[kernel.id] = finding
     return found
@@ -56,9 +55,8 @@ def end_of_problem(kernel: Kernel) -> str:
     return f"{kernel.name} keeps to its share of GPUs again"
 
 
-def _in_quarantine(kernel: Kernel, agents: Mapping[str, Agent]) -> GpuFinding | None:
+def _in_quarantine(kernel: Kernel, agent: Agent | None) -> GpuFinding | None:
     """Return a finding where a GPU of the kernel gets no new sessions; it goes on itself."""
-    agent = agents.get(kernel.allocation.agent_id) if kernel.allocation else None
     if agent is None or kernel.allocation is None:
         return None
     promised = {share.uuid for share in kernel.allocation.gpus}

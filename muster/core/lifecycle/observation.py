@@ -29,12 +29,13 @@ _S = SessionState
 def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
     """Return what the reports (by agent id) and the time mean for the sessions that run."""
     events = []
+    agents = {agent.id: agent for agent in snapshot.agents}
     for session in snapshot.placed:
         if session.state is not _S.RUNNING:
             continue
         reports = _since_launch(session, all_reports)
         reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
-        findings = gpu_findings(session, reports, snapshot.agents)
+        findings = gpu_findings(session, reports, agents)
         seen = _with_gpu_problems(session, seen_kernels(session, reports), findings)
         excess = _took_too_much(session, reports, findings)
         event = _ended(session, reported, seen, excess, snapshot.now, rebooted_agents(session, reports))

@@ -97,8 +97,7 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
 
 def spooled(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return the last words that the agent keeps and that no stop will fetch, each with its session's id."""
-    stopping = {session.id for session in snapshot.placed if session.state is SessionState.TERMINATING}
-    return frozenset(f"last words of {id_}" for id_ in agent.report.spools if id_ not in stopping)
+    return frozenset(f"last words of {id_}" for id_ in agent.report.spools if id_ not in snapshot.stopping)
 
 
 def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:

@@ -58,6 +58,11 @@ class Snapshot:
         return {s.id: s for s in self.placed if s.state is not SessionState.SCHEDULED and s.step is not _PULLING}
 
     @cached_property
+    def stopping(self) -> frozenset[str]:
+        """Return the ids of the placed sessions that are being ended."""
+        return frozenset(s.id for s in self.placed if s.state is _TERMINATING)
+
+    @cached_property
     def overlay_keeper(self) -> Agent | None:
         """Return the agent that makes and removes overlay networks: the first swarm manager that answers."""
         managers = (a for a in self.agents if a.manages_overlays and a.state is AgentState.ALIVE)

@@ -3,7 +3,7 @@
 import shlex
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -36,7 +36,7 @@ def token_of(session: Session, agent: Agent, app: App, runtime_path: str) -> str
     return cast("bytes", done.output).decode("ascii").strip()
 
 
-def free_local_port(requested: int | None, app: App) -> int:
+def free_local_port(requested: int | None, app_port: int) -> int:
     """Return the requested port of this machine, else the app's own number, else any.
 
     Raises BadInputError for a requested one that is taken.
@@ -45,8 +45,8 @@ def free_local_port(requested: int | None, app: App) -> int:
         if not _is_free(requested):
             raise BadInputError(f"--port: port {requested} is in use on this machine; choose another, or leave it out")
         return requested
-    if _is_free(app.port):
-        return app.port
+    if _is_free(app_port):
+        return app_port
     with socket.socket() as any_port:
         any_port.bind((_LOOPBACK, 0))
         return int(any_port.getsockname()[1])
@@ -65,8 +65,13 @@ def _is_free(port: int) -> bool:
 
 def plain_tunnel_command(settings: Settings, session: Session, agent: Agent, app: App, local_port: int) -> str:
     """Return what a user types on a machine without Muster."""
-    program, *rest = plain_ssh_command(settings, session, session.main, agent)
-    return shlex.join([program, "-N", "-L", f"{_LOOPBACK}:{local_port}:{_LOOPBACK}:{app.port}", *rest])
+    return tunnel_command(plain_ssh_command(settings, session, session.main, agent), app.port, local_port)
+
+
+def tunnel_command(ssh: Sequence[str], app_port: int, local_port: int) -> str:
+    """Return the same, given what a user types to log in to main1."""
+    program, *rest = ssh
+    return shlex.join([program, "-N", "-L", f"{_LOOPBACK}:{local_port}:{_LOOPBACK}:{app_port}", *rest])
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """How a person gets into main1 from outside: the control node's own key, and an ssh configuration for one session."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -70,6 +71,13 @@ def ssh_host_alias(session: Session, kernel: Kernel) -> str:
     return f"{kernel.name}.{session.network}"
 
 
+def ssh_access(settings: Settings, session: Session, agent: Agent) -> "SshAccess":
+    """Return how somebody logs in who has a key that the session knows. Raises NotPossibleInStateError."""
+    commands = {one.name: plain_ssh_command(settings, session, one, agent) for one in session.kernels}
+    alias = f"{session.network}-{session.generation}"
+    return SshAccess(session.id, alias, session.public_key or "", settings.launch_policy().sshd_port, commands)
+
+
 def plain_ssh_command(settings: Settings, session: Session, kernel: Kernel, agent: Agent) -> list[str]:
     """Return what users type on a machine without Muster and our configuration, but with their own key.
 
@@ -85,6 +93,17 @@ def plain_ssh_command(settings: Settings, session: Session, kernel: Kernel, agen
     # Not -J for main1 too: that takes no host key alias.
     inner = shlex.join(["ssh", "-W", f"{kernel.name}:{settings.launch_policy().sshd_port}", *main])
     return ["ssh", "-o", f"ProxyCommand={inner}", *alias, f"work@{kernel.name}"]
+
+
+@dataclass(frozen=True, slots=True)
+class SshAccess:
+    """The sshd of a session's kernels: its port in each kernel and its key, and by kernel what a user types."""
+
+    session_id: str
+    host_key_alias: str
+    host_key: str
+    port: int
+    commands: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from muster.core.model.session import SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.questions.views import DetailsView, DryRunView, WhyView
+from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
 from muster.service.sessions.new_sessions import MAX_COUNT
 from muster.service.sessions.views import (
@@ -138,6 +139,22 @@ def why(
 ) -> Response:
     """Explain why the session waits, or why it ended."""
     return reply(backend.why(session, what_if=what_if))
+
+
+@router.get("/{session}/ssh", response_model=SshAccessView, responses=answers(404, 409), summary="Show the ways by ssh")
+def ssh(backend: Backend, session: Reference) -> Response:
+    """Say how somebody logs in by ssh who has a key that the session knows."""
+    return reply(backend.ssh_access(session))
+
+
+@router.get("/{session}/apps/{app}", response_model=AppAccessView, responses=answers(404, 409))
+def app(
+    backend: Backend,
+    session: Reference,
+    app: Annotated[str, Path(description="its name; a dash for the only one", max_length=64)],
+) -> Response:
+    """Show an app with its URL, which holds its token: who has it is let in."""
+    return reply(backend.app_access(session, None if app == "-" else app))
 
 
 @router.get("/{session}/events", responses=answers(404, 409))

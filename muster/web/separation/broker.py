@@ -11,17 +11,17 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import closing, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from muster.core.model.token import Token
 from muster.core.values.errors import BadInputError, MusterError
 from muster.service.identity.tokens import NoTokenError
 from muster.service.local_backend import LocalBackend
-from muster.service.reach.terminal import Terminal
+from muster.service.reach.programs import Program
 from muster.service.service import Service
 from muster.web.separation.answers import LeftError, done, received, refused, send_or_leave, shut
 from muster.web.separation.change_stream import ChangeStream
-from muster.web.separation.operations import OPERATIONS, Credential, Request, parse_request
+from muster.web.separation.operations import EXIT_CODE, OPERATIONS, Credential, Request, parse_request
 from muster.web.separation.requests import CallerRequests, Readers, ServerRequests
 from muster.web.separation.wire import MOST_REQUEST_BYTES, MalformedError, receive, send
 
@@ -29,6 +29,7 @@ log = logging.getLogger("muster.broker")
 # More than the server's threads, logs, terminals and opened apps together.
 MOST_CONNECTIONS = 1500
 _MOST_WORD_BYTES = 64
+_PIECE_BYTES = 1 << 16
 _END_PATIENCE_S = 5.0
 
 
@@ -152,6 +153,9 @@ class Broker:
                     send_or_leave(connection, done((session, app, way.token, way.socket)))
                     while received(connection, _MOST_WORD_BYTES) is not None:
                         send_or_leave(connection, done(way.is_open()))
+            case "program":
+                with closing(backend.open_program(**arguments)) as program:
+                    _serve_program(connection, program)
             case "terminal":
                 terminal = backend.open_terminal(**arguments)
                 try:
@@ -186,7 +190,41 @@ def _pass_log(connection: socket.socket, pieces: Iterable[bytes]) -> None:
         shut(connection)
 
 
-def _resized(terminal: Terminal, message: bytes) -> bytes:
+def _serve_program(connection: socket.socket, program: Program) -> None:
+    """Pass a program's input and output on, by a connection that the server gets. Raises LeftError."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            send_or_leave(connection, done(program.session), theirs.fileno())
+        ways = ((ours, program.connection), (program.connection, ours))
+        threads = [threading.Thread(target=_pass_on, args=way, name="broker-program", daemon=True) for way in ways]
+        for thread in threads:
+            thread.start()
+        try:
+            while (message := received(connection, _MOST_WORD_BYTES)) is not None:
+                answer = done(program.exit_code()) if message == EXIT_CODE else _resized(program, message)
+                send_or_leave(connection, answer)
+        finally:
+            for one in (ours, program.connection):
+                shut(one)
+            for thread in threads:
+                thread.join()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    """Pass on what comes, up to its end."""
+    with suppress(OSError):
+        while piece := source.recv(_PIECE_BYTES):
+            target.sendall(piece)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+class _Resizable(Protocol):
+    def resize(self, columns: int, rows: int) -> None: ...
+
+
+def _resized(terminal: _Resizable, message: bytes) -> bytes:
     """Give the terminal the size that a message has: two numbers."""
     columns, _, rows = message.decode("ascii", "replace").partition(" ")
     if not (columns.isdecimal() and rows.isdecimal()):

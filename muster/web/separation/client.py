@@ -28,7 +28,7 @@ from muster.service.sessions.views import SessionView
 from muster.service.usage.views import CurrentUsagesView
 from muster.service.usage.watched import SessionUsage
 from muster.web.separation.line import Line, NoBrokerError, asked, value_of
-from muster.web.separation.operations import OPERATIONS, Credential, KnownToken, known_token, request_bytes
+from muster.web.separation.operations import EXIT_CODE, OPERATIONS, Credential, KnownToken, known_token, request_bytes
 from muster.web.separation.wire import receive, send
 
 log = logging.getLogger("muster.web")
@@ -158,6 +158,16 @@ class _BrokeredBackend(_Methods):
             raise NoBrokerError
         return _BrokeredTerminal(session, master, connection)
 
+    def open_program(
+        self, reference: str, kernel: str | None, command: list[str], *, terminal: bool
+    ) -> "_BrokeredProgram":
+        arguments = [reference, kernel, command]
+        connection, session, program = self._line.open("open.program", self._credential, arguments, terminal=terminal)
+        if program is None:
+            connection.close()
+            raise NoBrokerError
+        return _BrokeredProgram(session, connection, socket.socket(fileno=program))
+
     def open_app_tunnel(self, session: Session, app: App) -> "_BrokeredTunnel":
         return _BrokeredTunnel(*self._line.open("open.app", self._credential, [session.id, app.name])[:2])
 
@@ -205,6 +215,27 @@ class _BrokeredTerminal(TerminalEnd):
     def end(self) -> None:
         self.close()
         self._connection.close()
+
+
+class _BrokeredProgram:
+    """The brokered `Program`."""
+
+    def __init__(self, session: Session, broker: socket.socket, connection: socket.socket) -> None:
+        self.session = session
+        self.connection = connection
+        self._broker = broker
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Raises MusterError."""
+        asked(self._broker, f"{columns} {rows}".encode())
+
+    def exit_code(self) -> int:
+        """Raises MusterError."""
+        return int(asked(self._broker, EXIT_CODE))
+
+    def close(self) -> None:
+        self.connection.close()
+        self._broker.close()
 
 
 class _BrokeredTunnel:

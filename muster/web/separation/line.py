@@ -47,7 +47,7 @@ class Line:
         return value_of(answer)
 
     def open(
-        self, operation: str, credential: Credential | None, arguments: Sequence[object] = ()
+        self, operation: str, credential: Credential | None, arguments: Sequence[object] = (), **named: object
     ) -> tuple[socket.socket, Any, int | None]:
         """Return a connection for what the operation opens, what it gives, and the file that comes with that.
 
@@ -57,7 +57,7 @@ class Line:
         with ExitStack() as stack:
             stack.enter_context(connection)
             try:
-                send(connection, _request(operation, credential, arguments, {}))
+                send(connection, _request(operation, credential, arguments, named))
                 answer, descriptor = receive_with_file(connection)
             except OSError as error:
                 raise NoBrokerError from error

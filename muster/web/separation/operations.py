@@ -22,6 +22,9 @@ from muster.service.sessions.live import LiveChanges
 from muster.web.separation.requests import CallerRequests, ServerRequests
 from muster.web.separation.wire import MalformedError
 
+# On the connection of a program, beside its terminal's sizes.
+EXIT_CODE = b"exit code"
+
 
 class Credential(BaseModel):
     """The secret of a token or of a browser's sign-in that a caller has shown, or of a Unix user's connection."""
@@ -123,6 +126,7 @@ OPERATIONS: Mapping[str, Operation] = {
         (
             LocalBackend.agent,
             LocalBackend.agents,
+            LocalBackend.app_access,
             LocalBackend.begin_commit,
             LocalBackend.check_may_change,
             LocalBackend.commit_state,
@@ -149,6 +153,7 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.search,
             LocalBackend.session,
             LocalBackend.spec_again,
+            LocalBackend.ssh_access,
             LocalBackend.story,
             LocalBackend.submit,
             LocalBackend.terminate,
@@ -177,6 +182,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "open.app": Operation(LocalBackend.openable_app),
     "open.changes": Operation(LiveChanges.running),
     "open.log": Operation(LocalBackend.log),
+    "open.program": Operation(LocalBackend.open_program),
     "open.terminal": Operation(LocalBackend.open_terminal),
 }
 
