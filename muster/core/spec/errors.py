@@ -122,7 +122,8 @@ def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:
         near = difflib.get_close_matches(_clipped(str(detail["loc"][-1])), list(model.model_fields), n=1)
         hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(model.model_fields))}"
         return FieldError(field, "there is no such field", hint)
-    problem, remedy = _KINDS.get(kind, (f"is not valid: {detail['msg']}", "see `muster submit --schema`"))
+    where: str = getattr(model, "DOCUMENTED_IN", "`muster submit --schema`")
+    problem, remedy = _KINDS.get(kind, (f"is not valid: {detail['msg']}", f"see {where}"))
     return FieldError(field, f"{_shown(detail['input'])} {problem}", remedy.format(**context))
 
 
