@@ -26,13 +26,15 @@ def complete_environment(kernel: Kernel, image_environment: list[str], runtime_p
     environment = dict(entry.split("=", 1) for entry in image_environment if "=" in entry)
     environment.update(kernel.spec["env"])
     access, user = kernel.spec["gpu_access"], kernel.spec["user"]
+    # Frameworks take a machine with srun for one of Slurm's, so only sessions with its variables have it.
+    slurm = f":{runtime_path}/libexec/slurm" if "SLURM_JOB_ID" in environment else ""
     if access:
         environment.update(access["env"])
     environment.update(
         HOME=user["home"],
         HOSTNAME=kernel.name,
         LOGNAME=user["name"],
-        PATH=f"{environment.get('PATH') or DEFAULT_PATH}:{runtime_path}/bin",
+        PATH=f"{environment.get('PATH') or DEFAULT_PATH}:{runtime_path}/bin{slurm}",
         SHELL=shell,
         USER=user["name"],
     )
