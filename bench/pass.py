@@ -66,9 +66,7 @@ class StandIns:
         self._gateway.observe(agent_ids, on_answer, without)
 
     def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
-        own = {
-            key: manifest.model_copy(update={"cluster": f"{CLUSTER}-{key}"}) for key, manifest in manifests.items()
-        }
+        own = {key: manifest.model_copy(update={"cluster": f"{CLUSTER}-{key}"}) for key, manifest in manifests.items()}
         self._gateway.converge(own, on_answer)
 
 
