@@ -38,18 +38,20 @@ class Modules:
 
     def __init__(self, host: "Host") -> None:
         self._host = host
+        self._removes = False
         self._leftovers: list[str] = []
 
     def observing(self) -> Steps:
         yield self._host.chance.seconds(0.2, 0.8)
         if not self._host.engine_runs:
             raise ModuleFailedError(_NO_ENGINE)
-        return {"report": self._report(None)}
+        return {"report": self._report()}
 
     def converging(self, manifest: Manifest) -> Steps:
         wanted = agent_manifest.parse_manifest(manifest.model_dump(mode="json"))
         yield self._host.chance.seconds(0.2, 0.8)
         plan = self._accepted(wanted)
+        self._removes = True
         self._discard(plan)
         for overlay in plan.missing_overlays:
             network = Network(overlay.name, overlay.session_id, int(overlay.generation), "overlay")
@@ -81,7 +83,7 @@ class Modules:
         }
         if _UNCLEAR in failures.values() or not self._host.engine_runs:
             raise ModuleFailedError(_NO_ENGINE, **said)
-        return {**said, "report": self._report([{"name": what, "error": "it is busy"} for what in self._leftovers])}
+        return {**said, "report": self._report()}
 
     def _accepted(self, wanted: Any) -> Any:
         """Return the plan for this manifest; raise ModuleFailedError where it is refused as a whole."""
@@ -347,10 +349,11 @@ class Modules:
         outcome = "released" if session.release else done
         return {"id": session.id, "outcome": outcome, "error": None, "permanent": False}
 
-    def _report(self, leftovers: list[dict[str, str]] | None) -> dict[str, Any]:
+    def _report(self) -> dict[str, Any]:
+        leftovers = [{"name": what, "error": "it is busy"} for what in self._leftovers]
         return {
             **self._host.hardware,
-            "leftovers": leftovers,
+            "leftovers": leftovers if self._removes else None,
             "boot_id": f"boot-{self._host.boots}",
             "generation": self._host.generation,
             "spools": sorted(self._host.spool),
