@@ -129,7 +129,7 @@ def jobs(mix: _Mix, hours: float, load: float, seed: int, capacity: float = _AGE
 
 def run(workload: str, policy: str, seed: int, hours: float, load: float) -> dict[str, float]:
     queue = jobs(WORKLOADS[workload], hours, load, seed)
-    known = agents(_AGENTS, cpus=96, mem=768 * _GIB, units=4)
+    known = agents(_AGENTS, cpus=96, mem=768 * _GIB, units=1)
     cluster = Cluster(known, SchedulingPolicy(GroupPolicy(placement=POLICIES[policy])), launch_s=5.0, interval_s=1.0)
     result = simulate(queue, cluster)
     first, last = queue[0].session.submitted_at, queue[-1].session.submitted_at

@@ -80,7 +80,8 @@ def checked(model: type[_Model], values: Mapping[str, Any], now: datetime | None
             part = model.model_validate(rest, context=context if now is None else {**context, "now": now})
         except ValidationError as error:
             found = _errors_of(model, error)
-            errors += found
+            # What is left out has an error already: that it is missing now is none.
+            errors += [item for item in found if root_field(item.field) not in left_out]
             wrong = {root_field(item.field) for item in found} | {
                 str(item["loc"][0]) for item in error.errors() if item["loc"]
             }

@@ -11,6 +11,7 @@ from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
+from muster.core.whatif.explain import HOPELESS
 from tests.properties import dear
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
@@ -54,6 +55,20 @@ def test_with_and_without_a_memory_the_plan_is_the_same(data, snapshot):
     for _ in range(3):
         assert schedule(snapshot, memory) == schedule(snapshot)
         assert schedule(snapshot, memory) == schedule(snapshot)
+        snapshot = data.draw(changed(snapshot))
+
+
+@given(st.data(), snapshots(max_sessions=8))
+def test_without_explanations_the_same_sessions_start_and_the_same_never_will(data, snapshot):
+    memory = PassMemory()
+    for _ in range(2):
+        explained, bare = schedule(snapshot), schedule(snapshot, memory, explains=False)
+        assert (bare.placements, bare.preemptions) == (explained.placements, explained.preemptions)
+        assert list(bare.waits) == list(explained.waits)
+        assert {s: w for s, w in bare.waits.items() if w.code in HOPELESS} == {
+            s: w for s, w in explained.waits.items() if w.code in HOPELESS
+        }
+        assert {s: w.passes for s, w in bare.waits.items()} == {s: w.passes for s, w in explained.waits.items()}
         snapshot = data.draw(changed(snapshot))
 
 
