@@ -58,7 +58,7 @@ static bool same_process(const struct process *one, const struct process *other)
 
 static bool is_held(struct share *share, const struct process *self)
 {
-    bool held = false;
+    bool held = share->endless;
     for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
         struct process *holder = &share->holders[i].process;
         if (holder->pid == 0)
@@ -80,8 +80,8 @@ void shares_reap(struct table *table, const struct process *self)
     }
 }
 
-/* False: there are more holders than places, and the share would end before the last of them. */
-static bool hold(struct share *share, const struct process *self)
+/* One holder more than there are places, and it is not known when the share ends: it does not. */
+static void hold(struct share *share, const struct process *self)
 {
     unsigned at = SHARE_HOLDERS;
     for (unsigned i = SHARE_HOLDERS; i-- > 0;) {
@@ -89,14 +89,15 @@ static bool hold(struct share *share, const struct process *self)
             at = i;
         else if (same_process(&share->holders[i].process, self)) {
             share->holders[i].count++;
-            return true;
+            return;
         }
     }
-    if (at == SHARE_HOLDERS)
-        return false;
+    if (at == SHARE_HOLDERS) {
+        share->endless = 1;
+        return;
+    }
     share->holders[at].process = *self;
     share->holders[at].count = 1;
-    return true;
 }
 
 static struct share *make(struct table *table, struct slot *mine, int gpu, uint64_t bytes, int file)
@@ -178,8 +179,10 @@ unsigned shares_import(int file)
     if (table == NULL)
         return 0;
     for (unsigned i = 0; i < USAGE_SHARES && number == 0; i++)
-        if (is_known_behind(file, table, &table->share[i]) && hold(&table->share[i], &mine->owner))
+        if (is_known_behind(file, table, &table->share[i])) {
+            hold(&table->share[i], &mine->owner);
             number = i + 1;
+        }
     usage_unlock(table);
     return number;
 }

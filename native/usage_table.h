@@ -24,6 +24,7 @@ struct share {
     uint64_t bytes;
     uint64_t device, inode; /* of the file behind the descriptors; each of these has a lock on one byte of it */
     uint32_t exports;       /* how many descriptors there have been */
+    uint32_t endless;       /* there have been more holders than places for them */
     char path[128];
     struct {
         struct process process; /* pid 0: free */

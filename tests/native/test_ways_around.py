@@ -366,3 +366,61 @@ if {kept_by!r} != "an importer":
         assert container.client("fill", "linear", BLOCK)["count"] == (CAP - 2 * CONTEXT) // BLOCK
     process.communicate()
     assert container.client("fill", "linear", BLOCK)["count"] == MOST_BLOCKS
+
+
+def test_each_of_many_descriptors_keeps_the_memory(attack):
+    """More than the libraries tell apart. The one that is left is neither the first nor one of those."""
+    told, used = attack("""
+        import os
+        context()
+        handle = create(1024 * MIB)
+        descriptors = [exported(handle) for _ in range(70)]
+        ok(cuda.cuMemRelease(handle))
+        for descriptor in descriptors[:-1]:
+            os.close(descriptor)
+        held = free_and_total()[0]
+        os.close(descriptors[-1])
+        tell([held, free_and_total()[0]])
+    """)
+    assert (told, used) == (f"[{CAP - CONTEXT - 1024 * MIB}, {CAP - CONTEXT}]", CONTEXT)
+
+
+def test_memory_with_more_holders_than_are_told_apart_stays_charged(fake_driver, container):
+    small = 16 * MIB
+    fake_driver.init(2, 8 << 30, "--context", str(small))
+    container.start(context_bytes=small)
+    script = """
+        import os, socket
+        ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            context()
+            handle = create(1024 * MIB)
+            socket.send_fds(theirs, [b"it"], [exported(handle)])
+            os._exit(0)
+        descriptor = socket.recv_fds(ours, 8, 1)[1][0]
+        os.wait()
+        ready, children = os.pipe(), []
+        for _ in range(10):
+            children.append(os.fork())
+            if children[-1] == 0:
+                context()
+                imported(descriptor)
+                os.close(descriptor)
+                os.write(ready[1], b"x")
+                os.read(0, 1)
+                os._exit(0)
+            os.read(ready[0], 1)
+        os.close(descriptor)
+        for child in children[:-1]:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        tell(0)
+        wait()
+        os.wait()
+    """
+    process = fake_driver.start(script, container.libraries)
+    process.stdout.readline()
+    seen = container.client("fill", "linear", BLOCK)
+    process.communicate()
+    assert seen["full"] <= CAP
+    assert seen["count"] == (CAP - 1024 * MIB - 2 * small) // BLOCK
