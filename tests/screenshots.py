@@ -55,6 +55,7 @@ def main(directory: Path) -> None:
 def _cluster_pages(browser: Browser, server: Server, directory: Path) -> None:
     page = _signed_in(browser, server, "root", "admin")
     for name, path in (
+        ("overview", "/overview"),
         ("sessions", "/sessions"),
         ("queue", "/queue"),
         ("resources", "/resources?span=week&group=gpu"),

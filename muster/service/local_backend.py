@@ -30,6 +30,7 @@ from muster.service.questions.views import (
     DetailsView,
     DryRunView,
     HeartbeatView,
+    OverviewView,
     QueueView,
     WhyView,
     session_with_shares,
@@ -67,6 +68,7 @@ from muster.store.store import Store
 if TYPE_CHECKING:  # the Docker SDK and the scheduler load slowly
     from muster.service.images.commits import Commit
     from muster.service.questions.queue import VisibleQueue
+    from muster.service.questions.queue_pages import QueuePage
 
 
 class KeyUsedError(BadInputError):
@@ -144,6 +146,12 @@ class LocalBackend:
         new = self._preparation.sessions(spec, owner_of_new(self._token, owner, "submits"), count, time.time())
         return DryRunView.of(visible_dry_run(self._store, self._settings, new, self.sees))
 
+    def overview(self) -> OverviewView:
+        """Return the cluster at a glance: the visible sessions, the queues' heads, free capacity, agents in trouble."""
+        from muster.service.questions.overview import overview  # noqa: PLC0415 - the scheduler loads slowly
+
+        return OverviewView.of(overview(self._store, self._settings, self.sees, self.user), self.sees)
+
     def launch_choices(self) -> LaunchChoices:
         return launch_choices(self._store, self._settings, self._secrets, self.user)
 
@@ -188,6 +196,19 @@ class LocalBackend:
         """Return the pending sessions that the user may see, of all groups or of one; positions count all that wait."""
         queued = self.visible_queue().queued
         return QueueView.of(one for one in queued if group in {None, one.session.spec.resource_group})
+
+    def queue_page(self, size: int, begin: int = 0, group: str | None = None, within: str | None = None) -> "QueuePage":
+        """Return a page of the queue for people. Raises NotFoundError for a row that is there no more."""
+        from muster.service.questions.queue_pages import QueuePageRequest, queue_page  # noqa: PLC0415 - loads slowly
+
+        request = QueuePageRequest(size, begin, group, within)
+        return queue_page(self._store, self._settings, self.sees, request)
+
+    def queue_row_members(self, first: str, count: int) -> list[str]:
+        """Return the ids of the first sessions of a row of that page. Raises NotFoundError if it has changed."""
+        from muster.service.questions.queue_pages import members  # noqa: PLC0415 - the scheduler loads slowly
+
+        return members(self._store, self._settings, self.sees, first, count)
 
     def visible_queue(self) -> "VisibleQueue":
         """Return the same, with how many wait in all."""

@@ -17,7 +17,16 @@ from muster.web.api import (
     usage_routes,
 )
 from muster.web.api.parameters import check_parameters
-from muster.web.pages import account_page, folders_page, images_page, live, queue_page, resources_page, sign_in
+from muster.web.pages import (
+    account_page,
+    folders_page,
+    images_page,
+    live,
+    overview_page,
+    queue_page,
+    resources_page,
+    sign_in,
+)
 from muster.web.pages.launch import page as launch_page
 from muster.web.pages.sessions import actions as session_actions
 from muster.web.pages.sessions import app_page, log_dialog, terminal_page
@@ -40,6 +49,7 @@ _API = (
 )
 _PAGES = (
     sign_in,
+    overview_page,
     launch_page,
     live,
     sessions_page,

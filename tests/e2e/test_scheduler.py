@@ -101,10 +101,10 @@ def test_limits_hold_for_a_users_running_and_queued_sessions(strict_node):
     other = node.start()
     wait = node.show(waits)["wait"]
     assert (wait["code"], wait["limit"]["value"], wait["limit"]["used"]) == ("limit", 2, 2)
-    assert "user bob may run 2 kernels" in node.run("why", waits).out
+    assert "user bob may run 2 containers" in node.run("why", waits).out
     too_many = node.run("submit", *SMALL, "--owner", "bob", "--count", "3", check=False)
     assert too_many.code == 2
-    assert "user bob may have 3 sessions pending" in too_many.err
+    assert "user bob may have 3 sessions waiting" in too_many.err
     node.run("terminate", "pair", other)
     node.reaches(waits, "RUNNING")
     node.run("terminate", waits, "--wait")

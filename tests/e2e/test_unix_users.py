@@ -106,7 +106,7 @@ def _programs(muster: Muster) -> None:
     # More than any buffer on the way holds, both ways.
     many = muster("exec", "desk", "--", "sh", "-c", "head -c 9000000 /dev/zero | tr '\\0' x").out
     assert many == "x" * 9_000_000
-    assert "no kernel 'sub7'" in muster("exec", "desk:sub7", "--", "true", code=2).err
+    assert "no container 'sub7'" in muster("exec", "desk:sub7", "--", "true", code=2).err
     assert "there is no session 'nosuch'" in muster("exec", "nosuch", "--", "true", code=2).err
 
 

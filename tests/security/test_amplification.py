@@ -103,7 +103,7 @@ def test_a_site_that_says_nothing_still_bounds_what_a_user_may_queue():
     limits = LimitsSettings().limits()
     assert limits.users[EACH].pending == {"sessions": 20_000, "kernels": 200_000}
     queued = [make_session(1)] * 20_000
-    assert "user ada may have 20000 sessions pending" in str(pending_refusal(limits, queued, [make_session(2)]))
+    assert "user ada may have 20000 sessions waiting" in str(pending_refusal(limits, queued, [make_session(2)]))
     assert pending_refusal(limits, queued, [replace(make_session(2), owner="bob")]) is None
 
 

@@ -34,6 +34,8 @@ _TEMPLATES = {
     "ssh_config": "0644",
     "sshd_config": "0644",
     "hostfile": "0644",
+    "hydra_hosts": "0644",
+    "hosts": "0644",
 }
 
 
@@ -251,11 +253,17 @@ def _files(
     }
 
 
+def _mpi_slots(kernel: Kernel) -> int:
+    """Return how many processes MPI starts in a kernel: one for each GPU or share of one, else for each core."""
+    return kernel.slots.gpu or (1 if kernel.slots.fgpu else max(1, kernel.slots.cpu // 1000))
+
+
 def _login_files(session: Session, kernel: Kernel, keys: KeyPair, policy: LaunchPolicy, render: Render) -> Files:
     variables = {
         "session": session,
         "kernel": kernel,
         "hosts": [k.name for k in session.kernels],
+        "slots": {k.name: _mpi_slots(k) for k in session.kernels},
         "public_key": keys.public,
         "ssh_keys": session.spec.ssh_keys,
         "sshd_port": policy.sshd_port,

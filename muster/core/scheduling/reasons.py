@@ -108,7 +108,7 @@ def _quarantined(agents: Mapping[str, Agent]) -> str:
     sick = [f"GPU {gpu.index} of {agent.id}" for agent in agents.values() for gpu in agent.gpus if gpu.quarantine]
     more = f" and {len(sick) - _MOST_NAMED} others" if len(sick) > _MOST_NAMED else ""
     named = f"{', '.join(sick[:_MOST_NAMED])}{more}"
-    return f"; in quarantine: {named}, see `muster agents --gpus`" if sick else ""
+    return f"; in quarantine: {named}" if sick else ""
 
 
 def _lacks(gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> str:

@@ -35,6 +35,10 @@ class ClusterResources:
                 by_group[use.agent.resource_group].append(use)
         return [self._group(name, uses, begin, size) for name, uses in by_group.items()]
 
+    def group_names(self) -> list[str]:
+        """Return the names of all groups that have agents."""
+        return sorted({agent.resource_group for agent in self._store.agents()})
+
     def agent(self, agent_id: str) -> AgentResourcesView:
         """Raises NotFoundError."""
         (found,) = named_agents(shown_agents(self._store, self._settings), [agent_id])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field
 
 from muster.core.agents.agent import Agent
+from muster.core.launch.environment import overridden_variables
 from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import GpuShare, Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
@@ -13,7 +14,7 @@ from muster.core.spec.written import written
 from muster.core.whatif.explain import HOPELESS
 from muster.core.whatif.hypothesis import SpecChange, Suggestion
 from muster.service.agents.gpu_map import session_shares
-from muster.service.agents.views import share_views
+from muster.service.agents.views import AgentView, share_views
 from muster.service.questions.details import Details, has_gpus
 from muster.service.reach.views import SessionAppView
 from muster.service.sessions.views import (
@@ -23,13 +24,16 @@ from muster.service.sessions.views import (
     StoryLineView,
     WaitView,
     session_fields,
+    session_views,
 )
+from muster.service.sessions.visibility import Sees
 from muster.service.usage.views import KernelUsageView
 from muster.service.view import Moment, View
 
 if TYPE_CHECKING:  # the scheduler loads slowly, and most answers need none
     from muster.core.whatif.counterfactual import StartForecast
     from muster.service.questions.dry_run import DryRun
+    from muster.service.questions.overview import GroupOverview, Overview
     from muster.service.questions.what_if import Queued
     from muster.service.questions.why import Why
 
@@ -47,6 +51,7 @@ class DetailsView(SessionView):
     apps: list[SessionAppView]
     use: list[KernelUsageView]
     story: list[StoryLineView]
+    overridden_env: list[str] = Field(default=[], description="what frameworks read and the spec's env says otherwise")
 
     @classmethod
     def of_details(cls, details: Details) -> Self:
@@ -59,6 +64,7 @@ class DetailsView(SessionView):
             apps=[SessionAppView.of(app) for app in details.apps],
             use=list(details.uses),
             story=[StoryLineView.of(line) for line in details.story],
+            overridden_env=overridden_variables(details.session),
         )
 
 
@@ -130,6 +136,48 @@ class WhyView(View):
             names=dict(why.names),
             unworked=why.unworked.text if why.unworked else None,
             **({} if suggestions is None else {"suggestions": suggestion_views(suggestions, session.spec)}),
+        )
+
+
+class GroupOverviewView(View):
+    """A resource group at a glance."""
+
+    name: str
+    agent_count: int
+    serving: int = Field(description="agents that take sessions")
+    capacity: SlotsView = Field(description="of the agents that take sessions")
+    free: SlotsView
+    waiting: int = Field(description="sessions of all users")
+    head: list[SessionView | None] = Field(description="the queue's first sessions; null for another user's")
+
+    @classmethod
+    def of(cls, group: "GroupOverview") -> Self:
+        return cls(
+            name=group.name,
+            agent_count=group.agent_count,
+            serving=group.serving,
+            capacity=SlotsView.of(group.capacity),
+            free=SlotsView.of(group.free),
+            waiting=group.waiting,
+            head=[None if session is None else SessionView.of(session) for session in group.head],
+        )
+
+
+class OverviewView(View):
+    """The cluster at a glance, as its reader may see it."""
+
+    states: dict[SessionState, int] = Field(description="visible sessions by state, without those that have ended")
+    failures: list[SessionView] = Field(description="the user's own newest failures of the last week")
+    groups: list[GroupOverviewView]
+    troubled: list[AgentView] = Field(description="agents that take no sessions, or whose GPUs are not shared")
+
+    @classmethod
+    def of(cls, found: "Overview", sees: Sees) -> Self:
+        return cls(
+            states=dict(found.states),
+            failures=session_views(found.failures),
+            groups=[GroupOverviewView.of(group) for group in found.groups],
+            troubled=[AgentView.of(use, sees) for use in found.troubled],
         )
 
 

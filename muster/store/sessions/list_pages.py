@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.model.session import SessionState
+from muster.core.model.session import Result, SessionState
 from muster.store.database.connection import reading
 from muster.store.database.tables import NOT_ENDED, sessions
 
@@ -24,7 +24,10 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """A filter of sessions; None and an empty value: any. Ended ones only with `ended` or by their state."""
+    """A filter of sessions; None and an empty value: any.
+
+    Ended ones only with `ended` or by their state. `failed`: those alone that ended with FAILURE.
+    """
 
     owner: str | None = None
     states: tuple[SessionState, ...] = ()
@@ -32,16 +35,21 @@ class SessionFilter:
     project: str | None = None
     resource_group: str | None = None
     name_contains: str | None = None
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ListPageRequest:
-    """A request for a list page. `sort` is one of SORTS; `after` the place of the last session on the page before."""
+    """A request for a list page. `sort` is one of SORTS; `after` the place of the last session on the page before.
+
+    `offset` sessions of what follows are left out: for pages that one goes to by their number.
+    """
 
     limit: int
     sort: str = "submitted"
     descending: bool = False
     after: Place | None = None
+    offset: int = 0
 
 
 def session_ids_of_page(
@@ -56,7 +64,7 @@ def session_ids_of_page(
         query = query.where(here < there if page.descending else here > there)
     query = query.order_by(*(column.desc() if page.descending else column.asc() for column in columns))
     with reading(engine) as connection:
-        rows = connection.execute(query.limit(page.limit + 1)).all()
+        rows = connection.execute(query.limit(page.limit + 1).offset(page.offset)).all()
         count = connection.execute(sa.select(sa.func.count()).select_from(sessions).where(*conditions)).scalar() or 0
     shown = rows[: page.limit]
     more = len(rows) > page.limit
@@ -67,8 +75,13 @@ def _conditions(filtered: SessionFilter) -> Sequence[sa.ColumnElement[bool] | sa
     found: list[sa.ColumnElement[bool] | sa.TextClause] = []
     if filtered.states:
         found.append(sessions.c.state.in_([state.value for state in filtered.states]))
+    elif filtered.failed:
+        # The index by owner has the state, not the result.
+        found.append(sessions.c.state.in_([SessionState.TERMINATED.value, SessionState.ERROR.value]))
     elif not filtered.ended:
         found.append(NOT_ENDED)
+    if filtered.failed:
+        found.append(sessions.c.result == Result.FAILURE.value)
     values = {name: getattr(filtered, name) for name in ("owner", "project", "resource_group")}
     found += [sessions.c[name] == value for name, value in values.items() if value is not None]
     if filtered.name_contains:

@@ -1,7 +1,9 @@
 """`/queue`: when waiting sessions start and why not yet; hold, release and cancel several at once."""
 
+import re
 import time
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
@@ -10,19 +12,39 @@ from muster.core.values.units import format_minute
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
-from muster.web.pages.queue_rows import MAX_ROWS, groups_of
+from muster.web.pages.queue_rows import groups_of
 from muster.web.viewer import CurrentViewer
 
 router = APIRouter(include_in_schema=False)
 Selected = Annotated[list[str], Query(max_length=10_000)]
+FIRST_ROWS, PAGE_ROWS = 25, 50
+_ROW = re.compile(r"row:([^:]+):(\d{1,6})")
 _DONE = {"hold": "held", "release": "released", "cancel": "cancelled"}
 
 
 @router.get("/queue")
-def queue(viewer: CurrentViewer, selected: Selected = []) -> Response:  # noqa: B006 - FastAPI copies it
-    """Show the queue. The live part sends the selected sessions, so that they stay selected."""
-    groups = groups_of(viewer.backend.visible_queue(), time.time(), format_minute, frozenset(selected))
-    return viewer.page("queue.html", groups=groups, max_rows=MAX_ROWS)
+def queue(
+    viewer: CurrentViewer,
+    *,
+    group: Annotated[str | None, Query(max_length=255)] = None,
+    within: Annotated[str | None, Query(max_length=255)] = None,
+    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+    selected: Selected = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """Show the first rows of each group, or one group page by page; `within` a row, its sessions one by one.
+
+    The live part sends the selected sessions, so that they stay selected.
+    """
+    size = FIRST_ROWS if group is None else PAGE_ROWS
+    found = viewer.backend.queue_page(size, (page - 1) * size if group is not None else 0, group, within)
+    groups = groups_of(found, time.time(), format_minute, frozenset(selected))
+    pages = 1 if group is None or not groups else max(1, -(-groups[0].row_count // size))
+    chosen = {"group": group, "within": within}
+    base = f"/queue?{urlencode({name: value for name, value in chosen.items() if value is not None})}"
+    here = f"{base}&page={page}" if group is not None else base
+    return viewer.page(
+        "queue.html", groups=groups, group=group, within=within, page=page, pages=pages, base=base, here=here
+    )
 
 
 @router.get("/queue/heartbeat")
@@ -44,9 +66,18 @@ def change(
         raise BadInputError(f"action: there is no {action!r}; use {', '.join(_DONE)}")
     if not selected:
         raise BadInputError("selected: no session is selected; select one or more in the table")
-    changed = _change(viewer.backend, action, selected)
+    changed = _change(viewer.backend, action, _ids(viewer.backend, selected))
     note_sessions(request, changed)
     return viewer.announce(_announcement(changed, _DONE[action]))
+
+
+def _ids(backend: LocalBackend, selected: list[str]) -> list[str]:
+    """Return the ids of the selected sessions; a row of several sessions is one value. Raises NotFoundError."""
+    ids: list[str] = []
+    for value in selected:
+        row = _ROW.fullmatch(value)
+        ids += backend.queue_row_members(row[1], int(row[2])) if row else [value]
+    return ids
 
 
 def _change(backend: LocalBackend, action: str, selected: list[str]) -> list[SessionView]:

@@ -23,7 +23,7 @@ ReturnTo = Annotated[str, Query(alias="next", max_length=2000)]
 
 @router.get("/")
 def home() -> Response:
-    return RedirectResponse("/sessions", 303)
+    return RedirectResponse("/overview", 303)
 
 
 @router.get("/sign-in")

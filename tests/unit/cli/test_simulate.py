@@ -200,7 +200,7 @@ def test_the_examples_of_the_documentation_are_played():
 def test_a_session_that_can_never_start_is_reported(written, cluster):
     workload = written("workload.yml", {"sessions": [{"duration": "1m", "cpu": 99}]})
     answer = muster("simulate", "--cluster", cluster, "--workload", workload, "--sessions")
-    assert "never: never fits" in answer.out
+    assert "never: it asks for more than" in answer.out
 
 
 def test_the_sites_own_agents_and_history_are_played(store: Store):

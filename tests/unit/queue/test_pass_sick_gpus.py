@@ -30,8 +30,8 @@ def test_new_sessions_take_the_neighbours_of_a_sick_gpu_and_then_wait_with_the_c
     assert (node.state(first), node.state(second)) == (S.RUNNING, S.PENDING)
     assert gpu_of(node, first) == ["GPU-a1-1"]
     message = node.session(second).wait.message
-    assert message.endswith("; in quarantine: GPU 0 of a1, see `muster agents --gpus`")
-    assert message.startswith("busy: ")
+    assert message.endswith("; in quarantine: GPU 0 of a1")
+    assert message.startswith("too little is free now; ")
 
 
 def test_sessions_on_a_gpu_that_falls_sick_go_on_and_their_stories_name_the_cause(control_node):
@@ -77,7 +77,7 @@ def test_a_request_for_more_gpus_than_are_well_waits_for_the_sick_one_instead_of
     node = control_node(agent)
     session = node.submit(gpu=2)
     node.run()
-    assert node.session(session).wait.message.startswith("busy: ")
+    assert node.session(session).wait.message.startswith("too little is free now; ")
     agent.hardware["boot_id"] = "boot-2"
     agent.hardware["gpu_health"][0]["xids"] = []
     node.run()

@@ -355,7 +355,7 @@ def test_an_agent_that_takes_no_sessions_is_counted_by_its_cause(changes, slow, 
     session = make_session(1, cpu=32)
     wait = schedule(Snapshot((make_agent(cpus=4), other), (session,), NOW, frozenset(slow))).waits[session.id]
     assert (wait.code, wait.filtered) == (WaitCode.BUSY, {obstacle: 1})
-    assert f"(left out: 1 {obstacle})" in wait.message
+    assert f"(agents left out: 1 {obstacle})" in wait.message
 
 
 def test_a_wait_can_be_stored_as_json():

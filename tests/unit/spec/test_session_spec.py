@@ -108,7 +108,7 @@ def test_each_error_names_its_field_and_its_remedy(field):
         ({"name": "a" * 64}, "name", "63 at most"),
         ({"name": "a/b"}, "name", "letters"),
         ({"command": "true", "script": "#!/bin/sh\n"}, "command", "give one of them"),
-        ({"type": "batch"}, "type", "COMMAND after --"),
+        ({"type": "batch"}, "type", "give a command or a job script"),
         ({"type": "interactive", "command": "true"}, "type", "leave the command out"),
         ({"command": " "}, "command", "write the command"),
         ({"cluster_size": MAX_KERNELS + 1}, "cluster_size", "1000 or less"),

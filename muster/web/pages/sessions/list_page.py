@@ -17,14 +17,16 @@ from muster.web.viewer import CurrentViewer
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 PAGE_LENGTH = 50
+MAX_PAGES = 2000
 Text = Annotated[str, Query(max_length=255, pattern=r"^[^\x00]*$")]
 Selected = Annotated[list[str], Query(max_length=PAGE_LENGTH)]
 _COLUMNS = frozenset(SORTS)
+_SHOWN = ("active", "all", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """The query of the list's URL. `show` is `active`, `all` or a state."""
+    """The query of the list's URL. `show` is `active`, `all`, `failed` or a state."""
 
     show: str = "active"
     name: str = ""
@@ -32,11 +34,10 @@ class ListQuery:
     project: str = ""
     group: str = ""
     sort: str = "-submitted"
-    cursor: str = ""
 
     def url(self, **changes: str) -> str:
-        """Return the URL of this list with changes; of its first page, unless they have a cursor."""
-        fields = {name: getattr(self, name) for name in self.__slots__} | {"cursor": ""} | changes
+        """Return the URL of this list with changes; of its first page."""
+        fields = {name: getattr(self, name) for name in self.__slots__} | changes
         defaults = ListQuery()
         changed = {name: value for name, value in fields.items() if value != getattr(defaults, name)}
         return f"/sessions?{urlencode(changed)}"
@@ -54,8 +55,9 @@ class ListQuery:
     def filter(self) -> SessionFilter:
         return SessionFilter(
             owner=self.owner or None,
-            states=(SessionState(self.show),) if self.show not in {"active", "all"} else (),
+            states=(SessionState(self.show),) if self.show not in _SHOWN else (),
             ended=self.show == "all",
+            failed=self.show == "failed",
             project=self.project or None,
             resource_group=self.group or None,
             name_contains=self.name or None,
@@ -72,18 +74,29 @@ def sessions(
     project: Text = "",
     group: Text = "",
     sort: Text = "-submitted",
-    cursor: Annotated[str, Query(max_length=2000)] = "",
+    page: Annotated[int, Query(ge=1, le=MAX_PAGES)] = 1,
     selected: Selected = [],  # noqa: B006 - FastAPI copies it
 ) -> Response:
-    if show not in {"active", "all", *SessionState}:
-        raise BadInputError(f"show: {show!r} is no state; write active, all or one of {', '.join(SessionState)}")
+    if show not in {*_SHOWN, *SessionState}:
+        raise BadInputError(
+            f"show: {show!r} is no state; write active, all, failed or one of {', '.join(SessionState)}"
+        )
     if sort.removeprefix("-") not in _COLUMNS:
         raise BadInputError(f"sort: there is no column {sort!r}; write one of {', '.join(sorted(_COLUMNS))}")
-    query = ListQuery(show, name.strip(), owner, project, group, sort, cursor)
-    page = ListPageRequest(PAGE_LENGTH, sort.removeprefix("-"), descending=sort.startswith("-"))
-    found = viewer.backend.page(query.filter(), page, cursor or None)
+    query = ListQuery(show, name.strip(), owner, project, group, sort)
+    request = ListPageRequest(
+        PAGE_LENGTH, sort.removeprefix("-"), descending=sort.startswith("-"), offset=(page - 1) * PAGE_LENGTH
+    )
+    found = viewer.backend.page(query.filter(), request, None)
     return viewer.page(
-        "sessions.html", query=query, found=found, selected=frozenset(selected), states=tuple(SessionState)
+        "sessions.html",
+        query=query,
+        found=found,
+        page=page,
+        pages=min(MAX_PAGES, -(-found.total // PAGE_LENGTH)),
+        selected=frozenset(selected),
+        states=tuple(SessionState),
+        groups=viewer.backend.resources.group_names(),
     )
 
 

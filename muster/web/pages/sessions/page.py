@@ -11,6 +11,7 @@ from muster.core.spec.command_line import submit_command
 from muster.service.questions.views import DetailsView
 from muster.service.usage.watched import UsageCache
 from muster.web.pages.sessions import view as session_view
+from muster.web.pages.sessions.failure import failed_containers
 from muster.web.viewer import CurrentViewer, Viewer
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
@@ -62,6 +63,7 @@ def _head(viewer: Viewer, details: DetailsView) -> dict[str, Any]:
     return {
         "session": details,
         "waiting": waits,
+        "failed": failed_containers(viewer.backend, details),
         "offered": session_view.offered(details) if viewer.may_change else frozenset(),
         "dependencies": session_view.dependencies(details),
     }

@@ -124,7 +124,7 @@ def _row(session: SessionView, kernel: KernelView, watched: KernelUsageHistory |
 
 
 def _state(kernel: KernelView) -> str:
-    parts = [kernel.state or "no container"]
+    parts = [kernel.state or ("ended" if kernel.exit_code is not None else "no container")]
     if kernel.exit_code is not None:
         parts.append(f"exit code {kernel.exit_code}")
     if kernel.oom_killed:

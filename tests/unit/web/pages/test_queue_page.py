@@ -22,7 +22,7 @@ def rows(text):
     """Return by session name the text of its row."""
     found = re.findall(r'<tr id="session-[^"]+">(.*?)</tr>', text, re.DOTALL)
     words = [" ".join(html.unescape(re.sub(r"<[^>]+>", " ", row)).split()) for row in found]
-    names = [re.search(r'<a href="/sessions/[^"]+">([^<]+)</a>', row)[1] for row in found]
+    names = [re.search(r'<a href="[^"]+">([^<]+)</a>', row)[1] for row in found]
     return dict(zip(names, words, strict=True))
 
 
@@ -146,14 +146,61 @@ def test_users_texts_are_text_on_the_page(browser, caller):
     assert "&lt;script&gt;" in text
 
 
-def test_a_long_queue_is_cut_and_says_how_much_is_left_out(browser, caller, monkeypatch):
-    monkeypatch.setattr("muster.web.pages.queue_rows.MAX_ROWS", 2)
+def test_a_long_queue_has_numbered_pages(browser, caller, monkeypatch):
+    monkeypatch.setattr("muster.web.pages.queue_page.FIRST_ROWS", 2)
+    monkeypatch.setattr("muster.web.pages.queue_page.PAGE_ROWS", 2)
     ada = caller("ada")
     for number in range(5):
-        submitted(ada, name=f"s{number}")
-    text = browser("ada", name="page").get("/queue").text
-    assert len(rows(text)) == 2
-    assert "3 more are not shown" in text
+        submitted(ada, name=f"s{number}", priority=50 - number)
+    page = browser("ada", name="page")
+    text = page.get("/queue").text
+    assert list(rows(text)) == ["s0", "s1"]
+    assert "All 5 rows of default" in text
+    assert list(rows(page.get("/queue?group=default&page=3").text)) == ["s4"]
+    assert re.findall(r'rel="(prev|next)" href="([^"]+)"', page.get("/queue?group=default&page=2").text) == [
+        ("prev", "/queue?group=default&page=1"),
+        ("next", "/queue?group=default&page=3"),
+    ]
+
+
+@pytest.mark.usefixtures("agent")
+def test_what_is_alike_is_one_row_that_opens_and_is_changed_as_a_whole(browser, caller):
+    eve, ada = caller("eve"), caller("ada")
+    for number in range(3):
+        submitted(ada, name=f"sweep-{number}", cpu=80)
+    submitted(ada, name="other", cpu=81)
+    submitted(eve, name="eves", cpu=80)
+    page = browser("ada", name="page")
+    text = page.get("/queue").text
+    told = rows(text)
+    assert set(told) == {"sweep-0 … sweep-2", "other"}
+    assert "1 to 3 of 5" in told["sweep-0 … sweep-2"]
+    assert "3 sessions" in told["sweep-0 … sweep-2"]
+    (value,) = re.findall(r'value="(row:[^"]+)"', text)
+    assert f'value="{value}" checked' in page.get("/queue", params={"selected": value}).text
+    opened = html.unescape(re.search(r'href="(/queue\?group=default&amp;within=[^"]+)"', text)[1])
+    assert list(rows(page.get(opened).text)) == ["sweep-0", "sweep-1", "sweep-2"]
+    page.headers["HX-Request"] = "true"
+    done = page.post("/queue/change", data={"action": "cancel", "selected": value})
+    assert "3 sessions are cancelled" in done.headers["hx-trigger"]
+    assert [one["name"] for one in ada.get(SESSIONS).json()["items"]] == ["other"]
+    again = page.post("/queue/change", data={"action": "cancel", "selected": value})
+    assert (again.status_code, "the queue has changed meanwhile" in again.text) == (404, True)
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_row_is_changed_only_as_far_as_it_was_shown(browser, caller):
+    ada = caller("ada")
+    ids = [submitted(ada, name=f"sweep-{number}", cpu=80)["id"] for number in range(4)]
+    page = browser("ada", name="page")
+    page.headers["HX-Request"] = "true"
+    assert page.post("/queue/change", data={"action": "hold", "selected": f"row:{ids[0]}:3"}).status_code == 204
+    held = {one["id"] for one in ada.get(SESSIONS).json()["items"] if one["held_by"]}
+    assert held == set(ids[:3])
+    root = browser("eve", name="eves-page").post(
+        "/queue/change", data={"action": "hold", "selected": f"row:{ids[3]}:1"}
+    )
+    assert root.status_code == 404
 
 
 @pytest.mark.usefixtures("agent")

@@ -1,5 +1,6 @@
 """A session's page: its content and its actions, by user."""
 
+import gzip
 import html
 import re
 from dataclasses import replace
@@ -369,3 +370,40 @@ def test_a_session_that_does_not_run_is_made_no_image_of(browser, caller):
     refused = browser("ada").get(f"/sessions/{key}/commit", headers=HTMX)
     assert refused.status_code == 409
     assert "only a RUNNING session" in refused.text
+
+
+def failed_session(service, logs, **values):
+    """Store a session of two containers that failed, with the `exits` of main1 and sub1."""
+    session = in_state(9, SessionState.TERMINATED, result=Result.FAILURE, generation=1, owner="ada")
+    exits = values.pop("exits")
+    kernels = tuple(replace(k, exit_code=code) for k, code in zip(session.kernels, exits, strict=True))
+    service.store.add([replace(session, kernels=kernels, **values)])
+    for name, text in logs.items():
+        service.store.keep_log(session.id, name, gzip.compress(text))
+    return session
+
+
+def test_a_failed_session_shows_the_end_of_the_logs_and_the_exit_code_of_what_failed(browser, service):
+    lines = b"".join(b"line %d\n" % number for number in range(100))
+    logs = {"main1": b"all is well", "sub1": lines + b"\x1b[31mTraceback <b>\x1b[0m\x00\n"}
+    session = failed_session(service, logs, exits=(0, 3))
+    text = browser("ada").get(f"/sessions/{session.id}").text
+    (shown,) = re.findall(r'<pre class="log-tail"[^>]*>(.*?)</pre>', text, re.DOTALL)
+    assert html.unescape(shown).splitlines() == [f"line {number}" for number in range(81, 100)] + ["Traceback <b>"]
+    assert "sub1: <span" in text
+    assert "exit code 3" in text
+    assert "all is well" not in text
+    assert text.count("ended, exit code") == 2
+
+
+def test_a_failed_session_without_a_log_says_so(browser, service):
+    session = failed_session(service, {}, exits=(None, None))
+    text = browser("ada").get(f"/sessions/{session.id}").text
+    assert "How it failed" in text
+    assert "It left no log." in text
+
+
+@pytest.mark.parametrize("values", [{"result": Result.SUCCESS}, {"generation": 0}])
+def test_a_session_that_succeeded_or_never_ran_shows_no_failure(browser, service, values):
+    session = failed_session(service, {"main1": b"fine"}, exits=(0, 0), **values)
+    assert "How it failed" not in browser("ada").get(f"/sessions/{session.id}").text

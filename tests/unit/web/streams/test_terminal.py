@@ -200,7 +200,7 @@ def test_only_running_sessions_have_terminals(browser, caller, service):
     assert ada.get("/sessions/waits/terminal").status_code == 409
     half = placed_on(make_session(5, name="half", cluster_size=2), "a1")
     service.store.add([replace(half, kernels=(half.main, replace(half.kernels[1], container_state="exited")))])
-    assert refused(ada, "half", "sub1") == (4409, "kernel sub1 of session half has ended; choose another")
+    assert refused(ada, "half", "sub1") == (4409, "container sub1 of session half has ended; choose another")
 
 
 @pytest.mark.usefixtures("train")

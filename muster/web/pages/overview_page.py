@@ -1,0 +1,12 @@
+"""`/overview`: what a user looks at first. The other pages have the details."""
+
+from fastapi import APIRouter, Response
+
+from muster.web.viewer import CurrentViewer
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/overview")
+def overview(viewer: CurrentViewer) -> Response:
+    return viewer.page("overview.html", overview=viewer.backend.overview())

@@ -1,0 +1,142 @@
+"""The pages' layout in a real browser at both widths: a cluster that lives in the database alone."""
+
+import gzip
+import re
+import secrets
+import time
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import expect
+
+from muster.core.model.agent_sample import AgentSample, Amount
+from muster.core.model.session import Result, SessionState
+from muster.store.store import Store
+from tests.control_node import ControlNode
+from tests.e2e.web.conftest import serious_findings
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
+
+WIDTHS = (390, 1280)
+PAGES = (
+    "/overview",
+    "/sessions?show=all",
+    "/queue",
+    "/queue?group=default",
+    "/resources",
+    "/resources/agent-1",
+    "/usage",
+    "/folders",
+    "/images",
+    "/account",
+    "/launch",
+    "/sessions/runs",
+    "/sessions/broke",
+)
+# Elements that a reader must scroll sideways, as text.
+SIDEWAYS = """() => [document.documentElement, ...document.querySelectorAll('body *')].filter(element =>
+  element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 2 && element.checkVisibility()
+  && (element === document.documentElement || /auto|scroll/.test(getComputedStyle(element).overflowX))
+).map(element => `${element.tagName}.${element.className} ${element.scrollWidth} > ${element.clientWidth}`)"""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """Return a control node whose queue nobody works, with what fills its pages. Nothing of it is on an agent."""
+    made = ControlNode(tmp_path_factory.mktemp("node"), f"e2e-{secrets.token_hex(4)}", {"unworked_after_s": 1e9})
+    made.run("ls")
+    store = Store(f"sqlite:///{made.directory / 'state' / 'muster.db'}")
+    now = time.time()
+    store.save_agents(
+        [make_agent(f"agent-{n}", cpus=16, gpus=2, units_per_gpu=2, labels={"disk": "ssd"}) for n in (1, 2)]
+    )
+    runs = placed_on(make_session(1, name="runs", owner="ada", cluster_size=4, cpu=1), "agent-1")
+    broke = make_session(5, name="broke", owner="ada", state=SessionState.TERMINATED)
+    kernels = (replace(broke.kernels[0], exit_code=3),)
+    broke = replace(broke, kernels=kernels, result=Result.FAILURE, generation=1, ended_at=now, reason="exit code 3")
+    waiting = [make_session(10 + n, name=f"sweep-{n}", owner="ada", cpu=900) for n in range(5)]
+    held = replace(make_session(20, name="kept", owner="ada"), held_by="ada")
+    store.add([replace(s, submitted_at=now - 60) for s in (runs, broke, *waiting, held)])
+    store.keep_log(broke.id, "main1", gzip.compress(b"Traceback: " + b"x" * 300))
+    amounts = {"cpu": Amount(16000, 4000, 1500.0), **dict.fromkeys(("mem", "gpu", "gpu_mem"), Amount(0, 0, 0.0))}
+    store.samples.add([AgentSample("agent-1", "default", now - 60, amounts)])
+    store.close()
+    yield made
+    made.remove_traces()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_scrolls_sideways_and_the_current_page_is_in_sight(visit, width):
+    page = visit("root", "admin", width=width)
+    for path in PAGES:
+        page.goto(path)
+        page.get_by_role("heading", level=1).wait_for()
+        assert page.evaluate(SIDEWAYS) == [], path
+        current = page.locator('header [aria-current="page"]')
+        if not path.startswith("/sessions/"):
+            expect(current).to_have_count(1)
+        expect(current.first).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_overview_and_the_queue_keep_nobody_out(visit, width, dark):
+    page = visit("ada", width=width, dark=dark)
+    for path in ("/overview", "/queue", "/sessions?show=all", "/sessions/broke"):
+        page.goto(path)
+        page.get_by_role("heading", level=1).wait_for()
+        assert serious_findings(page) == [], path
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_failure_is_red_and_what_never_fits_is_filled_unlike_what_waits(visit, width):
+    page = visit("ada", width=width)
+    page.goto("/sessions?show=all")
+    style = "(element, name) => getComputedStyle(element)[name]"
+    failure = page.locator('[data-result="FAILURE"]').first
+    running = page.locator('.badge[data-state="RUNNING"]').first
+    red, green, blue = map(int, re.findall(r"\d+", failure.evaluate(style, "color"))[:3])
+    assert red > 2 * max(green, blue)
+    assert failure.evaluate(style, "color") != running.evaluate(style, "color")
+    page.goto("/queue")
+    never = page.get_by_text("never fits", exact=True).first
+    waits = page.get_by_text("held", exact=True).first
+    assert never.evaluate(style, "backgroundColor") != waits.evaluate(style, "backgroundColor")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_actions_appear_with_a_selection_and_a_question_names_the_action(visit, width):
+    page = visit("ada", width=width)
+    page.goto("/queue")
+    actions = page.get_by_role("group", name="Actions for the selected sessions")
+    expect(actions).to_be_hidden()
+    page.get_by_label("Select sweep-0 … sweep-4").check()
+    expect(actions).to_be_visible()
+    expect(actions).to_contain_text("1 selected")
+    actions.get_by_role("button", name="Cancel sessions").click()
+    question = page.get_by_role("dialog")
+    expect(question.get_by_role("button")).to_have_text(["Go back", "Cancel sessions"])
+    question.get_by_role("button", name="Go back").click()
+    expect(page.get_by_label("Select sweep-0 … sweep-4")).to_be_checked()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_reason_is_on_the_screen_and_alike_sessions_are_one_row(visit, width):
+    page = visit("ada", width=width)
+    page.goto("/queue")
+    row = page.get_by_role("row", name=re.compile("sweep-0"))
+    expect(row).to_contain_text("5 sessions")
+    why = row.get_by_text("it asks for more than any agent of group default has")
+    box = why.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    row.get_by_role("link").click()
+    expect(page.get_by_role("row", name=re.compile(r"sweep-\d"))).to_have_count(5)
+
+
+def test_a_failed_session_shows_the_end_of_its_log(visit):
+    page = visit("ada", width=390)
+    page.goto("/sessions/broke")
+    expect(page.get_by_role("region", name="The end of the log of main1")).to_contain_text("Traceback")
+    expect(page.get_by_text("main1: exit code 3")).to_be_visible()
