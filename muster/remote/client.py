@@ -139,7 +139,10 @@ class Client:
         with self._reaching(), ExitStack() as stack:
             try:
                 if self._socket is not None:
-                    opening = connect(f"ws://localhost/api/v1/{path}", sock=connected(self._socket, connect_s))
+                    sock = connected(self._socket, connect_s)
+                    # From here on silence is no error.
+                    sock.settimeout(None)
+                    opening = connect(f"ws://localhost/api/v1/{path}", sock=sock, open_timeout=connect_s)
                 else:
                     opening = connect(
                         f"ws{self._url.removeprefix('http')}/api/v1/{path}",

@@ -11,7 +11,9 @@ from websockets.sync.client import ClientConnection
 
 from muster.remote.client import Client, ServerError, error_of
 
-_PIECE_BYTES = 32 << 10
+_PIECE_BYTES = 16 << 10
+# Less than any socket holds: sending never waits, which would keep the WebSocket from reading.
+_WINDOW_BYTES = 64 << 10
 _LEFT = "the server closed the connection before the program ended"
 
 
@@ -41,6 +43,8 @@ class _RemoteExecution:
         self._websocket = websocket
         self.connection, self._inner = socket.socketpair()
         self._said: dict[str, object] = {}
+        self._news = threading.Condition()
+        self._taken_bytes, self._has_ended = 0, False
 
     @contextmanager
     def running(self) -> Iterator["_RemoteExecution"]:
@@ -51,6 +55,9 @@ class _RemoteExecution:
             yield self
         finally:
             self._websocket.close()
+            with self._news:
+                self._has_ended = True
+                self._news.notify_all()
             for one in (self.connection, self._inner):
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
@@ -78,18 +85,38 @@ class _RemoteExecution:
             for message in self._websocket:
                 if isinstance(message, bytes):
                     self._inner.sendall(message)
-                else:
-                    self._said = json.loads(message)
+                elif not self._takes(json.loads(message)):
                     break
         except (OSError, WebSocketException, ValueError):
             pass
+        with self._news:
+            self._has_ended = True
+            self._news.notify_all()
         with suppress(OSError):
             self._inner.shutdown(socket.SHUT_WR)
 
+    def _takes(self, said: dict[str, object]) -> bool:
+        """Return whether the program goes on, after a word of the server's; keep its last one."""
+        match said:
+            case {"taken": int(taken)}:
+                with self._news:
+                    self._taken_bytes = taken
+                    self._news.notify_all()
+                return True
+            case _:
+                self._said = said
+                return False
+
     def _write(self) -> None:
+        sent = 0
         try:
             while piece := self._inner.recv(_PIECE_BYTES):
+                with self._news:
+                    self._news.wait_for(lambda: self._has_ended or sent - self._taken_bytes < _WINDOW_BYTES)  # noqa: B023
+                    if self._has_ended:
+                        return
                 self._websocket.send(piece)
+                sent += len(piece)
             self._websocket.send(json.dumps({"eof": True}))
         except (OSError, WebSocketException):
             pass

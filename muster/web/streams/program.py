@@ -2,8 +2,10 @@
 
 The first frame, a text, is `{"command": [...], "terminal": false}`. From then on binary frames are input and output.
 Unless there is a terminal, the output has the engine's frames, which tell it from errors. Other text frames of the
-client are `{"columns": N, "rows": N}` and `{"eof": true}`, the end of the input. The server's only one is the last one,
-`{"exit_code": N}`, or `{"problem": ...}` as an answer of the API would have it.
+client are `{"columns": N, "rows": N}` and `{"eof": true}`, the end of the input. The server's are `{"taken": N}`, the
+number of bytes of input that the program's side has taken, and the last one: `{"exit_code": N}`, or `{"problem": ...}`
+as an answer of the API would have it. A client sends no more than a window beyond what was taken: else a program that
+does not read could keep it from reading what the program writes.
 """
 
 import asyncio
@@ -115,6 +117,7 @@ class _Connection:
         await self._websocket.send_text(json.dumps({"exit_code": code}))
 
     async def _input(self, program: Program) -> None:
+        taken = 0
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
@@ -126,6 +129,8 @@ class _Connection:
             # A program that reads no more loses what comes then, as at the end of a pipe.
             with suppress(BrokenPipeError, ConnectionResetError):
                 await self._loop.sock_sendall(program.connection, data)
+            taken += len(data)
+            await self._websocket.send_text(json.dumps({"taken": taken}))
 
     async def _word(self, program: Program, text: str) -> None:
         """Raises BadInputError."""

@@ -8,10 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
+import httpx
 import pytest
+import uvicorn
 
 from muster.core.model.token import Scope
 from muster.core.values.errors import NotPossibleInStateError
+from muster.remote import client as clients
 from muster.remote.backend import RemoteBackend
 from muster.remote.client import Client
 from muster.service.local_backend import LocalBackend
@@ -78,22 +81,31 @@ class OfThisMachine:
     """A program of this machine in the place of one that an engine runs. A `deaf` one leaves its input where it is."""
 
     def __init__(self, command: list[str]) -> None:
+        self._left = threading.Event()
         self.connection, theirs = socket.socketpair()
         if command[0] == "deaf":
             self._process = subprocess.Popen(command[1:], stdin=subprocess.DEVNULL, stdout=theirs)
-            self._process.wait()
-            theirs.shutdown(socket.SHUT_WR)
-            self._kept = theirs
+            threading.Thread(target=self._end, args=(theirs,)).start()
         else:
             with theirs:
                 self._process = subprocess.Popen(command, stdin=theirs, stdout=theirs)
         self.sizes: list[tuple[int, int]] = []
+
+    def _end(self, theirs: socket.socket) -> None:
+        self._process.wait()
+        with theirs:
+            theirs.shutdown(socket.SHUT_WR)
+            # Until the server leaves, as a broker does.
+            self._left.wait(60)
 
     def resize(self, columns: int, rows: int) -> None:
         self.sizes.append((columns, rows))
 
     def exit_code(self) -> int:
         return self._process.wait()
+
+    def leave(self) -> None:
+        self._left.set()
 
 
 @pytest.fixture
@@ -105,7 +117,9 @@ def started(monkeypatch) -> list[OfThisMachine]:
         execution = OfThisMachine(command)
         programs.append(execution)
         del terminal
-        return Program(backend.find(reference), execution, ExitStack())
+        ending = ExitStack()
+        ending.callback(execution.leave)
+        return Program(backend.find(reference), execution, ending)
 
     monkeypatch.setattr(LocalBackend, "open_program", open_program)
     return programs
@@ -118,6 +132,37 @@ def main1(server, secret_of, started, train) -> Iterator[KernelPrograms]:
     with RemoteBackend(client).programs("train", None) as programs:
         yield programs
     client.close()
+
+
+@pytest.fixture
+def main1_by_socket(app, service, started, train, tmp_path, monkeypatch) -> Iterator[KernelPrograms]:
+    """Yield the programs of a client at a Unix socket that waits only for a moment to be connected."""
+    del started, train
+    secret = service.service.unix_callers.admit(0)
+
+    async def with_user(scope, receive, send):
+        await app({**scope, "state": {**scope.get("state", {}), "muster.connection": secret}}, receive, send)
+
+    path = tmp_path / "api.sock"
+    running = uvicorn.Server(uvicorn.Config(with_user, uds=str(path), log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    while not running.started:
+        assert thread.is_alive()
+        thread.join(0.01)
+    monkeypatch.setattr(clients, "_PATIENCE", httpx.Timeout(60.0, connect=0.5))
+    client = Client(f"unix:{path}", None)
+    with RemoteBackend(client).programs("train", None) as programs:
+        yield programs
+    client.close()
+    running.should_exit = True
+    thread.join(30)
+
+
+def test_a_program_may_be_silent_for_longer_than_connecting_may_take(main1_by_socket):
+    with main1_by_socket.start(["sh", "-c", "sleep 1; echo late"]) as execution:
+        assert all_of(execution.connection) == b"late\n"
+        assert execution.exit_code() == 0
 
 
 def all_of(connection: socket.socket) -> bytes:
@@ -137,11 +182,12 @@ def test_input_and_output_go_by_the_server(main1):
         assert execution.exit_code() == 0
 
 
-def test_the_exit_code_comes_though_nobody_read_the_input(main1):
-    with main1.start(["deaf", "sh", "-c", "seq 10000; exit 5"]) as execution:
+@pytest.mark.parametrize("way", ["main1", "main1_by_socket"])
+def test_the_exit_code_comes_though_nobody_read_the_input(request, way):
+    with request.getfixturevalue(way).start(["deaf", "sh", "-c", "seq 1000000; exit 5"]) as execution:
         sender = threading.Thread(target=lambda: _send_as_long_as_it_goes(execution.connection))
         sender.start()
-        assert all_of(execution.connection).splitlines()[-1] == b"10000"
+        assert all_of(execution.connection).splitlines()[-1] == b"1000000"
         assert execution.exit_code() == 5
     sender.join()
 
